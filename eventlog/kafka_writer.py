@@ -18,7 +18,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, Contact, client_config, translated
 from eventlog.ports import NEXT_OFFSET, Entry, Failed, Role
 from eventlog.settings import LogSettings
-from eventlog.times import now_ms
+from eventlog.times import FIRST_RECORD_MS, now_ms
 
 # an open transaction delays every reader
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -170,7 +170,7 @@ class _Batch:
             report = self._on_delivery(index) if shared or index in (0, last) else None
             partition = self._shared_partition(key, settings) if shared else owned
             key_bytes = key.encode(errors="surrogateescape")
-            produce(topic, entry.value, key_bytes, partition, report, None, entry.timestamp_ms)
+            produce(topic, entry.value, key_bytes, partition, report, None, entry.timestamp_ms or FIRST_RECORD_MS)
 
     def _shared_partition(self, key: str, settings: LogSettings) -> int:
         return partition_of(key, settings.partitions) if self.topic in topics.BY_KEY else 0
@@ -223,7 +223,7 @@ class Submitter:
                         key=entry.key.encode(errors="surrogateescape"),
                         value=entry.value,
                         partition=partition,
-                        timestamp=entry.timestamp_ms,
+                        timestamp=entry.timestamp_ms or FIRST_RECORD_MS,
                         on_delivery=on_delivery if index == last else None,
                     )
         except KafkaException as error:

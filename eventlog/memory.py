@@ -13,7 +13,7 @@ from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import Fenced, LogUnavailable
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role, partitions_of_role
-from eventlog.times import now_ms
+from eventlog.times import FIRST_RECORD_MS, now_ms
 
 
 class _State(Enum):
@@ -127,7 +127,9 @@ class MemoryLog:
 
     def _append(self, entry: Entry, partition: int, outcome: _Outcome) -> int:
         records = self._records.setdefault((entry.topic, partition), [])
-        record = Record(entry.topic, partition, len(records), entry.key, entry.value, entry.timestamp_ms)
+        record = Record(
+            entry.topic, partition, len(records), entry.key, entry.value, entry.timestamp_ms or FIRST_RECORD_MS
+        )
         records.append((record, outcome))
         return record.offset
 

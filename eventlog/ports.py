@@ -29,7 +29,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A record to be appended."""
+    """A record to be appended. timestamp_ms: since 1970; 0 is stored as 1, because Kafka's client takes 0 for now."""
 
     topic: str
     key: str

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from time import time_ns
+from typing import Final
+
+FIRST_RECORD_MS: Final = 1
+"""The first time that a record can have, in milliseconds since 1970: Kafka's client takes 0 for now."""
 
 
 def now_ms() -> int:

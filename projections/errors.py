@@ -4,6 +4,7 @@ ProjectionError
 ├── ViewDeclarationError a declaration of a view is wrong; found at start
 ├── UnknownView          no registered view has this name
 ├── StoreUnavailable     a store did not answer
+│   └── StoreLocked      somebody holds a lock that a change needs
 ├── Unloadable           a store cannot hold the values of a patch
 ├── GenerationMissing    a view has no such generation
 ├── CannotLoad           a generation lacks its ledger, or patches that were deleted
@@ -55,6 +56,13 @@ class StoreUnavailable(ProjectionError):
     def __init__(self, store: str, cause: str) -> None:
         super().__init__(f"{store} is unavailable: {cause}; its views catch up automatically when it is back")
         self.store, self.cause = store, cause
+
+
+class StoreLocked(StoreUnavailable):
+    """A table of a store could not be changed, because somebody held a lock on it; cause: who, and what to do."""
+
+    def __str__(self) -> str:
+        return f"{self.store}: {self.cause}"
 
 
 class Unloadable(ProjectionError):

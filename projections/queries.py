@@ -18,6 +18,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.kafka_heartbeats import beating
 from projections.errors import StoreUnavailable
 from projections.generations.engine import holds_events
+from projections.generations.followed import followed
 from projections.generations.sources import ends_of, sources
 from projections.generations.stream_report import note_start
 from projections.parts import LIVE, STREAMS, ready_file
@@ -116,7 +117,7 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
     session = start_session(spark, name="streams", threads=cores + readers, lasting=bool(realtime))
     batches = trigger_s(len(views) - len(realtime), cores)
     with (
-        service.generations.followed() as live,
+        followed(service.generations) as live,
         _beating(service, views),
         starter(session, service.settings, batches, lambda target: service.applied([target.view])) as start,
     ):

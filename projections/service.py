@@ -21,6 +21,7 @@ from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
 from projections.generations.dropping import drop_leftovers
+from projections.generations.followed import followed
 from projections.generations.lags import Lags
 from projections.generations.publishing import publish_live
 from projections.generations.rates import LOCAL, SPARK, Bulk, Rates
@@ -242,7 +243,7 @@ class Service:
     def run_loader(self, store: str, stop: threading.Event) -> None:
         """Load into one store until `stop` is set."""
         views = self.views.in_store(store)
-        with closing(open_store(store, self.stores)) as opened, self.generations.followed() as live:
+        with closing(open_store(store, self.stores)) as opened, followed(self.generations) as live:
             Loader(opened, lambda: served(views, live()), self.settings, code=_code(views)).run(stop)
 
     def targets(self, views: Sequence[View]) -> list[Target]:

@@ -140,6 +140,12 @@ def raw(key: str, value: bytes | None, time: datetime = START, partition: int = 
     return Row(topic=topic, key=key.encode(), value=value, partition=partition, offset=offset, timestamp=time)
 
 
+def compacted(records: Sequence[Row]) -> list[Row]:
+    """The records that compaction leaves: the last one of each key."""
+    last = {(each.topic, each.partition, each.key): each for each in records}
+    return [each for each in records if last[each.topic, each.partition, each.key] is each]
+
+
 def cut(found: Sequence[Row], chance: random.Random, parts: int) -> list[list[Row]]:
     """The rows in consecutive parts of random size; some may be empty."""
     at = sorted(chance.randrange(len(found) + 1) for _ in range(parts - 1))

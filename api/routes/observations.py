@@ -29,8 +29,8 @@ DESCRIPTION: Final = """\
 Send one report as `application/json`, or any number as `application/x-ndjson`, one per line. The answer comes when all
 valid reports are stored. Invalid lines do not stop the others; the answer lists at most 100 of them.
 
-A report with the `source` and `id` of an earlier report is a duplicate of it. So after a lost connection, send
-everything again.
+A report with the `source` and `id` of an earlier report is a duplicate of it, and queries leave it out. So after a lost
+connection, send everything again.
 """
 
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -19,6 +20,7 @@ from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
 from eventlog.modules import DEFAULT_MODULES, by_name, find
 from eventlog.ports import Entry
+from eventlog.times import FIRST_RECORD_MS
 
 ROOM = "commands.observations"
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -27,7 +29,7 @@ RESERVED = "heartbeat"
 SOURCE = "/headwater/observations"
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """U+0000 in a JSON text, which only an escape can write; an escaped backslash may come before `u0000`."""
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST = datetime.fromtimestamp(FIRST_RECORD_MS / 1000, UTC)
 MAX_ENTRY_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
 """Of an observation's record, without what Kafka adds."""
 MAX_AHEAD = timedelta(seconds=60)
@@ -129,9 +131,10 @@ def stream_of(report: Report[Any]) -> str:
 
 
 def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, traceparent: str | None) -> Entry:
-    """The record of a report accepted at `now`; its key is `type/source/id`, so compaction removes duplicates.
+    """The record of a report accepted at `now`; raises TooLarge.
 
-    Raises TooLarge.
+    Its key is `type/source/id@…` and its own, so that compaction keeps each report: whether one is late depends on when
+    it was accepted, and a late copy must not take the place of one in time. What is behind the last @ has no @.
     """
     data, stream, time = report.data, stream_of(report), report.time or now
     envelope = Envelope(
@@ -149,4 +152,5 @@ def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, tra
     value = encode(envelope, data.__pydantic_serializer__.to_json(data))
     if len(value) > MAX_ENTRY_BYTES:
         raise TooLarge(len(value), MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')
-    return Entry(topics.OBSERVATIONS, envelope.id, value, timestamp_ms(time))
+    key = f"{envelope.id}@{timestamp_ms(now)}-{secrets.token_hex(6)}"
+    return Entry(topics.OBSERVATIONS, key, value, timestamp_ms(time))

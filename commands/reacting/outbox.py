@@ -25,6 +25,7 @@ from commands.sending.outgoing import MAX_BODY_BYTES
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
 from eventlog.capturing.postgres.positions import lsn_text
+from eventlog.capturing.postgres.properties import COMMAND_PREFIX
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
@@ -32,8 +33,6 @@ from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 from eventlog.topics import TopicSpec, compact_settings
 
-PREFIX: Final = "headwater.command"
-"""Of the messages that are commands; the connector's heartbeats have another one."""
 SENT_BY: Final = "outbox"
 """End of the keys of dead letters of messages that are no commands."""
 FORM: Final = '{"type": "payment.refund", "body": {…}}, with id, expected_version and correlation_id if you need them'
@@ -147,7 +146,7 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
         message = _MESSAGE.decode(record.value or b"")
     except msgspec.MsgspecError:
         return None  # an application may use messages for other purposes
-    if message.message.prefix != PREFIX:
+    if message.message.prefix != COMMAND_PREFIX:
         return None
     try:
         command = _COMMAND.decode(message.message.content)

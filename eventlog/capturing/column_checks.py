@@ -18,6 +18,11 @@ def column_problems(
 
     there: the table's columns by name. type_problem: what does not fit, where `{table}` and `{column}` stand for names.
     """
+    for name, other in _same_but_for_case(declared, there):
+        yield (
+            f'table "{declared.table}" has the columns "{name}" and "{other}", whose names differ by their case only, '
+            "and Debezium takes them for the same column: rename one of them"
+        )
     for column in declared.columns.values():
         found = there.get(column.name)
         if found is None:
@@ -29,3 +34,9 @@ def column_problems(
             yield f'column "{column.name}" of table "{declared.table}" ' + problem.format(
                 table=declared.table, column=column.name
             )
+
+
+def _same_but_for_case(declared: type[Captured], there: Mapping[str, Found]) -> Iterator[tuple[str, str]]:
+    """Each declared column with another one of the table that has its name in another case."""
+    for name in declared.columns:
+        yield from ((name, other) for other in there if other != name and other.lower() == name.lower())

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from eventlog.capturing.columns import Hashed, Truncated
-from eventlog.capturing.declaring import Source, column_pattern
+from eventlog.capturing.declaring import Captured, Source, column_pattern
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
 from eventlog.capturing.settings import SourceSettings
 from eventlog.topics import MAX_RECORD_BYTES
 
+UNAVAILABLE: Final = "unavailable.value.placeholder"
 SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")
 """Properties whose values, or names, are not shown."""
 # each is explained in docs/decisions/0018-captured-databases.md
@@ -61,7 +62,7 @@ def connector_config(source: Source, settings: SourceSettings, server_version: i
         "topic.transaction": TRANSACTIONS,
         "table.include.list": ",".join(re.escape(table.table) for table in source.tables),
         "column.include.list": ",".join(column_pattern(table, column) for table, column in source.columns()),
-        "message.key.columns": ";".join(f"{re.escape(table.table)}:{','.join(table.key)}" for table in source.tables),
+        "message.key.columns": ";".join(map(_key_columns, source.tables)),
         **_masks(source, settings.salt),
         "heartbeat.interval.ms": str(source.heartbeat_ms),
         "signal.kafka.topic": names.topic(SIGNALS),
@@ -71,6 +72,11 @@ def connector_config(source: Source, settings: SourceSettings, server_version: i
         "notification.sink.topic.name": names.topic(NOTIFICATIONS),
         **engine.properties(source, names, server_version, {"bootstrap.servers": settings.connect_kafka, **security}),
     }
+
+
+def _key_columns(table: type[Captured]) -> str:
+    """The key of a table. Debezium takes the names of its columns for regular expressions."""
+    return f"{re.escape(table.table)}:{','.join(map(re.escape, table.key))}"
 
 
 def _masks(source: Source, salt: str) -> dict[str, str]:
@@ -87,9 +93,17 @@ def _masks(source: Source, salt: str) -> dict[str, str]:
 
 
 def tables_to_read_again(wanted: Mapping[str, str], found: Mapping[str, str]) -> set[str]:
-    """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again."""
+    """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again.
+
+    Also those with shortened columns, if `found` has another placeholder: their values may look like its start.
+    """
     new, old = _captured(wanted), _captured(found)
-    changed = [column for column, mask in new.items() if old.get(column) != mask]
+    other_placeholder = wanted.get(UNAVAILABLE) != found.get(UNAVAILABLE)
+    changed = [
+        column
+        for column, mask in new.items()
+        if old.get(column) != mask or (other_placeholder and mask.startswith("column.truncate."))
+    ]
     return {column.replace("\\", "").rpartition(".")[0] for column in changed}
 
 

@@ -15,28 +15,47 @@ import msgspec
 from eventlog.capturing.columns import Column, Kind, Truncated
 from eventlog.integers import fits_64_bits
 
-PLACEHOLDER: Final = "__headwater_unchanged__"
-"""What Debezium writes in place of a long value that an update did not change, because PostgreSQL does not send it."""
-_OCTETS: Final = PLACEHOLDER.encode()
-_BASE64: Final = base64.b64encode(_OCTETS).decode()
-_NAMED_UUID: Final = str(uuid.UUID(bytes=hashlib.md5(_OCTETS, usedforsecurity=False).digest(), version=3))
-STAND_INS: Final[tuple[Any, ...]] = (
-    PLACEHOLDER,
-    _BASE64,
-    [PLACEHOLDER],
-    [_BASE64],
-    list(_OCTETS),
-    [_NAMED_UUID],
-    {PLACEHOLDER: PLACEHOLDER},
-)
-"""The forms of PLACEHOLDER: of text, bytea, and arrays of text, bytea, integers and uuid, and of an hstore."""
+EARLIER_PLACEHOLDER: Final = "__headwater_unchanged__"
+"""What records have that were captured before PLACEHOLDER."""
+PLACEHOLDER: Final = f"\0{EARLIER_PLACEHOLDER}"
+"""What Debezium writes in place of a long value that an update did not change, because PostgreSQL does not send it.
+
+No text in PostgreSQL has the character that it begins with, so that it is no value, even if a mask shortens it.
+"""
+
+
+def _stand_ins(placeholder: str) -> tuple[Any, ...]:
+    """The forms of a placeholder: of text, bytea, and arrays of text, bytea, integers and uuid, and of an hstore."""
+    octets = placeholder.encode()
+    base64_text = base64.b64encode(octets).decode()
+    return (
+        placeholder,
+        base64_text,
+        [placeholder],
+        [base64_text],
+        list(octets),
+        [_named_uuid(octets)],
+        {placeholder: placeholder},
+    )
+
+
+def _named_uuid(octets: bytes) -> str:
+    return str(uuid.UUID(bytes=hashlib.md5(octets, usedforsecurity=False).digest(), version=3))
+
+
+def _parts(placeholder: str) -> tuple[bytes, ...]:
+    octets = placeholder.encode()
+    return base64.b64encode(octets), _named_uuid(octets).encode()
+
+
+STAND_INS: Final = (*_stand_ins(PLACEHOLDER), *_stand_ins(EARLIER_PLACEHOLDER))
 STAND_IN_BYTES: Final = (
-    _OCTETS,
-    _BASE64.encode(),
-    ",".join(map(str, _OCTETS)).encode(),
-    _NAMED_UUID.encode(),
+    *_parts(PLACEHOLDER),
+    *_parts(EARLIER_PLACEHOLDER),
+    EARLIER_PLACEHOLDER.encode(),
+    ",".join(map(str, EARLIER_PLACEHOLDER.encode())).encode(),
 )
-"""One of these is in every record with a stand-in, so that most records need no further look."""
+"""One of these is in every record with a whole stand-in, so that most records need no further look."""
 NOT_FINITE: Final = frozenset(
     {"NaN", "Infinity", "-Infinity", "NAN", "POSITIVE_INFINITY", "NEGATIVE_INFINITY"}  # of floats, of numeric
 )
@@ -75,11 +94,22 @@ def converter(column: Column) -> Convert | None:
     return CONVERTERS.get(column.kind)
 
 
+def stand_ins(column: Column) -> tuple[Any, ...]:
+    """What records have for this column if they do not contain its value.
+
+    A shortened EARLIER_PLACEHOLDER could be a value as well, so that it counts only if it is whole: `apply` reads
+    tables with shortened columns again.
+    """
+    if not isinstance(column.mask, Truncated):
+        return STAND_INS
+    characters = column.mask.characters
+    earlier = (EARLIER_PLACEHOLDER,) if characters >= len(EARLIER_PLACEHOLDER) else ()
+    return (PLACEHOLDER[:characters], *earlier)
+
+
 def is_stand_in(column: Column, value: Any) -> bool:
     """Whether the record does not contain the column's value."""
-    if isinstance(column.mask, Truncated):
-        return value in (PLACEHOLDER, PLACEHOLDER[: column.mask.characters])
-    return value in STAND_INS
+    return value in stand_ins(column)
 
 
 def is_stored_apart(value: Any) -> bool:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import orjson
 
-from eventlog.capturing.columns import Column, Kind, Truncated
-from eventlog.capturing.values import PLACEHOLDER, STAND_INS, is_stand_in
+from eventlog.capturing.columns import Column, Kind
+from eventlog.capturing.values import is_stand_in, stand_ins
 from projections.folding.runtime import Unclear
 from projections.table.changes import Absent, TableReader, key_text, reader
 from projections.table.expressions import attribute
@@ -33,7 +33,6 @@ AS_THEY_ARE: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN, Kind.TEX
 """Kinds whose values need no conversion."""
 WRITTEN: Final = frozenset("cru")
 """Operations of records that have a row."""
-_STAND_IN_TEXTS: Final = frozenset(each for each in STAND_INS if isinstance(each, str))
 _NULL: Final = msgspec.Raw(b"null")
 
 Read = Callable[[Any], Any]
@@ -78,8 +77,8 @@ class ClearChanges:
         row = record.after
         if record.op not in WRITTEN:
             raise Unclear(record.op)
-        for name, stand_ins in self._texts:
-            if getattr(row, name) in stand_ins:
+        for name, marks in self._texts:
+            if getattr(row, name) in marks:
                 raise Unclear(name)
         for name, read, embedded in self._read:
             found = getattr(row, name)
@@ -98,9 +97,7 @@ def _type(column: Column) -> Any:
 
 
 def _stand_ins(column: Column) -> frozenset[str]:
-    if isinstance(column.mask, Truncated):
-        return frozenset({PLACEHOLDER, PLACEHOLDER[: column.mask.characters]})
-    return _STAND_IN_TEXTS
+    return frozenset(each for each in stand_ins(column) if isinstance(each, str))
 
 
 def _reading(column: Column) -> Read:

@@ -202,8 +202,8 @@ class Builder:
     def _swap(self, build: Build) -> None:
         """Update the registry, which is the swap, then the plain names if they lead to this version."""
         name, generation = build.target.view.name, build.target.generation
-        build.using.lock.check_held()
-        is_current = self.generations.swap(name, generation, allow_older=build.options.allow_older)
+        lock, allow_older = build.using.lock, build.options.allow_older
+        is_current = self.generations.swap(name, generation, lock=lock, allow_older=allow_older)
         build.is_live = True
         if not is_current:
             log.warning(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -23,7 +23,11 @@ from psycopg.types.json import Jsonb
 
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations import registry_sql as statements
+from projections.stores.postgres_connection import connect, holders_of, retrying_locks, set_lock_limit
 from projections.view import View
+
+REGISTRY_S: Final = 10.0
+"""How long a statement on the registry may take."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,15 @@ class RebuildLock:
     def __init__(self, view: str, connection: psycopg.Connection[Any]) -> None:
         self._view, self._connection = view, connection
 
-    def check_held(self) -> None:
-        """Raise StoreUnavailable if the connection broke meanwhile: another process may hold the lock now."""
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction of the connection that holds the lock, so that nothing is changed without it.
+
+        Raises StoreUnavailable if the connection broke meanwhile: another process may hold the lock now.
+        """
         try:
-            self._connection.execute("SELECT 1")
+            with self._connection.transaction():
+                yield self._connection
         except psycopg.OperationalError as error:
             raise StoreUnavailable("PostgreSQL", f'the lock on rebuilding "{self._view}" was lost: {error}') from error
 
@@ -89,8 +98,20 @@ class Generations:
     def prepare(self) -> None:
         """Create the registry's schema and tables if they are missing."""
         with self._connect() as connection:
+            if not self._is_prepared(connection):
+                tables = [f'"{self._environment}".generations']
+                retrying_locks(self._prepare, lambda: holders_of(connection, tables))
+
+    def _is_prepared(self, connection: psycopg.Connection[Any]) -> bool:
+        names = {name: f'"{self._environment}".{name}' for name in statements.TABLES}
+        found = connection.execute(statements.IS_PREPARED, {**names, "columns": statements.ADDED}).fetchone()
+        return bool(found and found[0])
+
+    def _prepare(self) -> None:
+        with self._connect() as connection:
             # two processes that start at the same time would both find it missing
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._lock_name("schema")])
+            set_lock_limit(connection)
             connection.execute(self._sql(statements.SCHEMA))
 
     def all(self) -> list[Generation]:
@@ -147,13 +168,14 @@ class Generations:
             raise GenerationMissing(view.name)
         return begun
 
-    def swap(self, view: str, generation: int, *, allow_older: bool = False) -> bool:
+    def swap(self, view: str, generation: int, *, lock: RebuildLock | None = None, allow_older: bool = False) -> bool:
         """Make `generation` live for the code of its version, in one transaction; returns whether it is current now.
 
         The previous one is retired. A live generation of one other version stays, for running code of that version.
-        allow_older: make it the current one even if the current one has a later version.
+        lock: of the view, which must still be held. allow_older: make it the current one even if the current one has a
+        later version.
         """
-        with self._connect() as connection:
+        with lock.transaction() if lock else self._connect() as connection:
             current = connection.execute(self._sql(statements.CURRENT), [view]).fetchone()
             names = {"view": view, "generation": generation, "current": current and current[0]}
             connection.execute(self._sql(statements.OUTDATE), names)
@@ -210,6 +232,7 @@ class Generations:
         # PostgreSQL shows 63 bytes of it to the process that is refused
         name = f"replay, process {os.getpid()} on {socket.gethostname()}"[:63]
         with self._connect(autocommit=True, application_name=name) as connection:
+            connection.execute(statements.STAY_IDLE)
             cursor = connection.cursor(row_factory=scalar_row)
             if not cursor.execute(statements.LOCK, lock).fetchone():
                 holder = cursor.execute(statements.HOLDER, lock).fetchone() or "a process that has just ended"
@@ -227,14 +250,14 @@ class Generations:
         return live
 
     @contextmanager
-    def followed(self) -> Iterator[Callable[[], list[Generation]]]:
-        """The live generations of every version, for frequent requests over a connection that stays open."""
+    def reader(self) -> Iterator[Callable[[], list[Generation]]]:
+        """Reads the live generations of every version, for frequent calls over a connection that stays open."""
         held: list[psycopg.Connection[Any]] = []
 
         def live() -> list[Generation]:
             with self._translated_errors():
                 if not held:
-                    held.append(psycopg.connect(self._url, connect_timeout=3, autocommit=True))
+                    held.append(connect(self._url, answer_s=REGISTRY_S, autocommit=True))
                 try:
                     return self._read(held[0], statements.SERVED)
                 except psycopg.OperationalError:
@@ -257,7 +280,7 @@ class Generations:
 
     @contextmanager
     def _connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
-        with self._translated_errors(), psycopg.connect(self._url, connect_timeout=3, **options) as connection:
+        with self._translated_errors(), connect(self._url, answer_s=REGISTRY_S, **options) as connection:
             yield connection
 
     @contextmanager

@@ -1,5 +1,10 @@
 """The statements of the registry of generations; `{schema}` is the environment's."""
 
+from __future__ import annotations
+
+import re
+from typing import Final
+
 SCHEMA = """
 -- everything that Headwater keeps in this database
 CREATE SCHEMA IF NOT EXISTS {schema};
@@ -46,6 +51,20 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
     FOREIGN KEY (view, generation) REFERENCES {schema}.generations
 );
 """
+
+TABLES: Final = ("generations", "generation_numbers", "live_views")
+ADDED: Final = re.findall(r"ADD COLUMN IF NOT EXISTS (\w+)", SCHEMA)
+
+# whether SCHEMA has nothing to do: it locks the table, and would wait for everybody who reads it
+IS_PREPARED = """
+SELECT to_regclass(%(generations)s) IS NOT NULL AND to_regclass(%(generation_numbers)s) IS NOT NULL
+   AND to_regclass(%(live_views)s) IS NOT NULL
+   AND %(columns)s::text[] <@ (SELECT array_agg(attname::text) FROM pg_attribute
+                               WHERE attrelid = to_regclass(%(generations)s) AND NOT attisdropped)
+"""
+
+# the connection that holds the rebuild lock waits for hours (PostgreSQL before version 14 has no such limit)
+STAY_IDLE = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"
 
 COLUMNS = (
     "view, generation, version, tag, fingerprint, state, base AS bulk_ends, start AS patch_starts, "

@@ -13,9 +13,9 @@ import orjson
 
 from commands.declaring.times import TIME
 from commands.declaring.upcasting import NUMBER, WHOLE
-from eventlog.capturing.columns import Column, Kind, Truncated
+from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
-from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, STAND_INS
+from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins
 from projections.table.changes import MAX_DIGITS, READ_YEAR, SHORT
 from projections.table.expressions import identifier, literal
 from projections.table.rows import Deleted, row_of
@@ -24,7 +24,6 @@ from projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, w
 CHANGE, KEY, TEXTS, ROW, LACKS = "change", "row_key", "row_texts", "row_values", "row_lacks"
 """Columns: the parsed record and key, the texts of the row, its values, and what it lacks."""
 IS_DELETED: Final = f"(value is null or {CHANGE}.op = 'd')"
-STAND_IN_TEXTS: Final = tuple(each if isinstance(each, str) else orjson.dumps(each).decode() for each in STAND_INS)
 
 
 @dataclass(frozen=True)
@@ -96,11 +95,8 @@ def _resolved(column: Column) -> str:
 
 
 def _is_stand_in(column: Column, text: str) -> str:
-    if isinstance(column.mask, Truncated):
-        stand_ins: Sequence[str] = (PLACEHOLDER, PLACEHOLDER[: column.mask.characters])
-    else:
-        stand_ins = STAND_IN_TEXTS
-    return f"{text} in ({', '.join(map(literal, stand_ins))})"
+    texts = (each if isinstance(each, str) else orjson.dumps(each).decode() for each in stand_ins(column))
+    return f"{text} in ({', '.join(map(literal, texts))})"
 
 
 def row_values(tables: Tables, parsed: Mapping[str, ColumnType]) -> str:

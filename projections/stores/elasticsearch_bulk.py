@@ -8,10 +8,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from elasticsearch import Elasticsearch
+from elasticsearch import ApiError, Elasticsearch
 
+from projections.errors import Unloadable
 from projections.stores.documents import DocumentForm, Guard, is_deleted
-from projections.stores.elasticsearch_answers import NAME, statuses, translated
+from projections.stores.elasticsearch_answers import NAME, TOO_LARGE, statuses, translated
 from projections.stores.elasticsearch_mapping import GUARD, STATE
 from projections.stores.ledgers import loadable
 from projections.stores.names import document_id, write_alias
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BULK_ROWS: Final = 1_000
+OPERATION: Final = 2
+"""Lines of a document in a request."""
 REQUEST_BYTES: Final = 16 * 1024 * 1024
 ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason", "items.*.error.caused_by.reason")
 
@@ -74,22 +77,35 @@ def create_row(key: str) -> bytes:
 def send(client: Elasticsearch, index: str, operations: Sequence[bytes]) -> list[int]:
     """Write documents, each with a line of instructions and a line of data; see `statuses` for the result.
 
-    The requests have a limited size, because a batch of patches may change thousands of large rows.
+    The requests have a limited size, because a batch of patches may change thousands of large rows. Raises Unloadable
+    also if one document alone is more than the server, or a proxy in front of it, takes.
     """
     found: list[int] = []
     with translated():
         for part in _parts(operations):
-            # through an alias: writing to a missing index would create it without a mapping
-            answer = client.bulk(
-                index=write_alias(index), operations=list(part), require_alias=True, filter_path=[*ANSWER]
-            )
-            found += statuses(answer.body)
+            found += _send_part(client, index, part)
     return found
+
+
+def _send_part(client: Elasticsearch, index: str, part: Sequence[Any]) -> list[int]:
+    """Write documents in one request, or in halves of it if it is too large."""
+    try:
+        # through an alias: writing to a missing index would create it without a mapping
+        answer = client.bulk(index=write_alias(index), operations=list(part), require_alias=True, filter_path=[*ANSWER])
+    except ApiError as error:
+        if error.status_code != TOO_LARGE:
+            raise
+        if len(part) <= OPERATION:
+            limit = "than the server, or a proxy in front of it, takes in a request (HTTP 413)"
+            raise Unloadable(NAME, f"the row has {len(part[-1]):,} bytes, which is more {limit}") from error
+        middle = len(part) // (2 * OPERATION) * OPERATION
+        return [*_send_part(client, index, part[:middle]), *_send_part(client, index, part[middle:])]
+    return statuses(answer.body)
 
 
 def _parts(operations: Sequence[bytes]) -> Iterator[Sequence[Any]]:
     start = size = 0
-    for at in range(0, len(operations), 2):
+    for at in range(0, len(operations), OPERATION):
         more = len(operations[at]) + len(operations[at + 1])
         if size and size + more > REQUEST_BYTES:
             yield operations[start:at]

@@ -20,6 +20,14 @@ from projections.stores import ledgers, postgres_ddl
 from projections.stores.documents import by_key
 from projections.stores.groups import Groups
 from projections.stores.names import NUL, table_key, table_name
+from projections.stores.postgres_connection import (
+    ANSWER_S,
+    LimitedConnection,
+    connect,
+    holders_of,
+    retrying_locks,
+    set_lock_limit,
+)
 from projections.stores.postgres_errors import meaning
 from projections.stores.postgres_publish import PlainName
 from projections.stores.postgres_rows import row_of, select_rows
@@ -47,7 +55,7 @@ class PostgresStore:
 
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
         self._settings, self._fault = settings, fault
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: LimitedConnection | None = None
         self._groups = Groups()
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
@@ -91,16 +99,32 @@ class PostgresStore:
             return self._execute_all([*before, postgres_ddl.drop_duplicates(schema, target), *statements])
 
     def publish(self, target: Target) -> None:
+        retrying_locks(lambda: self._publish(target), lambda: self._lock_holders(target))
+
+    def _publish(self, target: Target) -> None:
         with self._transaction() as connection:
+            set_lock_limit(connection)
             PlainName(connection, self._settings.environment, target).publish()
 
     def drop(self, target: Target) -> None:
+        retrying_locks(lambda: self._drop(target), lambda: self._lock_holders(target))
+
+    def _drop(self, target: Target) -> None:
         with self._transaction() as connection:
+            set_lock_limit(connection)
             ledger = connection.execute("SELECT to_regclass(%s)", [f"{self._settings.environment}.ledger"]).fetchone()
             if ledger is not None and ledger[0] is not None:
                 values = target.id
                 connection.execute(self._sql(postgres_ddl.DROP_LEDGER), values)
             PlainName(connection, self._settings.environment, target).drop()
+
+    def _lock_holders(self, target: Target) -> str:
+        """Who holds locks on a generation's table, or on the SQL view of its plain name."""
+        names = target.view.name, table_name(*target.id)
+        with self._transaction() as connection:
+            return holders_of(
+                connection, [sql.Identifier(self._settings.environment, name).as_string(connection) for name in names]
+            )
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
         table = sql.Identifier(self._settings.environment, table_name(*target.id))
@@ -224,22 +248,22 @@ class PostgresStore:
     def _execute_all(self, statements: Sequence[str]) -> list[str]:
         """Execute statements in one transaction; returns the keys that they return."""
         keys: list[str] = []
-        with self._transaction() as connection:
+        with self._transaction(answer_s=None) as connection:  # building an index may take long
+            set_lock_limit(connection)
             for statement in statements:
                 cursor = connection.execute(_raw(statement))
                 keys += [key for (key,) in cursor] if cursor.description else []
         return keys
 
     @contextmanager
-    def _transaction(self, *, pipelined: bool = False) -> Iterator[psycopg.Connection[Any]]:
+    def _transaction(
+        self, *, pipelined: bool = False, answer_s: float | None = ANSWER_S
+    ) -> Iterator[psycopg.Connection[Any]]:
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = psycopg.connect(
-                    self._settings.postgres,
-                    autocommit=True,
-                    connect_timeout=3,
-                    options=_OPTIONS.format(schema=self._settings.environment),
-                )
+                options = _OPTIONS.format(schema=self._settings.environment)
+                self._connection = connect(self._settings.postgres, autocommit=True, options=options)
+            self._connection.answer_s = answer_s
             with self._connection.pipeline() if pipelined else nullcontext(), self._connection.transaction():
                 yield self._connection
         except psycopg.Error as error:

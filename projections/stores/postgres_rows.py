@@ -14,6 +14,7 @@ from psycopg import sql
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores.names import table_key, table_name
+from projections.stores.postgres_connection import connect
 from projections.stores.postgres_text import NAME
 from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
 from projections.stores.store import Target
@@ -55,9 +56,7 @@ class PostgresRows:
     def _connected(self, target: Target) -> Iterator[psycopg.Connection[Any]]:
         """A connection that raises Headwater's errors."""
         try:
-            with closing(
-                psycopg.connect(self._settings.postgres, connect_timeout=3, options="-c timezone=UTC")
-            ) as connection:
+            with closing(connect(self._settings.postgres, options="-c timezone=UTC")) as connection:
                 yield connection
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             raise GenerationMissing(*target.id) from error

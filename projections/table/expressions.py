@@ -358,6 +358,7 @@ def identifier(name: str) -> str:
 def literal(text: str) -> str:
     """`text` as a Spark SQL string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+    escaped = escaped.replace("\0", "\\u0000")
     return f"'{escaped}'"
 
 

@@ -326,6 +326,17 @@ def test_submitted_commands_are_stored_in_order(log: EventLog) -> None:
     assert failed == []
 
 
+def test_a_record_of_the_year_1970_is_not_of_now(log: EventLog) -> None:
+    for n in range(3):
+        log.submit(entry(f"c{n}", topic=COMMANDS, timestamp_ms=n), 0).result(10)
+    transaction = log.own(0).begin()
+    transaction.append([entry("e", timestamp_ms=0)])
+    transaction.commit()
+    settle(log)
+    assert [record.timestamp_ms for record in log.read(COMMANDS, 0, 0)] == [1, 1, 2]
+    assert [record.timestamp_ms for record in log.read(EVENTS, 0, 0)] == [1]
+
+
 def test_a_tail_gives_what_is_there_and_what_comes_and_tells_its_position(log: EventLog) -> None:
     writer = log.own(0)
     first = writer.begin()

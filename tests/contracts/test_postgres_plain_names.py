@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 from psycopg import sql
 
 from compose.settings import StackSettings
-from projections.errors import CannotPublish, StillUsed
+from projections.errors import CannotPublish, StillUsed, StoreLocked
 from projections.settings import StoreSettings
+from projections.stores import postgres_connection
 from projections.stores.store import Batch, Target
 from projections.table.declared_stores import Postgres
 from projections.table.folds import add
@@ -22,6 +25,7 @@ from projections.table.view import TableView
 from projections.testing.histories import PARTITIONS
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_THING, Put
+from tests.waiting import BOUND_S
 
 FIRST = BY_THING
 KEPT = {name: column for name, column in FIRST.columns.items() if name != "text"}
@@ -93,6 +97,38 @@ def test_with_equal_columns_grants_and_views_made_from_it_go_on(users: Users) ->
     # nothing needs the first generation any more
     users.open().drop(Target(FIRST, 1))
     assert users.run("SELECT total FROM {mine}") == [2]
+
+
+def test_a_user_s_open_transaction_is_named_and_nobody_waits_behind_it(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that waits for a lock lets all later readers wait, too."""
+    monkeypatch.setattr(postgres_connection, "LOCK_S", 0.05)
+    monkeypatch.setattr(postgres_connection, "PAUSE_S", 0.05)
+    second, store = users.generation(FIRST, 2), users.open()
+    with psycopg.connect(users.settings.postgres, application_name="a report") as reader:
+        reader.execute(sql.SQL(NAMES).format(view=sql.Identifier(users.schema, FIRST.name)))
+        monkeypatch.setattr(postgres_connection, "LOCKED_S", 0.2)
+        for change in (store.publish, store.drop):
+            with pytest.raises(
+                StoreLocked, match=r"process \d+ of role \w+ \(a report, idle in transaction for \d+ s\)"
+            ):
+                change(second if change == store.publish else Target(FIRST, 1))
+        monkeypatch.setattr(postgres_connection, "LOCKED_S", BOUND_S)
+        with ThreadPoolExecutor(1) as thread:
+            publishing = thread.submit(store.publish, second)
+            for _ in range(20):
+                assert users.run(NAMES) == ["row of 1"]
+            reader.rollback()
+            publishing.result(BOUND_S)
+    assert users.run(NAMES) == ["row of 2"]
+
+
+def test_a_server_that_does_not_answer_is_given_up(users: Users) -> None:
+    with closing(postgres_connection.connect(users.settings.postgres, answer_s=0.1)) as connection:
+        with pytest.raises(psycopg.OperationalError, match=r"it has not answered for 0\.1 s"):
+            connection.execute("SELECT pg_sleep(60)")
+        assert connection.closed
 
 
 def test_with_other_columns_grants_and_the_owner_stay(users: Users) -> None:

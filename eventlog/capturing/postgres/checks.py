@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from eventlog.capturing.column_checks import column_problems
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.ports import Checked
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot
-from eventlog.capturing.postgres.sql import COLUMNS, SERVER, TABLE, UNKEYED
+from eventlog.capturing.postgres.sql import COLUMNS, SAME_BUT_FOR_CASE, SERVER, TABLE, UNKEYED, UNREADABLE_TYPES
 from eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
 
 OLDEST_VERSION: Final = 14
 """Logical messages, which heartbeats are, reach subscribers from this version on."""
+FITTING_TYPE: Final[Mapping[str, str]] = {
+    "an enum without values": "run DROP TYPE {0}, or ALTER TYPE {0} ADD VALUE '…'",
+    "a domain over an enum": "give its columns the enum itself as their type, and run DROP DOMAIN {0}",
+}
+"""What makes a type of UNREADABLE_TYPES readable, or removes it."""
 FULL, DEFAULT, INDEX = "f", "d", "i"
 PARTITIONED: Final = "p"
 
@@ -30,6 +35,7 @@ def check_database(database: CapturedDatabase, registered: bool) -> Checked:
     tables = [_table_problems(database, table, server["role"]) for table in database.source.tables]
     problems = (
         *_server_problems(server, slot),
+        *_unreadable_types(database),
         *(each for table in tables for each in table),
         *_publication_problems(database, server),
         *_slot_problems(database, server, slot, registered),
@@ -53,6 +59,15 @@ def _server_problems(server: dict[str, Any], slot: Slot | None) -> Iterator[str]
         yield (
             f"all {server['max_slots']} replication slots are in use: drop one of pg_replication_slots that is not "
             "needed, or run ALTER SYSTEM SET max_replication_slots = … and restart PostgreSQL"
+        )
+
+
+def _unreadable_types(database: CapturedDatabase) -> Iterator[str]:
+    for each in database.rows(UNREADABLE_TYPES, ()):
+        name, what = each["name"], each["what"]
+        yield (
+            f"type {name} is {what}, at which Debezium stops when it starts, whether or not a captured table has it: "
+            f"{FITTING_TYPE[what].format(name)}"
         )
 
 
@@ -80,9 +95,15 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
             f'row-level security hides rows of "{declared.table}" from role {role}, and changes of all rows would be '
             f"captured: run ALTER ROLE {role} BYPASSRLS as a superuser"
         )
+    for other in database.rows(SAME_BUT_FOR_CASE, {"table": declared.table}):
+        yield (
+            f'table "{other["name"]}" differs from "{declared.table}" by the case of its name only, and Debezium would '
+            "capture it too: rename one of them"
+        )
     columns = {each["name"]: TableColumn(**each) for each in database.rows(COLUMNS, {"oid": found["oid"]})}
     yield from column_problems(declared, columns, type_problem)
     yield from _key_problems(database, declared, found)
+    yield from _key_type_problems(declared, columns)
     yield from _long_value_problems(declared, found, columns)
 
 
@@ -90,7 +111,12 @@ def _key_problems(database: CapturedDatabase, declared: type[Captured], found: d
     """A key that the log does not have for every change would lose deletes."""
     table, primary, identity = declared.table, found["primary_key"], found["identity"]
     known = {FULL: declared.key, DEFAULT: primary, INDEX: found["identity_key"]}.get(identity, ())
-    if not known:
+    if not known and found["has_deferrable_key"]:
+        yield (
+            f'the primary key of table "{table}" is deferrable, so PostgreSQL refuses updates and deletes once it is '
+            f"captured: run ALTER TABLE {table} REPLICA IDENTITY FULL, or create the key again as NOT DEFERRABLE"
+        )
+    elif not known:
         yield (
             f'table "{table}" has no primary key, so PostgreSQL refuses updates once it is captured: run ALTER TABLE '
             f"{table} ADD PRIMARY KEY ({', '.join(declared.key)}), or ALTER TABLE {table} REPLICA IDENTITY FULL"
@@ -112,6 +138,16 @@ def _key_problems(database: CapturedDatabase, declared: type[Captured], found: d
             yield (
                 f'updates and deletes in partitions of "{table}" lack its key, and PostgreSQL may refuse them once it '
                 f"is captured: run {_full(unkeyed)}"
+            )
+
+
+def _key_type_problems(declared: type[Captured], columns: Mapping[str, TableColumn]) -> Iterator[str]:
+    """Types whose values differ although their texts are the same: a topic would keep one row of two."""
+    for name in declared.key:
+        if name in columns and columns[name].type == "timetz":
+            yield (
+                f'column "{name}" of table "{declared.table}" is time with time zone, so that keys which differ by '
+                "their zone look alike in records: declare another key, or change the column to time"
             )
 
 

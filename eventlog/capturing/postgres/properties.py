@@ -25,6 +25,13 @@ SESSION: Final = "SET idle_session_timeout = 0; SET tcp_keepalives_idle = 60; SE
 
 A snapshot fails instead of leaving out rows that a policy hides.
 """
+OUTPUT: Final = "-c bytea_output=hex -c IntervalStyle=postgres -c lc_monetary=C -c extra_float_digits=1"
+"""How PostgreSQL writes values to Debezium, whatever a database or a role has as its own setting.
+
+Its driver sets DateStyle and the time zone by itself.
+"""
+COMMAND_PREFIX: Final = "headwater.command"
+"""Of the messages in the write-ahead log that are commands; see `commands/reacting/outbox.py`."""
 FAILOVER_VERSION: Final = 17
 """PostgreSQL from this version on can copy a logical slot to its standbys."""
 
@@ -36,7 +43,8 @@ FIXED: Final[Mapping[str, str]] = {
     "offset.mismatch.strategy": "trust_offset",  # fails if somebody has dropped and created the slot
     "interval.handling.mode": "string",
     "hstore.handling.mode": "json",
-    "unavailable.value.placeholder": PLACEHOLDER,
+    "unavailable.value.placeholder": f"hex:{PLACEHOLDER.encode().hex()}",
+    "driver.options": OUTPUT,
     "post.processors": "reselector",
     f"{RESELECT}.type": "io.debezium.processors.reselect.ReselectColumnsPostProcessor",
     f"{RESELECT}.reselect.unavailable.values": "true",
@@ -50,8 +58,10 @@ FIXED: Final[Mapping[str, str]] = {
 
 def properties(source: Source, names: SourceNames, version: int) -> dict[str, str]:
     """The properties of a source's connector; version: of the server, such as 18."""
+    prefixes = [HEARTBEAT_PREFIX, *([COMMAND_PREFIX] if source.outbox else [])]
     return {
         **FIXED,
+        "message.prefix.include.list": ",".join(map(re.escape, prefixes)),
         "slot.name": names.slot,
         "slot.failover": str(version >= FAILOVER_VERSION).lower(),
         "publication.name": names.slot,

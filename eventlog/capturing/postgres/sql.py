@@ -22,7 +22,8 @@ FROM pg_roles r WHERE r.rolname = current_user
 """
 
 TABLE: Final = """
--- a table; no row if there is none of this name
+-- a table; no row if there is none of this name. Columns that an index INCLUDEs are no part of its key, and a
+-- deferrable primary key identifies no rows in the log
 SELECT c.oid,
        c.relkind::text AS kind,
        c.relreplident::text AS identity,
@@ -33,10 +34,12 @@ SELECT c.oid,
        pg_has_role(c.relowner, 'USAGE') AS owns,
        pg_get_userbyid(c.relowner) AS owner,
        coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
-           ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
-           WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS primary_key,
+           ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+           WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate), '{}') AS primary_key,
+       EXISTS (SELECT FROM pg_index i
+           WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate) AS has_deferrable_key,
        coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
-           ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+           ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
            WHERE i.indrelid = c.oid AND i.indisreplident), '{}') AS identity_key,
        coalesce((SELECT bool_or(p.reltoastrelid <> 0) FROM pg_class p
            WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)), false) AS stores_apart,
@@ -79,10 +82,29 @@ SELECT format('%%I.%%I', p.relnamespace::regnamespace, p.relname) AS partition
 FROM pg_class p
 WHERE p.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s)) AND p.relkind = 'r' AND p.relreplident <> 'f'
 AND NOT %(key)s::text[] <@ coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
-    ON a.attrelid = p.oid AND a.attnum = ANY (i.indkey)
-    WHERE i.indrelid = p.oid AND CASE p.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END),
-    '{}')
+    ON a.attrelid = p.oid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+    WHERE i.indrelid = p.oid AND i.indimmediate
+    AND CASE p.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END), '{}')
 ORDER BY p.oid
+"""
+
+SAME_BUT_FOR_CASE: Final = """
+-- tables whose names differ from a declared one by their case only: Debezium takes them for the same table
+SELECT n.nspname || '.' || c.relname AS name
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND lower(n.nspname || '.' || c.relname) = lower(%(table)s)
+AND n.nspname || '.' || c.relname <> %(table)s
+ORDER BY 1
+"""
+
+UNREADABLE_TYPES: Final = """
+-- types of any table, captured or not, at which Debezium stops when it starts: it reads all types of the database
+SELECT format_type(t.oid, NULL) AS name, 'an enum without values' AS what
+FROM pg_type t WHERE t.typtype = 'e' AND NOT EXISTS (SELECT FROM pg_enum e WHERE e.enumtypid = t.oid)
+UNION ALL
+SELECT format_type(t.oid, NULL), 'a domain over an enum'
+FROM pg_type t JOIN pg_type under ON under.oid = t.typbasetype WHERE t.typtype = 'd' AND under.typtype = 'e'
+ORDER BY 1
 """
 
 SLOT: Final = """

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import select
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from eventlog.settings import LogSettings
-from projections.errors import GenerationMissing
+from projections.errors import GenerationMissing, StoreUnavailable
+from projections.generations.followed import followed
 from projections.generations.registry import Generations
 from projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP
+from tests.waiting import eventually
 
 V1, V2, V3 = (replace(BY_GROUP, version=version) for version in (1, 2, 3))
 
@@ -100,10 +106,48 @@ def test_a_pause_between_replays_belongs_to_the_live_generation_of_this_version(
 
 
 def test_loaders_follow_what_is_live_of_every_version(registry: Registry) -> None:
-    with registry.generations.followed() as live:
+    with followed(registry.generations) as live:
         registry.build(V1)
         registry.build(V2)
         assert [(each.tag, each.generation) for each in live()] == [("by_group@1", 1), ("by_group@2", 2)]
+
+
+def test_whoever_reads_the_registry_in_a_transaction_stops_no_start_and_no_swap(
+    registry: Registry, servers: dict[str, RealServer], settings: LogSettings
+) -> None:
+    registry.build(V1)
+    query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(settings.environment, "generations"))
+    with psycopg.connect(servers["postgres"].settings.postgres) as reader:
+        reader.execute(query).fetchall()
+        registry.generations.prepare()
+        registry.build(V2)
+
+
+def test_a_swap_needs_the_lock_of_its_rebuild(registry: Registry, servers: dict[str, RealServer]) -> None:
+    made = registry.generations.begin(V1, {}, {}).generation
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s"
+    with registry.generations.rebuilding(BY_GROUP.name) as lock:
+        with psycopg.connect(servers["postgres"].settings.postgres, autocommit=True) as operator:
+            assert operator.execute(ended, [f"replay, process {os.getpid()} on %"]).fetchall() == [(True,)]
+        with pytest.raises(StoreUnavailable, match="lock on rebuilding"):
+            registry.generations.swap(BY_GROUP.name, made, lock=lock)
+    assert registry.generations.live() == {}
+
+
+def test_the_connection_that_holds_a_rebuild_lock_may_be_idle_for_hours(
+    servers: dict[str, RealServer], settings: LogSettings
+) -> None:
+    url = make_conninfo(servers["postgres"].settings.postgres, options="-c idle_session_timeout=50ms")
+    generations = Registry(Generations(url, settings.environment)).generations
+    made = generations.begin(V1, {}, {}).generation
+    with generations.rebuilding(BY_GROUP.name) as lock, psycopg.connect(url, autocommit=True) as other:
+        eventually(lambda: is_ended(other), "the server ends idle sessions")
+        assert generations.swap(BY_GROUP.name, made, lock=lock)
+
+
+def is_ended(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server has ended a connection that is idle."""
+    return bool(select.select([connection.fileno()], [], [], 0.0)[0])
 
 
 def test_until_when_a_generation_was_kept_up_is_known_by_store_also_if_an_earlier_release_made_the_registry(

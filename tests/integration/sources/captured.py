@@ -269,7 +269,10 @@ def rows_of(connection: psycopg.Connection[Any], table: type[Captured]) -> dict[
     columns = ", ".join(f"{_expression(column)} AS {name}" for name, column in table.columns.items())
     found: dict[str, Row] = {}
     with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
-        cursor.execute("SET LOCAL intervalstyle = iso_8601; SET LOCAL timezone = 'UTC'")
+        cursor.execute(
+            "SET LOCAL intervalstyle = iso_8601; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = ISO; "
+            "SET LOCAL extra_float_digits = 1"
+        )
         for row in cursor.execute(f"SELECT {columns} FROM {table.table}"):
             key = [row[name] for name in table.key]
             found[str(key[0]) if len(key) == 1 else json.dumps(key, separators=(",", ":"))] = row

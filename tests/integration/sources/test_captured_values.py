@@ -13,6 +13,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from pydantic import Field
 
 from compose.stack import Stack
 from eventlog.capturing import Captured, Hashed, Source, Truncated
@@ -104,12 +105,34 @@ class Changing(Captured, table="public.changing", key="id"):
     later: int | None = None
 
 
+class Short(Captured, table="public.short", key="id"):
+    id: int
+    one: Annotated[str, Truncated(1)]
+    two: Annotated[str, Truncated(2)]
+    number: int
+
+
+class Dollar(Captured, table="public.dollar", key=("a$b", "c")):
+    a: Annotated[int, Field(alias="a$b")]
+    c: int
+
+
 class Many(Captured, table="public.many", key="id"):
     id: int
     number: int
 
 
+OWN_SETTINGS = {
+    "bytea_output": "escape",
+    "intervalstyle": "sql_standard",
+    "datestyle": "SQL, DMY",
+    "extra_float_digits": "-15",
+    "timezone": "Asia/Kathmandu",
+}
+"""Of the database: they change how PostgreSQL writes values, and must not change what is captured."""
+SET = "DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET {} = %L', current_database(), '{}'); END$$"
 STATEMENTS = (
+    *(SET.format(name, value) for name, value in OWN_SETTINGS.items()),
     "CREATE TYPE mood AS ENUM ('good', 'bad')",
     """CREATE TABLE typed (id int PRIMARY KEY, numeric numeric, double float8, local timestamp, moment timestamptz,
        day date, clock time, period interval, document jsonb, texts text[], numbers int[], amounts numeric[], code uuid,
@@ -122,9 +145,12 @@ STATEMENTS = (
        ADD days date[], ADD moods mood[]""",
     "CREATE TABLE masked (id int PRIMARY KEY, number int, hashed text, short text, middle text, secret text)",
     "CREATE TABLE changing (id int PRIMARY KEY, small int NOT NULL, word text)",
+    "CREATE TABLE short (id int PRIMARY KEY, one text NOT NULL, two text NOT NULL, number int NOT NULL)",
+    "ALTER TABLE short REPLICA IDENTITY FULL",
+    "CREATE TABLE dollar (a$b int, c int, PRIMARY KEY (a$b, c))",
     "CREATE TABLE many (id int PRIMARY KEY, number int NOT NULL)",
 )
-SOURCE = Source(name="things", tables=(Typed, Long, LongFull, Masked, Changing, Many))
+SOURCE = Source(name="things", tables=(Typed, Long, LongFull, Masked, Changing, Short, Dollar, Many))
 
 MANY = 100_000
 LONG_NUMBER = "123456789012345678901234567890.12345678901234567890"
@@ -205,6 +231,38 @@ def test_every_type(connector: Connector, connection: psycopg.Connection[Any]) -
     assert found == VALUES
     for number, (column, _, _) in enumerate(VALUES):  # every other column is NULL
         assert {name for name, value in rows[number].items() if value is not None} <= {"id", column}
+
+
+def test_messages_of_other_programs_are_not_captured(connector: Connector, connection: psycopg.Connection[Any]) -> None:
+    """One that is larger than a record may be would stop the connector for good."""
+    for prefix in ("other", "headwater.command", "headwaterX"):
+        connection.execute("SELECT pg_logical_emit_message(false, %s, repeat('x', 5000000))", (prefix,))
+    connection.execute("INSERT INTO many VALUES (0, 0)")
+    read(connector.topic(Many), 1)
+    assert connector.task()["state"] == "RUNNING"
+    connection.execute("DELETE FROM many")
+
+
+def test_a_shortened_value_that_begins_like_a_mark_of_ours_is_a_value(
+    connector: Connector, connection: psycopg.Connection[Any]
+) -> None:
+    topic = connector.topic(Short)
+    connection.execute("INSERT INTO short VALUES (1, 'apple', 'apple', 0)")
+    connection.execute("UPDATE short SET one = '_x', two = '__init__'")
+    connection.execute("UPDATE short SET number = 1")
+    connector.wait_equal(topic)
+    assert topic.rows["1"] == {"id": 1, "one": "_", "two": "__", "number": 1}
+    for record in topic.records:
+        assert record.change.unchanged == ()
+
+
+def test_each_column_of_a_key_counts_whatever_its_name(
+    connector: Connector, connection: psycopg.Connection[Any]
+) -> None:
+    topic = connector.topic(Dollar)
+    connection.execute("INSERT INTO dollar VALUES (1, 1), (2, 1)")
+    eventually(lambda: len(topic.read()) == 2, "both rows come")
+    assert topic.rows.keys() == {"[1,1]", "[2,1]"}
 
 
 def long_text() -> str:

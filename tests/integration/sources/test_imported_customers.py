@@ -16,13 +16,13 @@ import pytest
 
 from commands.aggregates.shop.customer import Details
 from commands.processes.shop.customer_import import customer_import
-from commands.reacting.outbox import PREFIX
 from commands.receipt import Receipt
 from compose.shop.filling import fill
 from compose.stack import Stack
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
+from eventlog.capturing.postgres.properties import COMMAND_PREFIX
 from eventlog.envelope import Envelope, decode
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
@@ -41,7 +41,7 @@ SETTLED_S = 240.0
 SQL = "SELECT id::text, name, email, is_business, (credit_limit * 100)::bigint AS credit_limit_cents FROM customers"
 
 CHANGE = "UPDATE orders SET note = %s WHERE id = (SELECT min(id) FROM orders)"
-EMIT = f"SELECT pg_logical_emit_message(true, '{PREFIX}', %s)"
+EMIT = f"SELECT pg_logical_emit_message(true, '{COMMAND_PREFIX}', %s)"
 WRITTEN = 30
 """Commands in the outbox; every third transaction is rolled back."""
 

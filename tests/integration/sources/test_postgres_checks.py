@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import time
 from typing import Any
 
 import psycopg
@@ -215,6 +216,115 @@ def test_partitions_with_the_primary_key_need_nothing(server: Server) -> None:
 
 class Told(Captured, table="public.told", key="id"):
     id: int
+
+
+class Deferred(Captured, table="public.deferred", key="id"):
+    id: int
+
+
+def test_a_deferrable_primary_key_is_refused_before_it_breaks_the_application(server: Server) -> None:
+    server.create("CREATE TABLE deferred (id int PRIMARY KEY DEFERRABLE); INSERT INTO deferred VALUES (1)", "deferred")
+    (problem,) = server.problems(Deferred)
+    assert problem.startswith('the primary key of table "public.deferred" is deferrable')
+    server.sql("CREATE PUBLICATION test_deferred FOR TABLE deferred")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="replica identity"):
+        server.sql("UPDATE deferred SET id = 2")
+    server.sql("ALTER TABLE public.deferred REPLICA IDENTITY FULL; UPDATE deferred SET id = 2")
+    assert server.problems(Deferred) == []
+
+
+class DeferredParts(Captured, table="public.deferred_parts", key="id"):
+    id: int
+
+
+def test_a_partition_with_a_deferrable_primary_key_is_refused(server: Server) -> None:
+    server.create(
+        "CREATE TABLE deferred_parts (id int NOT NULL) PARTITION BY LIST (id); "
+        "CREATE TABLE deferred_part (id int PRIMARY KEY DEFERRABLE); "
+        "ALTER TABLE deferred_parts ATTACH PARTITION deferred_part FOR VALUES IN (1); "
+        "ALTER TABLE deferred_parts REPLICA IDENTITY FULL",
+        "deferred_parts",
+    )
+    (problem,) = server.problems(DeferredParts)
+    assert "run ALTER TABLE public.deferred_part REPLICA IDENTITY FULL" in problem
+    server.sql("ALTER TABLE public.deferred_part REPLICA IDENTITY FULL")
+    assert server.problems(DeferredParts) == []
+
+
+class Including(Captured, table="public.including", key=("id", "note")):
+    id: int
+    note: str
+
+
+class IncludingId(Captured, table="public.including", key="id"):
+    id: int
+    note: str
+
+
+def test_columns_that_an_index_includes_are_no_key(server: Server) -> None:
+    server.create("CREATE TABLE including (id int, note text NOT NULL, PRIMARY KEY (id) INCLUDE (note))", "including")
+    (problem,) = server.problems(Including)
+    assert 'deletes in "public.including" have only (id)' in problem
+    assert server.problems(IncludingId) == []
+    server.sql(
+        "ALTER TABLE including DROP CONSTRAINT including_pkey; "
+        "CREATE UNIQUE INDEX one ON including (id) INCLUDE (note); "
+        "ALTER TABLE including ALTER id SET NOT NULL, REPLICA IDENTITY USING INDEX one"
+    )
+    (problem,) = server.problems(Including)
+    assert 'deletes in "public.including" have only (id)' in problem
+    assert server.problems(IncludingId) == []
+
+
+class Cased(Captured, table="public.cased", key="id"):
+    id: int
+
+
+def test_a_table_whose_name_differs_by_case_only_is_named(server: Server) -> None:
+    server.create('CREATE TABLE cased (id int PRIMARY KEY); CREATE TABLE "Cased" (id int PRIMARY KEY)', "cased")
+    (problem,) = server.problems(Cased)
+    assert problem.startswith('table "public.Cased" differs from "public.cased" by the case of its name only')
+    server.sql('DROP TABLE "Cased"')
+    assert server.problems(Cased) == []
+
+
+def test_a_column_whose_name_differs_by_case_only_is_named(server: Server) -> None:
+    server.sql('ALTER TABLE cased ADD "ID" int')
+    (problem,) = server.problems(Cased)
+    assert problem.startswith('table "public.cased" has the columns "id" and "ID"')
+    server.sql('ALTER TABLE cased DROP "ID"')
+    assert server.problems(Cased) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "solved"),
+    [
+        ("CREATE TYPE nothing AS ENUM ()", "nothing", "ALTER TYPE nothing ADD VALUE 'a'"),
+        ('CREATE TYPE "No thing" AS ENUM ()', '"No thing"', 'DROP TYPE "No thing"'),
+        ("CREATE TYPE felt AS ENUM ('a'); CREATE DOMAIN feeling AS felt", "feeling", "DROP DOMAIN feeling"),
+    ],
+)
+def test_types_at_which_debezium_stops_are_named_although_no_captured_table_has_them(
+    server: Server, made: str, name: str, solved: str
+) -> None:
+    server.create("CREATE TABLE IF NOT EXISTS cased (id int PRIMARY KEY)", "cased")
+    server.sql(made)
+    (problem,) = server.problems(Cased)
+    assert problem.startswith(f"type {name} is ")
+    assert solved.removesuffix("'a'") in problem
+    server.sql(solved)
+    assert server.problems(Cased) == []
+
+
+class Zoned(Captured, table="public.zoned", key="at"):
+    at: time
+
+
+def test_times_with_a_zone_are_no_key_because_different_ones_have_the_same_text(server: Server) -> None:
+    server.create("CREATE TABLE zoned (at timetz PRIMARY KEY)", "zoned")
+    server.sql("INSERT INTO zoned VALUES ('10:00+02'), ('08:00+00')")
+    (problem,) = server.problems(Zoned)
+    assert problem.startswith('column "at" of table "public.zoned" is time with time zone')
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated
 
 import pytest
+from pydantic import Field
 
 from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.connector import changed_keys, connector_config, differences, tables_to_read_again
@@ -189,3 +191,28 @@ def test_a_wrong_setting_is_named_without_its_secret(variables: dict[str, str], 
 def test_a_password_shows_in_no_repr() -> None:
     assert "p@ss" not in repr(PostgresAddress.read("X", VARIABLES["HEADWATER_CRM_DATABASE"]))
     assert "pepper" not in repr(SourceSettings.from_environment(CRM, VARIABLES))
+
+
+def test_tables_with_shortened_columns_are_read_again_if_the_placeholder_changes() -> None:
+    """Their topics may have values that look like the start of the earlier one."""
+    wanted = config()
+    earlier = {**wanted, "unavailable.value.placeholder": "__headwater_unchanged__"}
+    assert tables_to_read_again(wanted, earlier) == {"public.people"}
+
+
+def test_only_messages_that_headwater_reads_are_captured() -> None:
+    assert config()["message.prefix.include.list"] == "headwater"
+    outbox = replace(CRM, outbox=True)
+    made = connector_config(outbox, SourceSettings.from_environment(outbox, VARIABLES), 18)
+    assert made["message.prefix.include.list"] == r"headwater,headwater\.command"
+
+
+def test_names_of_key_columns_are_no_regular_expressions() -> None:
+    class Odd(Captured, table="public.odd", key=("a$b", "c")):
+        a: Annotated[int, Field(alias="a$b")]
+        c: int
+
+    source = Source(name="odd", tables=(Odd,))
+    variables = {**VARIABLES, "HEADWATER_ODD_DATABASE": VARIABLES["HEADWATER_CRM_DATABASE"]}
+    made = connector_config(source, SourceSettings.from_environment(source, variables), 18)
+    assert made["message.key.columns"] == r"public\.odd:a\$b,c"

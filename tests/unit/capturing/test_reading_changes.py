@@ -21,7 +21,7 @@ from eventlog.capturing import Captured, Truncated
 from eventlog.capturing.changes import Change, ChangeDecoder, Operation
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.postgres.positions import WalPosition, lsn_text, read_lsn
-from eventlog.capturing.values import PLACEHOLDER, STAND_INS
+from eventlog.capturing.values import EARLIER_PLACEHOLDER, PLACEHOLDER, STAND_INS
 from tests.unit.capturing.records import record
 
 
@@ -264,6 +264,17 @@ def test_an_old_row_that_has_only_the_key_does_not_count(old: str | None) -> Non
 def test_a_shortened_stand_in_is_one_too() -> None:
     assert read(short=PLACEHOLDER[:5]).unchanged == ("short",)
     assert read(short="abcde").row == {**dict.fromkeys(Everything.columns), "id": 1, "short": "abcde"}
+
+
+@pytest.mark.parametrize("value", ["_", "__", "__hea", EARLIER_PLACEHOLDER[:5]])
+def test_a_shortened_value_that_begins_like_an_earlier_placeholder_is_a_value(value: str) -> None:
+    row = read(short=value).row
+    assert row is not None
+    assert row["short"] == value
+
+
+def test_records_with_the_earlier_placeholder_are_read() -> None:
+    assert read(text=EARLIER_PLACEHOLDER).unchanged == ("text",)
 
 
 def test_columns_come_and_go() -> None:

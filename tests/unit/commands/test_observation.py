@@ -99,7 +99,8 @@ def test_a_record_and_where_it_is() -> None:
     positions = asyncio.run(ObservationRecorder(log).record(reports, correlation_id="c", traceparent="00-a"))
     assert positions[0].partition == positions[1].partition == partition_of("reading/s1", 4)
     records = [next(log.read(OBSERVATIONS, each.partition, each.offset)) for each in positions]
-    assert [record.key for record in records] == ["reading/s1/1", "reading/s1/2", "reading/s2/1"]
+    names = [record.key.rpartition("@")[0] for record in records]
+    assert names == ["reading/s1/1", "reading/s1/2", "reading/s2/1"]
     first, second = decode(records[0].value), decode(records[1].value)
     assert (first.id, first.type, first.stream, first.data_version) == ("reading/s1/1", "reading", "reading/s1", 3)
     assert (first.data, first.correlation_id, first.traceparent) == ({"celsius": 21.5, "raw": None}, "c", "00-a")
@@ -110,6 +111,25 @@ def test_a_record_and_where_it_is() -> None:
     assert first.recorded_time == second.recorded_time
     assert before <= first.recorded_time <= datetime.now(UTC)
     assert asyncio.run(ObservationRecorder(log).record([])) == []
+
+
+def test_each_copy_of_a_report_is_kept_by_compaction() -> None:
+    """A copy that is late must not take the place of one in time, nor a corrected one that of the first."""
+    log, report = MemoryLog(partitions=1), REGISTRY.read("reading", b'{"id":"a@b","source":"s@1","data":{"celsius":1}}')
+    asyncio.run(ObservationRecorder(log).record([report, report]))
+    asyncio.run(ObservationRecorder(log).record([report]))
+    keys = [record.key for record in log.read(OBSERVATIONS, 0, 0)]
+    assert len(set(keys)) == 3
+    assert {key.rpartition("@")[0] for key in keys} == {"reading/s@1/a@b"}
+
+
+def test_every_time_that_is_accepted_is_the_time_of_its_record() -> None:
+    log = MemoryLog(partitions=1)
+    for time in ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000999Z", "1969-12-31T23:59:59.999Z"):
+        with pytest.raises(MalformedObservation, match="time"):
+            read(1, f'"{time}"')
+    asyncio.run(ObservationRecorder(log).record([read(1, '"1970-01-01T00:00:00.001Z"')]))
+    assert next(log.read(OBSERVATIONS, 0, 0)).timestamp_ms == 1
 
 
 class Held(MemoryLog):

@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from commands.declaring.registry import CommandRegistry
-from commands.reacting.outbox import PREFIX, OutboxTask, outbox_role, outbox_topics, settle_start
+from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from commands.reacting.router import COMMIT_IDLE_S
 from eventlog import topics
+from eventlog.capturing.postgres.properties import COMMAND_PREFIX
 from eventlog.envelope import decode, partition_of
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
@@ -27,7 +28,7 @@ IMPORT = {"customer_id": "1", "email": "", "is_business": False, "credit_limit_c
 REFUND = {"type": "payment.refund", "body": {"payment_id": "P"}}
 
 
-def message(content: Any, lsn: int = 1_000, prefix: str = PREFIX) -> bytes:
+def message(content: Any, lsn: int = 1_000, prefix: str = COMMAND_PREFIX) -> bytes:
     """A record of Debezium; content: of the message, as JSON unless it is bytes."""
     written = content if isinstance(content, bytes) else orjson.dumps(content)
     source = {"lsn": lsn, "ts_ms": 1_767_323_045_678, "txId": 555}

@@ -49,7 +49,7 @@ class Registry:
     def rebuilding(self, view: str) -> Iterator[Any]:
         self.held.add(view)
         try:
-            yield SimpleNamespace(check_held=lambda: None)
+            yield SimpleNamespace()
         finally:
             self.held.remove(view)
 
@@ -79,7 +79,7 @@ class Registry:
         self.states[view.name, 1] = "building"
         return SimpleNamespace(generation=1)
 
-    def swap(self, view: str, generation: int, *, allow_older: bool) -> bool:
+    def swap(self, view: str, generation: int, *, lock: Any, allow_older: bool) -> bool:
         for name, number in self.states:
             if name == view and self.states[name, number] == "live":
                 self.states[name, number] = "retired"

@@ -34,6 +34,7 @@ from tests.observed import (
     Report,
     beat,
     by_minute,
+    compacted,
     cut,
     gate_view,
     raw,
@@ -190,6 +191,17 @@ def test_an_id_that_comes_again_days_later_is_counted_alike_in_one_batch_and_in_
         "L1/2026-03-01T12:00:00.000Z": 1,
         "L1/2026-03-04T12:00:00.000Z": 1,
     }
+
+
+def test_a_replay_has_what_was_in_time_although_it_was_sent_again_later(tmp_path: Path) -> None:
+    """A compacted topic keeps the last record of each key: a late or a corrected copy has a key of its own."""
+    first = Report(1, "a", 4, START, START)
+    late, corrected = first._replace(recorded=START + DAY), first._replace(weight=9)
+    records = [record_of(each) for each in (first, corrected, late)]
+    live = run(gate_view(), [[each] for each in records], tmp_path / "live")
+    replayed = run(gate_view(), [compacted(records)], tmp_path / "replay")
+    assert numbers(live) == numbers(replayed) == rows_in_python([first, corrected], LATE_AFTER)
+    assert live.counts == replayed.counts == Counter({TAKEN: 2, DROPPED: 1})
 
 
 def test_the_shipped_view_counts_a_report_that_was_sent_twice_once(tmp_path: Path) -> None:
