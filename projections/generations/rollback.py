@@ -10,7 +10,7 @@ from projections.errors import RebuildFailed
 from projections.generations.builder import Builder, failures_of, until_taken_over
 from projections.generations.building import Build, Options, Rebuilt, Step
 from projections.generations.kept import missed, missed_since
-from projections.generations.registry import Generation, Generations
+from projections.generations.registry import Generation, Generations, has_declaration_of
 from projections.generations.resources import Resources
 from projections.generations.sources import Noted
 from projections.generations.top_up import top_up
@@ -63,7 +63,7 @@ def _previous(view: View, generations: Generations) -> Generation:
     ]
     if not others:
         raise RebuildFailed(view.name, "start", "there is no previous generation")
-    own = [each for each in others if each.fingerprint == view.fingerprint]
+    own = [each for each in others if has_declaration_of(each, view)]
     last = max(own or others, key=lambda each: each.live_at or each.created_at)
     if not own:
         raise RebuildFailed(

@@ -64,6 +64,7 @@ class Registry:
                 tag=f"{view}@1",
                 published=True,
                 fingerprint=gate_view().fingerprint,
+                row_types=gate_view().row_types,
             )
             for (name, number), state in self.states.items()
             if name == view

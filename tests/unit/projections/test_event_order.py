@@ -14,8 +14,8 @@ from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position
 from projections.table import reference
 from projections.table.declared_stores import Postgres
-from projections.table.expressions import Source, envelope, value
-from projections.table.folds import Column, collect, count, first, last, nested
+from projections.table.expressions import Expression, Source, envelope, value
+from projections.table.folds import Case, Column, collect, count, first, last, nested
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.orders import check_sources
@@ -26,9 +26,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def happened(event: type[Event], version: int, minute: int, **data: Any) -> Source:
     """An event of order O, in the partition of its aggregate."""
     kind, time = event.type.partition(".")[0], START + timedelta(minutes=minute)
-    made = Envelope(
-        f"{kind}/O/{version}", event.type, f"{kind}/O", time, {"order_id": "O", "customer": "c", **data}, version
-    )
+    body = {"order_id": "O", "customer": "c", **data}
+    made = Envelope(f"{kind}/O/{version}", event.type, f"{kind}/O", time, body, sequence=version)
     return Source(made, Position(len(kind), minute), int(time.timestamp() * 1000), "{}")
 
 
@@ -38,11 +37,11 @@ HISTORY = [
     happened(Requested, 1, 2, amount_cents=5, reason="r"),
     happened(Expired, 3, 3),
 ]
-STATES = {Placed: value("placed"), Expired: value("expired"), Requested: value("refund")}
+STATES: dict[Case, Expression] = {Placed: value("placed"), Expired: value("expired"), Requested: value("refund")}
 
 
 def orders(column: Column | None = None, **more: Any) -> TableView:
-    columns = {"state": column or last(STATES)}
+    columns: dict[str, Column] = {"state": column or last(STATES)}
     return TableView("order_states", "order_id", columns, (Postgres(),), **more)
 
 
