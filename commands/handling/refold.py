@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from commands.codec import fold, read_snapshot, write_snapshot
+from commands.codec import fold, read_snapshot, snapshot_time_ms, write_snapshot
 from commands.declaring.registry import AnyAggregate
 from commands.local_state.state import StateStore
 from eventlog import topics
@@ -123,7 +123,7 @@ class Refolding:
             if stream_fold is None or stream_fold.failed:
                 continue
             try:
-                stream_fold.take(int(version), record.value)
+                stream_fold.take(int(version), record)
             except Exception as error:  # noqa: BLE001 - of a user's rules as well
                 self._fail(stream_fold, stream, f"{self._partition}:{record.offset}", error)
         self._write(streams, ended=False)
@@ -165,7 +165,7 @@ class _Stream:
         """target: the version to reach; 0 if unknown. folded: its snapshot so far, or empty."""
         self.aggregate, self.target, self._folded = aggregate, target, folded
         self.state: Any = aggregate.initial
-        self.version = 0
+        self.version = self.time_ms = 0
         self.failed = False
 
     @classmethod
@@ -180,13 +180,14 @@ class _Stream:
         """Whether it has all events of the snapshot in the log."""
         return 0 < self.target <= self.version
 
-    def take(self, version: int, event: bytes | None) -> None:
+    def take(self, version: int, record: Record) -> None:
         """Fold an event, or its tombstone; raises whatever a rule raises."""
         self._load()
         if self.is_complete:
             return  # its owner wrote only versions up to the snapshot's
-        if event is not None:
-            self.state, self.version = fold(self.aggregate, [decode(event)], self.state, self.version)
+        if record.value is not None:
+            self.state, self.version = fold(self.aggregate, [decode(record.value)], self.state, self.version)
+            self.time_ms = max(self.time_ms, record.timestamp_ms)
         elif not self.target:  # an erased event counts, so that its version is not used again
             self.version = max(self.version, version)
 
@@ -196,12 +197,12 @@ class _Stream:
         if self.failed:
             return _FAILED + target
         self._load()
-        return _WAITING + target + (write_snapshot(self.aggregate, self.state, self.version) if self.version else b"")
+        return _WAITING + target + (self._written(self.version) if self.version else b"")
 
     def snapshot(self) -> bytes:
         """Its snapshot, which can be read; raises if there is none, or if nothing is known of the stream."""
         self._load()
-        value = write_snapshot(self.aggregate, self.state, max(self.version, self.target))
+        value = self._written(max(self.version, self.target))
         read_snapshot(self.aggregate, value)
         return value
 
@@ -209,6 +210,10 @@ class _Stream:
         folded, self._folded = self._folded, b""
         if folded:
             self.state, self.version = read_snapshot(self.aggregate, folded)
+            self.time_ms = snapshot_time_ms(folded)
+
+    def _written(self, version: int) -> bytes:
+        return write_snapshot(self.aggregate, self.state, version, self.time_ms)
 
 
 class _Progress:
