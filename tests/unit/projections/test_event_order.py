@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from commands.aggregates.orders.order import Expired, Placed
 from commands.aggregates.orders.refund import Requested
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position
+from projections.registry import ViewRegistry
 from projections.table import reference
 from projections.table.declared_stores import Postgres
 from projections.table.expressions import Expression, Source, envelope, value
@@ -20,6 +22,40 @@ from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.orders import check_sources
 
+GATES = {
+    "events": """
+from commands import Event
+
+class Opened(Event, type="gate.opened"):
+    gate_id: str
+    by: str
+""",
+    "domain": """
+from pydantic import BaseModel, ConfigDict
+from commands import Aggregate, Command
+from .events import Opened
+
+class Open(Command, type="gate.open"):
+    gate_id: str
+
+class Gate(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+def decide(command: Open, state: Gate) -> list[Opened]:
+    return []
+
+def evolve(state: Gate, event: Opened) -> Gate:
+    return state
+
+gate = Aggregate(name="gate", id_field="gate_id", initial=Gate(), decide=decide, evolve=evolve)
+""",
+    "views": """
+from projections import Postgres, TableView, last
+from .events import Opened
+
+gates = TableView(name="gates", key="gate_id", columns={"by": last({Opened: "by"})}, stores=(Postgres(),))
+""",
+}
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -122,3 +158,18 @@ def test_the_types_of_a_row_are_what_is_stored_beside_its_fingerprint() -> None:
         "state text",
         "times list",
     ]
+
+
+def test_the_order_of_modules_does_not_change_a_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The events are in one module, the aggregate and the view each in another that imports them."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = []
+    for number, order in enumerate((("domain", "views"), ("views", "domain"))):
+        package = tmp_path / f"gates{number}"
+        package.mkdir()
+        for name, text in {"__init__": "", **GATES}.items():
+            (package / f"{name}.py").write_text(text)
+        view = ViewRegistry.load([f"{package.name}.{name}" for name in order]).view("gates")
+        found.append((view.fingerprint, view.row_types))
+    assert found[0] == found[1]
+    assert "_order0 integer" in found[0][1]
