@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from api.bodies import Bodies
 from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
 from api.ports import Resource, ViewReader
@@ -70,6 +71,7 @@ def compose_service(settings: ApiSettings) -> Service:
     waiter = Waiter(events, captured, generations, settings.log.partitions, settings.log.patch_partitions)
     lookups = Lookups(views.views, readers, generations, waiter)
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
+    bodies = Bodies()
     resources: tuple[Resource, ...] = (
         events,
         audit,
@@ -79,6 +81,7 @@ def compose_service(settings: ApiSettings) -> Service:
         cache,
         GatewayResource(gateway),
         feeds,
+        bodies,
     )
     return Service(
         commands=commands,
@@ -95,5 +98,6 @@ def compose_service(settings: ApiSettings) -> Service:
         lookups=lookups,
         feeds=feeds,
         limits=settings.limits,
+        bodies=bodies,
         resources=resources,
     )

@@ -39,7 +39,8 @@ FAULT: Final[Schema] = {
     "additionalProperties": False,
 }
 MEMBERS: Final[Mapping[str, Schema]] = {
-    "errors": {"type": "array", "minItems": 1, "items": FAULT, "description": "every invalid place"},
+    "errors": {"type": "array", "minItems": 1, "items": FAULT, "description": "the first 100 invalid places"},
+    "error_count": {"type": "integer", "minimum": 1, "description": "how many places are invalid"},
     "error_id": {"type": "string", "description": "of an internal error: search the server log for this id"},
     "parameter": TEXT,
     "header": TEXT,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
+from api.admission import Admission
+from api.bodies import Bodies
 from api.capacity import Capacity
 from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
@@ -17,6 +20,9 @@ from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from projections.view import View
 
+MANY_LINES: Final = 200
+"""Requests with many lines that one process serves at once, each with a line in memory."""
+
 
 @dataclass(frozen=True)
 class Service:
@@ -25,6 +31,7 @@ class Service:
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
+    bodies: reads large bodies in threads. many_lines: admits requests with many lines.
     """
 
     commands: CommandRegistry
@@ -44,6 +51,8 @@ class Service:
     resources: Sequence[Resource] = ()
     reading: Turns = field(default_factory=Turns)
     writing: Turns = field(default_factory=Turns)
+    bodies: Bodies = field(default_factory=Bodies)
+    many_lines: Admission = field(default_factory=lambda: Admission("requests with many lines", MANY_LINES, 0))
 
     @cached_property
     def in_flight(self) -> Capacity:

@@ -23,7 +23,9 @@ CANNOT_START: Final = 2
 class Limits:
     """The limits of requests.
 
-    body_bytes: of a body, or of a line of NDJSON. in_flight: lines of one request that are in progress at once.
+    body_bytes, body_values: of a body, or of a line of NDJSON. body_s: how long a JSON body may take to arrive, and the
+    next bytes of NDJSON.
+    in_flight: lines of one request that are in progress at once.
     in_flight_in_all: commands of all such requests that wait for their receipts; more would only wait in the log.
     in_flight_bytes: of their records; a larger one waits until it is alone.
     stall_s: how long a client may read nothing of an answer. heartbeat_s: time between comments to a follower.
@@ -31,6 +33,8 @@ class Limits:
     """
 
     body_bytes: int = 512 * 1024
+    body_values: int = 20_000
+    body_s: float = 60.0
     answer_timeout_s: float = 10.0
     wait_ms: int = 5_000
     max_wait_ms: int = 30_000
@@ -67,7 +71,11 @@ class ApiSettings:
             port=given.api_port,
             workers=given.api_workers,
             stores=StoreSettings.from_environment(env),
-            limits=Limits(body_bytes=given.body_limit_bytes, answer_timeout_s=float(given.answer_timeout_s)),
+            limits=Limits(
+                body_bytes=given.body_limit_bytes,
+                body_values=given.body_limit_values,
+                answer_timeout_s=float(given.answer_timeout_s),
+            ),
             access_log=given.api_access_log,
         )
 
@@ -80,4 +88,5 @@ class ApiVariables(Variables):
     api_workers: Count = ApiSettings.workers
     api_access_log: bool = Field(ApiSettings.access_log, description="true or false")
     body_limit_bytes: Count = Limits.body_bytes
+    body_limit_values: Count = Limits.body_values
     answer_timeout_s: Count = int(Limits.answer_timeout_s)

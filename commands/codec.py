@@ -12,6 +12,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
 from commands.declaring.scalars import is_as_in_json
@@ -56,18 +57,17 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
         detail = {"type": "json_invalid", "loc": (), "msg": f"invalid JSON: {error}"}
         raise MalformedCommand(kind.type, [detail]) from error
     if large:
-        raise MalformedCommand(kind.type, large)
+        raise MalformedCommand(kind.type, *first_faults(large))
     if text.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
         raise MalformedCommand(kind.type, [NUL])
     try:
         command = kind.__pydantic_validator__.validate_json(text)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False, include_input=False)
-        raise MalformedCommand(kind.type, [dict(detail) for detail in details]) from error
+        raise MalformedCommand(kind.type, *faults_of(error)) from None  # its text would have all faults
     except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
         raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
-    if may_hold_times(kind) and (unfit := list(unfit_times(command))):
-        raise MalformedCommand(kind.type, unfit)
+    if may_hold_times(kind) and (unfit := first_faults(unfit_times(command))).total:
+        raise MalformedCommand(kind.type, *unfit)
     aggregate_id = str(getattr(command, aggregate.id_field))
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 

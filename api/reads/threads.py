@@ -19,8 +19,15 @@ class Threads:
 
     async def run(self, read: Callable[[*Arguments], Answer], *args: *Arguments) -> Answer:
         """The result of `read`, called in one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, read, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, _called, read, *args)
 
     def close(self) -> None:
         """End the threads, without waiting for reads."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _called(read: Callable[[*Arguments], Answer], *args: *Arguments) -> Answer:
+    try:
+        return read(*args)
+    except StopIteration as error:  # of a user's code; a future cannot have it, and would never be done
+        raise RuntimeError(f"{error!r} was raised") from error

@@ -10,6 +10,7 @@ import pytest
 
 from api import filters, query
 from api.app import create_app
+from api.bodies import MAX_LEVELS
 from api.changes import earlier, subscription
 from api.portions import MAX_PAGE_BYTES
 from api.reads import audit as audit_reader
@@ -28,6 +29,7 @@ MIB, KIB = 1024 * 1024, 1024
 """A phrase of the page for each limit."""
 PHRASES = (
     f"`HEADWATER_BODY_LIMIT_BYTES` ({LIMITS.body_bytes // KIB} KiB)",
+    f"`HEADWATER_BODY_LIMIT_VALUES` ({LIMITS.body_values:,}) values in {MAX_LEVELS} levels",
     f"`HEADWATER_ANSWER_TIMEOUT_S` ({LIMITS.answer_timeout_s:g} seconds)",
     f"At most {LIMITS.in_flight:,} lines of a request",
     f"at most {LIMITS.in_flight_in_all:,} lines with {LIMITS.in_flight_bytes // KIB**2} MiB",

@@ -1,0 +1,31 @@
+"""Admits work: a bounded number of pieces of one kind at once, and a bounded number that waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from api.errors import Overloaded
+
+
+class Admission:
+    """Work of one kind in one process; what comes first is admitted first."""
+
+    def __init__(self, what: str, at_once: int, waiting: int) -> None:
+        """what: names the work, in the plural. waiting: pieces that may wait for those that run."""
+        self._what, self._limit = what, at_once + waiting
+        self._places = asyncio.Semaphore(at_once)
+        self._inside = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Run the body once it is its turn; raises Overloaded if too many others wait."""
+        if self._inside >= self._limit:
+            raise Overloaded(self._what, self._limit)
+        self._inside += 1
+        try:
+            async with self._places:
+                yield
+        finally:
+            self._inside -= 1
