@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
 
 from api.errors import Overloaded
 
@@ -14,7 +16,7 @@ class Admission:
 
     def __init__(self, what: str, at_once: int, waiting: int) -> None:
         """what: names the work, in the plural. waiting: pieces that may wait for those that run."""
-        self._what, self._limit = what, at_once + waiting
+        self._what, self.at_once, self._limit = what, at_once, at_once + waiting
         self._places = asyncio.Semaphore(at_once)
         self._inside = 0
 
@@ -29,3 +31,17 @@ class Admission:
                 yield
         finally:
             self._inside -= 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """The kinds of work of one process that take long or much memory.
+
+    scans: pages of the whole log. folds: states of streams. reads: queries of views. many_lines: requests with
+    many lines, each with one line in memory.
+    """
+
+    scans: Admission = field(default_factory=partial(Admission, "pages of all streams", 2, 30))
+    folds: Admission = field(default_factory=partial(Admission, "states of streams", 2, 30))
+    reads: Admission = field(default_factory=partial(Admission, "reads of views", 16, 500))
+    many_lines: Admission = field(default_factory=partial(Admission, "requests with many lines", 200, 0))

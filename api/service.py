@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
 
-from api.admission import Admission
+from api.admission import Work
 from api.bodies import Bodies
 from api.capacity import Capacity
 from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
 from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
+from api.reads.threads import Threads
 from api.settings import Limits
 from api.turns import Turns
 from api.waiting import Waiter
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from projections.view import View
-
-MANY_LINES: Final = 200
-"""Requests with many lines that one process serves at once, each with a line in memory."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Service:
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
-    bodies: reads large bodies in threads. many_lines: admits requests with many lines.
+    bodies: reads large bodies in threads. folding: threads that fold streams. work: admits what takes long.
     """
 
     commands: CommandRegistry
@@ -52,7 +49,8 @@ class Service:
     reading: Turns = field(default_factory=Turns)
     writing: Turns = field(default_factory=Turns)
     bodies: Bodies = field(default_factory=Bodies)
-    many_lines: Admission = field(default_factory=lambda: Admission("requests with many lines", MANY_LINES, 0))
+    folding: Threads = field(default_factory=lambda: Threads(2, "folding"))
+    work: Work = field(default_factory=Work)
 
     @cached_property
     def in_flight(self) -> Capacity:

@@ -56,14 +56,8 @@ class ElasticsearchReader:
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current rows of these keys with the columns."""
-        ids = {document_id(key): key for key in keys}
-        sent = [*(columns or live.view.types), DELETED]
-        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=sent))
-        try:
-            found = {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
-        except IndexGone as error:
-            raise GenerationGone(str(error)) from error
-        return {key: _row(live.view, source, columns) for key, source in found.items() if not source.get(DELETED)}
+        sources = await self._sources(live, keys, [*(columns or live.view.types), DELETED])
+        return {key: _row(live.view, source, columns) for key, source in sources.items() if not source.get(DELETED)}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows, as of the last refresh."""
@@ -84,10 +78,10 @@ class ElasticsearchReader:
         """Make everything that was applied visible."""
         await self._ask(self._client.indices.refresh(index=self._index(live)))
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        """What the document's guard says was applied to it."""
-        document = await self._document(self._index(live), document_id(key), GUARD)
-        return places_from_json((document or {}).get(GUARD))
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        """What the guards of these documents say was applied to them."""
+        sources = await self._sources(live, keys, [GUARD])
+        return {key: places_from_json(source.get(GUARD)) for key, source in sources.items()}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
@@ -115,6 +109,15 @@ class ElasticsearchReader:
 
     def _index(self, live: Live) -> str:
         return index_name(self._environment, live.view.name, live.generation)
+
+    async def _sources(self, live: Live, keys: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """These fields of the current documents of rows, by key."""
+        ids = {document_id(key): key for key in keys}
+        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=fields))
+        try:
+            return {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
+        except IndexGone as error:
+            raise GenerationGone(str(error)) from error
 
     async def _document(self, index: str, key: str, *fields: str) -> dict[str, Any] | None:
         try:

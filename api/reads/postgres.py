@@ -92,7 +92,7 @@ class PostgresReader:
         last = [_plain(page[-1][places[step.column]]) for step in query.order] if len(rows) > len(page) else None
         return Page([show(live.view, row, shown) for row in page], last, total)
 
-    async def guard(self, live: Live, key: str) -> Applied:
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
         """Nothing to do: rows and ledger are written in one transaction."""
         return {}
 

@@ -118,10 +118,13 @@ class ValkeyReader:
         last = [page[-1][step.column] for step in query.order] if len(rows) > len(page) else None
         return Page([{name: row[name] for name in shown} for row in page], last, total if query.count else None)
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        """What the row's guard says was applied to it."""
-        guard = await self._ask(self._client.hget(self._key(live, key), "guard"))
-        return places_from_json(None if guard is None else orjson.loads(guard))
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        """What the guards of these rows say was applied to them."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hget(self._key(live, key), "guard")
+        found = zip(keys, await self._ask(pipeline.execute()), strict=True)
+        return {key: places_from_json(orjson.loads(guard)) for key, guard in found if guard is not None}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""

@@ -90,7 +90,7 @@ class _Bulk:
 
     async def exchange(self, write: Write) -> None:
         """Read, submit, answer; raises Overloaded if the process serves too many such requests."""
-        async with self._service.many_lines.place():
+        async with self._service.work.many_lines.place():
             await self._exchange(write)
 
     async def _exchange(self, write: Write) -> None:

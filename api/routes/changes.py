@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from api.changes.position import read_position
 from api.changes.subscription import Delivery, Reason, Subscription
 from api.errors import BadParameter
+from api.leaving import left
 from api.parameters import check_names, read_integer
 from api.service import Service
 from projections.view import View
@@ -77,7 +78,7 @@ class _EventStream(Response):
         """Answer as ASGI, until the client leaves, is disconnected, or the time is up."""
         del self.headers["content-length"]
         feeds = self._service.feeds
-        ending = {asyncio.create_task(self._write(send)), asyncio.create_task(_gone(receive))}
+        ending = {asyncio.create_task(self._write(send)), asyncio.create_task(left(receive))}
         tasks = set(ending)
         if self._subscription.held:
             tasks.add(asyncio.create_task(feeds.catch_up(self._subscription)))
@@ -160,8 +161,3 @@ def _event(name: str, document: dict[str, Any]) -> bytes:
 
 def _id(position: str) -> bytes:
     return b"id: %b\n" % position.encode()
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

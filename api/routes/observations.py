@@ -118,7 +118,7 @@ class _Lines:
 
     async def answer(self) -> Response:
         """Store the valid lines; raises LogUnavailable, Overloaded or BodyIncomplete."""
-        async with self._service.many_lines.place():
+        async with self._service.work.many_lines.place():
             await run_each(self._batches(), self._store, self._count, BATCHES)
         problems = sorted(self._problems, key=lambda each: each["line"])
         document: ReportedLines = {"stored": self._stored, "refused": self._refused, "problems": problems}

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from api import filters, query
+from api.admission import Work
 from api.app import create_app
 from api.bodies import MAX_LEVELS
 from api.changes import earlier, subscription
@@ -17,7 +18,7 @@ from api.reads import audit as audit_reader
 from api.reads.elasticsearch import MAX_FACETS
 from api.routes import audit, changes, observations, views
 from api.settings import Limits
-from api.waiting import MAX_POSITIONS
+from api.waiting import MAX_POSITIONS, MAX_WAITING
 from commands.declaring.observation import MAX_AHEAD
 from tests.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient
@@ -25,9 +26,19 @@ from tests.unit.api.fake_service import fake_service
 
 PAGE = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
 LIMITS = Limits()
+WORK = Work()
+
+
+def at_once(kind: str) -> int:
+    """How many pieces of this kind of work run at once."""
+    return int(getattr(WORK, kind).at_once)
+
+
 MIB, KIB = 1024 * 1024, 1024
 """A phrase of the page for each limit."""
 PHRASES = (
+    f"{at_once('scans')} pages of `/streams/$all`, {at_once('folds')} states of streams and {at_once('reads')} queries",
+    f"It serves {at_once('many_lines')} requests with\n  many lines, and {MAX_WAITING:,} that wait for a position",
     f"`HEADWATER_BODY_LIMIT_BYTES` ({LIMITS.body_bytes // KIB} KiB)",
     f"`HEADWATER_BODY_LIMIT_VALUES` ({LIMITS.body_values:,}) values in {MAX_LEVELS} levels",
     f"`HEADWATER_ANSWER_TIMEOUT_S` ({LIMITS.answer_timeout_s:g} seconds)",
