@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from api.components import RETRY_AFTER, Schema
-from api.errors import INTERNAL, ApiError, meaning_of, members_of, pointer
+from api.errors import INTERNAL, ApiError, BodyIncomplete, meaning_of, members_of, pointer
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
@@ -170,6 +170,8 @@ async def _known(request: Request, error: Exception) -> Response:
     body = getattr(request.state, "body", None)
     document, retry_after_s = problem_of(error, request, body), meaning_of(error).retry_after_s
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    if isinstance(error, BodyIncomplete):
+        headers["Connection"] = "close"  # what arrives later is no request
     return Response(orjson.dumps(document, default=str), document["status"], headers, MEDIA_TYPE)
 
 

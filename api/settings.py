@@ -28,7 +28,9 @@ class Limits:
     in_flight: lines of one request that are in progress at once.
     in_flight_in_all: commands of all such requests that wait for their receipts; more would only wait in the log.
     in_flight_bytes: of their records; a larger one waits until it is alone.
-    stall_s: how long a client may read nothing of an answer. heartbeat_s: time between comments to a follower.
+    stall_s: how long a client may read nothing of an answer.
+    idle_s: how long it may take to send the head of a request, after it connected or had the answer to the one before.
+    heartbeat_s: time between comments to a follower.
     followers: clients that follow changes at once.
     """
 
@@ -42,6 +44,7 @@ class Limits:
     in_flight_in_all: int = 4_000
     in_flight_bytes: int = 64 * 1024 * 1024
     stall_s: float = 60.0
+    idle_s: float = 10.0
     heartbeat_s: float = 15.0
     followers: int = 1_000
 

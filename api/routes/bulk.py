@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +17,7 @@ from api import requests, schemas
 from api.answers import accepted
 from api.capacity import Capacity
 from api.documents import CommandAnswer
-from api.errors import MalformedLine
+from api.errors import BodyIncomplete, MalformedLine
 from api.lines import CommandLine
 from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
 from api.problems import documented, problem_of
@@ -39,6 +40,8 @@ Commands of one aggregate are decided in the order of their lines.
 Read the answers while you send. If a client does not read its answers, the server stops reading its lines and finally
 disconnects it. After a lost connection, send the lines without an answer again, with the same ids.
 """
+
+logger = logging.getLogger(__name__)
 
 
 def bulk_routes(service: Service) -> APIRouter:
@@ -111,17 +114,28 @@ class _Bulk:
             await asyncio.gather(reading, *self._waiting, return_exceptions=True)
 
     async def _read(self) -> None:
-        async for lines in read_lines(self._request, self._service.limits, self._service.reading):
-            async for some in self._capacity.portions(lines):
-                while self._answers_bytes > MAX_ANSWERS_BYTES:
-                    self._written.clear()
-                    await self._written.wait()
-                self._open += len(some)
-                prepared, refused = await self._service.bodies.read(largest_bytes(some), self._prepare, some)
-                for answer in refused:
-                    self._finish(answer)
-                async for commands in self._service.in_flight.portions(prepared, lambda each: _size_bytes(each[1])):
-                    self._send(commands)
+        any_lines = False
+        try:
+            async for lines in read_lines(self._request, self._service.limits, self._service.reading):
+                any_lines = True
+                await self._take(lines)
+        except BodyIncomplete as error:
+            if not any_lines:
+                raise
+            # the lines that came are answered, as if the body had ended after them
+            logger.info("%s: %s", self._request.url.path, error)
+
+    async def _take(self, lines: Sequence[Line]) -> None:
+        async for some in self._capacity.portions(lines):
+            while self._answers_bytes > MAX_ANSWERS_BYTES:
+                self._written.clear()
+                await self._written.wait()
+            self._open += len(some)
+            prepared, refused = await self._service.bodies.read(largest_bytes(some), self._prepare, some)
+            for answer in refused:
+                self._finish(answer)
+            async for commands in self._service.in_flight.portions(prepared, lambda each: _size_bytes(each[1])):
+                self._send(commands)
 
     def _send(self, commands: Sequence[tuple[int, Outgoing]]) -> None:
         answers = self._service.gateway.send([command for _, command in commands], linger=True)

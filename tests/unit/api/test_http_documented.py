@@ -14,6 +14,7 @@ from api.app import create_app
 from api.bodies import MAX_LEVELS
 from api.changes import earlier, subscription
 from api.portions import MAX_PAGE_BYTES
+from api.protocol import MAX_HEAD_BYTES
 from api.reads import audit as audit_reader
 from api.reads.elasticsearch import MAX_FACETS
 from api.routes import audit, changes, observations, views
@@ -44,6 +45,9 @@ PHRASES = (
     f"`HEADWATER_ANSWER_TIMEOUT_S` ({LIMITS.answer_timeout_s:g} seconds)",
     f"At most {LIMITS.in_flight:,} lines of a request",
     f"at most {LIMITS.in_flight_in_all:,} lines with {LIMITS.in_flight_bytes // KIB**2} MiB",
+    f"Path, query and headers have at most {MAX_HEAD_BYTES // KIB} KiB",
+    f"without a complete request head for {LIMITS.idle_s:g} s is closed",
+    f"does not arrive within {LIMITS.body_s:g} s,\n  or no more of an NDJSON body for {LIMITS.body_s:g} s",
     f"reads nothing of an answer for {LIMITS.stall_s:g} s is disconnected",
     f"at most {MAX_AHEAD.total_seconds():g} s in\nthe future",
     f"of at most {observations.MAX_PROBLEMS} lines",
