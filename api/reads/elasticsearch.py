@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
 from api.cursor import STALE
@@ -14,6 +15,7 @@ from api.filters import AnyOf, Condition, in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Order, Query, place_column
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
+from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_answers import IndexGone, documents
 from projections.stores.elasticsearch_mapping import GUARD
@@ -61,7 +63,7 @@ class ElasticsearchReader:
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows, as of the last refresh."""
-        return await self._page(live, query, {"track_total_hits": query.count})
+        return await in_portions(query, lambda part: self._page(live, part, {"track_total_hits": part.count}))
 
     async def search(self, live: Live, query: Query) -> Page:
         """The rows that match text and place, with total and facets."""
@@ -71,8 +73,13 @@ class ElasticsearchReader:
             for column in _settings(live.view).facets
             if kinds[column] is not ColumnType.POINT
         }
-        counted = {"track_total_hits": True}
-        return await self._page(live, query, counted | ({"aggregations": facets} if facets else {}))
+        counted = {"track_total_hits": True} | ({"aggregations": facets} if facets else {})
+
+        async def read(part: Query) -> Page:
+            # the first part has the total and the facets of all
+            return await self._page(live, part, counted if part.beyond == query.beyond else {"track_total_hits": False})
+
+        return await in_portions(query, read)
 
     async def refresh(self, live: Live) -> None:
         """Make everything that was applied visible."""
@@ -149,6 +156,7 @@ class ElasticsearchReader:
             raise BadParameter("cursor", STALE) from error
         hits = answer["hits"]["hits"]
         page = hits[: query.limit]
+        page = page[: fitting(len(orjson.dumps(hit["_source"])) for hit in page)]
         return Page(
             rows=[_row(live.view, hit["_source"], query.stored(live.view)) for hit in page],
             last=page[-1]["sort"] if len(hits) > len(page) else None,

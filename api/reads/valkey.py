@@ -14,6 +14,7 @@ from api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
 from api.query import Query
 from api.rankings import ranking_for
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
+from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger, cache_rankings
 from projections.stores.rankings import Rankings
@@ -100,10 +101,13 @@ class ValkeyReader:
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows of a ranking; raises NotRanked if there is none for this query."""
-        fitting = ranking_for(live.view, query)
-        if fitting is None:
+        return await in_portions(query, lambda part: self._find(live, part))
+
+    async def _find(self, live: Live, query: Query) -> Page:
+        of_query = ranking_for(live.view, query)
+        if of_query is None:
             raise NotRanked
-        ranked, group = fitting
+        ranked, group = of_query
         of = Rankings.of(self._environment, live.view, live.generation)
         names = [cache_rankings(self._environment, live.view.name, live.generation), of.set_name(ranked, group)]
         arguments: list[Any] = [ranked.name, ranked.exact_bytes, self._key(live, ""), query.limit + 1]
@@ -113,10 +117,12 @@ class ValkeyReader:
         if answer is None:  # the generation is of an earlier declaration, was dropped, or the server lost it
             raise NotRanked
         total, *documents = answer
-        rows = [_row(live, orjson.loads(document)) for document in documents if document is not None]
-        page, shown = rows[: query.limit], query.stored(live.view)
-        last = [page[-1][step.column] for step in query.order] if len(rows) > len(page) else None
-        return Page([{name: row[name] for name in shown} for row in page], last, total if query.count else None)
+        documents = [document for document in documents if document is not None]
+        page = documents[: query.limit]
+        rows = [_row(live, orjson.loads(document)) for document in page[: fitting(map(len, page))]]
+        shown = query.stored(live.view)
+        last = [rows[-1][step.column] for step in query.order] if len(documents) > len(rows) else None
+        return Page([{name: row[name] for name in shown} for row in rows], last, total if query.count else None)
 
     async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
         """What the guards of these rows say was applied to them."""

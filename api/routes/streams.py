@@ -17,7 +17,7 @@ from api.filters import Filter
 from api.leaving import ReadingRoute
 from api.parameters import check_names, check_text, read_integer, read_time
 from api.portions import MAX_PAGE_BYTES, next_portion
-from api.ports import Finder, ViewReader
+from api.ports import Finder, Page, ViewReader
 from api.problems import documented
 from api.query import MAX_ROWS, Order, Query
 from api.reading import read_live
@@ -126,7 +126,7 @@ class Streams:
 
     async def version(self, stream: str) -> int:
         """The version of the last event; 0 if there is none."""
-        rows = await self._find(stream, (), Order("sequence", descending=True), 1)
+        rows = (await self._find(stream, (), Order("sequence", descending=True), 1)).rows
         return int(rows[0]["sequence"]) if rows else 0
 
     async def portions(self, stream: str, start: int, limit: int) -> AsyncIterator[list[tuple[int, bytes]]]:
@@ -134,22 +134,23 @@ class Streams:
         portion = FIRST_ROWS
         while limit > 0:
             wanted = min(limit, portion)
-            rows = await self._find(stream, (Filter("sequence", "gte", (start,)),), Order("sequence"), wanted)
+            page = await self._find(stream, (Filter("sequence", "gte", (start,)),), Order("sequence"), wanted)
+            rows = page.rows
             records = [(row["sequence"], row["record"].encode()) for row in rows]
             yield records
             size_bytes = sum(len(record) for _, record in records)
-            if len(rows) < wanted:
+            if page.last is None:
                 return
             start, limit = rows[-1]["sequence"] + 1, limit - len(rows)
-            portion = next_portion(wanted, size_bytes, MAX_PAGE_BYTES, MAX_ROWS)
+            portion = next_portion(len(rows), size_bytes, MAX_PAGE_BYTES, MAX_ROWS)
 
-    async def _find(self, stream: str, filters: tuple[Filter, ...], order: Order, limit: int) -> list[dict[str, Any]]:
+    async def _find(self, stream: str, filters: tuple[Filter, ...], order: Order, limit: int) -> Page:
         view, reader = self._view, self._reader
         assert view is not None and reader is not None, "call wait first"  # noqa: S101
         query = Query((Filter("stream", "in", (stream,)), *filters), (order,), limit)
         async with self._service.work.reads.place():
             page, _ = await read_live(self._service.generations, view, lambda live: reader.find(live, query))
-        return list(page.rows)
+        return page
 
 
 async def _page(streams: Streams, stream: str, requested: StreamRequest) -> tuple[list[bytes], int]:

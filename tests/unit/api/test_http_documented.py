@@ -68,6 +68,7 @@ PHRASES = (
     f"Up to {earlier.MAX_CATCH_UP:,} missed",
     f"serves {LIMITS.followers:,} followers",
     f"for up to {audit.MAX_TYPES} types",
+    f"ends early with the row that reaches {MAX_PAGE_BYTES // MIB} MiB",
     f"early at {MAX_PAGE_BYTES // MIB} MiB",
     f"{audit_reader.MAX_OFFSETS:,} offsets or {audit_reader.MAX_READ_BYTES // MIB} MiB",
 )
