@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import orjson
@@ -24,6 +24,8 @@ PARAMETERS: Final = ("key", "from", "for_ms")
 MAX_KEYS: Final = 100
 TIME_IS_UP: Final[Reason] = "time_is_up"
 MAX_FOLLOWING_MS: Final = 24 * 60 * 60 * 1000
+PIECE_BYTES: Final = 64 * 1024
+"""Of a delivery that are written at once."""
 DESCRIPTION: Final = """\
 Server-sent events (`EventSource`), until the connection ends.
 
@@ -110,7 +112,8 @@ class _EventStream(Response):
             delivery = await _taken(self._subscription, max(left_s, 0))
             over = ends is not None and time.monotonic() >= ends
             if delivery is not None:
-                await write(_text(delivery))
+                for piece in _pieces(delivery):
+                    await write(piece)
                 ended = delivery.ended is not None
             elif not over:
                 await write(_beat(self._subscription))
@@ -134,15 +137,24 @@ async def _taken(subscription: Subscription, within_s: float) -> Delivery | None
         return None
 
 
-def _text(delivery: Delivery) -> bytes:
-    events = [] if delivery.reset is None else [_event("reset", {"reason": delivery.reset})]
-    events += [change.event + b"\n" for change in delivery.changes]
-    if events:
-        # only the last event has the id: after a lost connection, a client gets all of them again
-        events[-1] = _id(delivery.position) + events[-1]
+def _pieces(delivery: Delivery) -> Iterator[bytes]:
+    """Its text, in pieces, because one text of all changes per follower would not be shared by them."""
+    events: list[bytes] = [] if delivery.reset is None else [_event("reset", {"reason": delivery.reset})]
+    size_bytes = 0
+    for number, change in enumerate(delivery.changes, 1):
+        if number == len(delivery.changes):
+            # only the last event has the id: after a lost connection, a client gets all of them again
+            events.append(_id(delivery.position))
+        events += [change.event, b"\n"]
+        size_bytes += len(change.event)
+        if size_bytes > PIECE_BYTES:
+            yield b"".join(events)
+            events, size_bytes = [], 0
+    if delivery.reset is not None and not delivery.changes:
+        events.insert(0, _id(delivery.position))
     if delivery.ended is not None:
         events.append(_event("end", {"reason": delivery.ended}))
-    return b"".join(events)
+    yield b"".join(events)
 
 
 def _beat(subscription: Subscription) -> bytes:

@@ -236,6 +236,7 @@ def test_changes_are_sent_with_what_is_looked_up(service: FakeService) -> None:
         readers, earlier = KeyReaders(service.readers, view), EarlierPatches(service.log)
         feed = ViewFeed(view, readers, service.lookups, service.generations, live, earlier)
         told = await feed.changes({key: Touch(0, 5, SourcePosition(EVENTS, AT)) for key in ("H1", "gone", "H2")})
+        assert told is not None
         return [orjson.loads(change.event.partition(b"data: ")[2]) for change in told]
 
     reader(service, "postgres").reached = {0: 6}
