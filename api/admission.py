@@ -37,11 +37,12 @@ class Admission:
 class Work:
     """The kinds of work of one process that take long or much memory.
 
-    scans: pages of the whole log. folds: states of streams. reads: queries of views. many_lines: requests with
-    many lines, each with one line in memory.
+    scans: pages of the whole log. folds: states of streams. reads: queries of views. bodies: requests with one
+    body, until they are answered. many_lines: requests with many lines, each with one line in memory.
     """
 
     scans: Admission = field(default_factory=partial(Admission, "pages of all streams", 2, 30))
     folds: Admission = field(default_factory=partial(Admission, "states of streams", 2, 30))
     reads: Admission = field(default_factory=partial(Admission, "reads of views", 16, 500))
+    bodies: Admission = field(default_factory=partial(Admission, "requests with a body", 2_000, 0))
     many_lines: Admission = field(default_factory=partial(Admission, "requests with many lines", 200, 0))

@@ -10,6 +10,7 @@ heartbeats move these within a second. What a position in a captured database st
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import count
 
@@ -50,6 +51,7 @@ class Waiter:
         self._events, self._generations = events, generations
         self._polls, self._admission = Polls(generations), Admission("requests with after=", MAX_WAITING, 0)
         self._captured = CapturedWaiter(sources, generations, patch_partitions)
+        self._asking: dict[tuple[str, str, str], asyncio.Task[int | None]] = {}
         self.partitions, self._patch_partitions = partitions, patch_partitions
 
     def read_token(self, token: str) -> tuple[tuple[SourcePosition, ...], tuple[DatabasePosition, ...]]:
@@ -153,7 +155,18 @@ class Waiter:
         return all(awaited.applied(ledger.get(partition, {})) for partition in every)
 
     async def _lag(self, view: View, reader: ViewReader) -> int | None:
-        """Offsets between the ends of the log and what every partition's ledger has applied; None if unknown."""
+        """Offsets between the ends of the log and what every partition's ledger has applied; None if unknown.
+
+        Requests that ask at the same time share one answer.
+        """
+        name = (view.name, view.tag, reader.name)
+        asking = self._asking.get(name)
+        if asking is None:
+            asking = self._asking[name] = asyncio.create_task(self._ask_lag(view, reader))
+            asking.add_done_callback(lambda _: self._asking.pop(name, None))
+        return await asyncio.shield(asking)  # one client that leaves does not end it for the others
+
+    async def _ask_lag(self, view: View, reader: ViewReader) -> int | None:
         try:
             live = await self._generations.live(view, fresh=True)
             ledger = await reader.ledger(live)

@@ -46,8 +46,9 @@ def command_routes(service: Service) -> APIRouter:
         )
 
     async def submit_unknown(request: Request, command_type: str) -> Response:
-        body = await requests.read_json(request, service.limits)
-        await service.bodies.read(len(body), requests.check_json, request, body, service.limits)
+        async with service.work.bodies.place():
+            body = await requests.read_json(request, service.limits)
+            await service.bodies.read(len(body), requests.check_json, request, body, service.limits)
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
@@ -88,10 +89,11 @@ def _submitting(service: Service, name: str) -> Endpoint:
             "causation_id": causation_id,
             "traceparent": requests.traceparent(request),
         }
-        body = await requests.read_json(request, service.limits)
-        command = await service.bodies.read(len(body), _prepared, service, request, name, body, options)
-        (answer,) = service.gateway.send([command])
-        receipt = await answer
+        async with service.work.bodies.place():
+            body = await requests.read_json(request, service.limits)
+            command = await service.bodies.read(len(body), _prepared, service, request, name, body, options)
+            (answer,) = service.gateway.send([command])
+            receipt = await answer
         raise_refusal(receipt)
         status = 201 if receipt.events else 200
         return Response(orjson.dumps(accepted(receipt)), status, receipt_headers(receipt), "application/json")

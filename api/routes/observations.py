@@ -88,9 +88,10 @@ def _reporting(service: Service, name: str) -> Endpoint:
             requests.check_media(request, MEDIA_TYPE)
             return await _Lines(service, request, name).answer()
         options = _options(request)
-        body = await requests.read_json(request, service.limits)
-        read = await service.bodies.read(len(body), _read, service, request, name, body)
-        (position,) = await service.recorder.record([read], **options)
+        async with service.work.bodies.place():
+            body = await requests.read_json(request, service.limits)
+            read = await service.bodies.read(len(body), _read, service, request, name, body)
+            (position,) = await service.recorder.record([read], **options)
         place = SourcePosition(OBSERVATIONS, position)
         document: Reported = {"id": f"{name}/{read.source}/{read.id}", "position": str(place)}
         return Response(orjson.dumps(document), 201, media_type="application/json")

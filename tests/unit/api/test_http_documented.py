@@ -39,7 +39,8 @@ MIB, KIB = 1024 * 1024, 1024
 """A phrase of the page for each limit."""
 PHRASES = (
     f"{at_once('scans')} pages of `/streams/$all`, {at_once('folds')} states of streams and {at_once('reads')} queries",
-    f"It serves {at_once('many_lines')} requests with\n  many lines, and {MAX_WAITING:,} that wait for a position",
+    f"It serves {at_once('many_lines')} requests with\n  many lines, {at_once('bodies'):,} with one body, and",
+    f"and {MAX_WAITING:,} that wait for a position",
     f"`HEADWATER_BODY_LIMIT_BYTES` ({LIMITS.body_bytes // KIB} KiB)",
     f"`HEADWATER_BODY_LIMIT_VALUES` ({LIMITS.body_values:,}) values in {MAX_LEVELS} levels",
     f"`HEADWATER_ANSWER_TIMEOUT_S` ({LIMITS.answer_timeout_s:g} seconds)",
@@ -64,7 +65,7 @@ PHRASES = (
     f"for up to {changes.MAX_KEYS} rows",
     f"1 to {changes.MAX_FOLLOWING_MS:,} (a day)",
     f"Every {LIMITS.heartbeat_s:g} seconds",
-    f"more than {subscription.MAX_CHANGES:,} changed rows",
+    f"more than {subscription.MAX_CHANGES:,} changed rows, or {subscription.MAX_UNREAD_BYTES // MIB} MiB of them",
     f"Up to {earlier.MAX_CATCH_UP:,} missed",
     f"serves {LIMITS.followers:,} followers",
     f"for up to {audit.MAX_TYPES} types",
