@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from api.portions import stored_bytes
+from api.portions import fitting_rows, stored_bytes
 from api.ports import GenerationGone
 from projections.errors import StoreUnavailable
 
@@ -55,17 +55,22 @@ class Database:
             return await cursor.fetchall()
 
     async def first_rows(
-        self, statement: Composed, values: Sequence[Any], budget_bytes: int
+        self, statement: Composed, values: Sequence[Any], limit: int, budget_bytes: int
     ) -> tuple[list[tuple[Any, ...]], bool]:
-        """As many first rows as have this size, and whether that is all of them.
+        """As many first rows as have this size, and whether these are all.
 
-        The server sends them as they are read, and stops when they are enough. Raises as `rows`.
+        The server sends them as they are read, and stops when they are enough. limit: of the statement. Raises as
+        `rows`.
         """
+        if limit <= ROWS_AT_ONCE:  # in one round trip, with a statement that the server knows
+            rows = await self.rows(statement, values)
+            fitting = fitting_rows(map(stored_bytes, rows), budget_bytes)
+            return rows[:fitting], fitting == len(rows)
         found: list[tuple[Any, ...]] = []
         async with self._connection() as connection:
             streamed = connection.cursor().stream(statement, values, size=ROWS_AT_ONCE)
-            async with aclosing(cast(AsyncGenerator[tuple[Any, ...]], streamed)) as rows:
-                async for row in rows:
+            async with aclosing(cast(AsyncGenerator[tuple[Any, ...]], streamed)) as rows_as_they_come:
+                async for row in rows_as_they_come:
                     found.append(row)
                     budget_bytes -= stored_bytes(row)
                     if budget_bytes <= 0:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from itertools import accumulate
 from typing import Final
 
 import orjson
 
-from api.portions import MAX_PAGE_BYTES, next_portion
+from api.portions import MAX_PAGE_BYTES, fitting_rows, next_portion
 from api.ports import Page
 from api.query import Query
 
@@ -44,8 +42,7 @@ async def in_portions(query: Query, read: Callable[[Query], Awaitable[Page]]) ->
 
 def fitting(sizes_bytes: Iterable[int]) -> int:
     """How many of the first rows, with these sizes, are on a page: up to the one that reaches MAX_PAGE_BYTES."""
-    total_bytes = list(accumulate(sizes_bytes))
-    return min(bisect_left(total_bytes, MAX_PAGE_BYTES) + 1, len(total_bytes))
+    return fitting_rows(sizes_bytes, MAX_PAGE_BYTES)
 
 
 def _size_bytes(page: Page) -> int:

@@ -88,7 +88,7 @@ class PostgresReader:
         shown = query.stored(live.view)
         columns = tuple(dict.fromkeys((*shown, *(step.column for step in query.order))))
         statement, values = self._selection(live, several, order, query.limit + 1, columns)
-        rows, are_all = await self._database.first_rows(statement, values, MAX_PAGE_BYTES)
+        rows, are_all = await self._database.first_rows(statement, values, query.limit + 1, MAX_PAGE_BYTES)
         page = rows[: query.limit]
         places = {name: number for number, name in enumerate(columns)}
         more = len(rows) > len(page) or not are_all

@@ -65,6 +65,8 @@ def test_a_page_of_large_rows_of_postgresql_ends_early(deployment: Deployment) -
             assert [len(rows) for rows in pages[:-1]] == [MAX_PAGE_BYTES // ROW_BYTES + 1] * (len(pages) - 1)
             keys = [row[VIEW.key_name] for rows in pages for row in rows]
             assert keys == [f"{number:04}" for number in range(1, LARGE + 1)]
+            few = await reader.find(live, Query((), (Order(VIEW.key_name),), 5))
+            assert [len(few.rows), few.last] == [5, ["0005"]]
             assert await database.rows(sql.Composed([sql.SQL("SELECT 1")])) == [(1,)]  # the connection is usable
         finally:
             await database.close()

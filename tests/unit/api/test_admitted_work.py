@@ -29,6 +29,7 @@ from eventlog import topics
 from eventlog.envelope import Position, encode
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
+from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, event, fake_service
 from tests.unit.api.followers import Follower, until
 
@@ -138,6 +139,25 @@ def test_more_work_than_may_wait_is_refused_and_who_leaves_makes_room() -> None:
         assert (work.scans._inside, audit.cancelled) == (0, 0)
 
     play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "media"),
+    [
+        ("many_lines", "/commands", "application/x-ndjson"),
+        ("many_lines", "/observations/listing_viewed", "application/x-ndjson"),
+        ("bodies", "/commands/listing.sell", "application/json"),
+        ("bodies", "/commands/unknown", "application/json"),
+        ("bodies", "/observations/listing_viewed", "application/json"),
+    ],
+)
+def test_more_requests_with_a_body_than_may_be_read_are_refused(kind: str, path: str, media: str) -> None:
+    work = Work(**{kind: Admission("requests", 1, -1)})
+    answer = AppClient(create_app(replace(fake_service(), work=work))).post(
+        path, content=b"{}", headers={"content-type": media}
+    )
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:overloaded")
+    assert answer.headers["retry-after"] == "1"
 
 
 class Counted(Event, type="tally.counted"):
