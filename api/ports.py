@@ -193,8 +193,8 @@ class ViewReader(Protocol):
         columns: the required columns (empty: all), so that a store need not send the others.
         """
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        """What the row's guard says was applied to it; empty if the store has no guards."""
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        """What the guards of these rows say was applied to them; without rows that have none."""
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by `patches` partition."""

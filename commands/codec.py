@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.exact_numbers import inexact_numbers
+from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.ids import id_text
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
@@ -63,18 +64,17 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     if isinstance(body, bytes) and (inexact := inexact_numbers(body, kind)):
         raise MalformedCommand(kind.type, inexact)
     if large:
-        raise MalformedCommand(kind.type, large)
+        raise MalformedCommand(kind.type, *first_faults(large))
     if text.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
         raise MalformedCommand(kind.type, [NUL])
     try:
         command = kind.__pydantic_validator__.validate_json(text)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False, include_input=False)
-        raise MalformedCommand(kind.type, [dict(detail) for detail in details]) from error
+        raise MalformedCommand(kind.type, *faults_of(error)) from None  # its text would have all faults
     except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
         raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
-    if may_hold_times(kind) and (unfit := list(unfit_times(command))):
-        raise MalformedCommand(kind.type, unfit)
+    if may_hold_times(kind) and (unfit := first_faults(unfit_times(command))).total:
+        raise MalformedCommand(kind.type, *unfit)
     aggregate_id = id_text(getattr(command, aggregate.id_field))
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 

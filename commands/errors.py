@@ -26,11 +26,15 @@ CommandError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from eventlog.errors import NotAnEnvelope
+from eventlog.times import shortened
+
+MAX_PLACES: Final = 10
+"""Of a message's faults, in the text of an error."""
 
 
 class CommandError(Exception):
@@ -58,12 +62,15 @@ class UnknownCommand(CommandError):
 
 
 class MalformedCommand(CommandError):
-    """A command's body does not fit its type; `details` are pydantic's, one per wrong field."""
+    """A command's body does not fit its type.
 
-    def __init__(self, command_type: str, details: Sequence[dict[str, Any]]) -> None:
-        places = ", ".join(".".join(str(part) for part in detail["loc"]) or "body" for detail in details)
-        super().__init__(f'invalid body for "{command_type}": see {places}')
+    details: pydantic's, one per wrong field; the first ones, if there are many. error_count: of all.
+    """
+
+    def __init__(self, command_type: str, details: Sequence[dict[str, Any]], error_count: int | None = None) -> None:
         self.command_type, self.details = command_type, tuple(details)
+        self.error_count = len(details) if error_count is None else error_count
+        super().__init__(f'invalid body for "{command_type}": see {places_of(details, self.error_count, "body")}')
 
 
 class UnknownObservation(CommandError):
@@ -75,12 +82,15 @@ class UnknownObservation(CommandError):
 
 
 class MalformedObservation(CommandError):
-    """A report does not fit its type; `details` are pydantic's, one per wrong field."""
+    """A report does not fit its type; details, error_count: as in MalformedCommand."""
 
-    def __init__(self, observation_type: str, details: Sequence[dict[str, Any]]) -> None:
-        places = ", ".join(".".join(str(part) for part in detail["loc"]) or "report" for detail in details)
-        super().__init__(f'invalid report for "{observation_type}": see {places}')
+    def __init__(
+        self, observation_type: str, details: Sequence[dict[str, Any]], error_count: int | None = None
+    ) -> None:
         self.observation_type, self.details = observation_type, tuple(details)
+        self.error_count = len(details) if error_count is None else error_count
+        places = places_of(details, self.error_count, "report")
+        super().__init__(f'invalid report for "{observation_type}": see {places}')
 
 
 class WrongVersion(CommandError):
@@ -216,3 +226,10 @@ class BadDecision(CommandError):
 
 class BadReaction(CommandError):
     """`react` of a process returned no Reaction, or commands, timers or a state that cannot be recorded."""
+
+
+def places_of(details: Sequence[Mapping[str, Any]], error_count: int, whole: str) -> str:
+    """The first places of faults, for the text of an error; whole: what the message itself is called."""
+    named = [".".join(str(part) for part in each["loc"]) or whole for each in details[:MAX_PLACES]]
+    more = error_count - len(named)
+    return ", ".join(shortened(each) for each in named) + (f" and {more} more" if more > 0 else "")

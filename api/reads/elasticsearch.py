@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
 from api.cursor import STALE
@@ -14,6 +15,7 @@ from api.filters import AnyOf, Condition, in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Order, Query, place_column
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
+from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_answers import IndexGone, documents
 from projections.stores.elasticsearch_mapping import GUARD
@@ -56,18 +58,12 @@ class ElasticsearchReader:
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current rows of these keys with the columns."""
-        ids = {document_id(key): key for key in keys}
-        sent = [*(columns or live.view.types), DELETED]
-        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=sent))
-        try:
-            found = {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
-        except IndexGone as error:
-            raise GenerationGone(str(error)) from error
-        return {key: _row(live.view, source, columns) for key, source in found.items() if not source.get(DELETED)}
+        sources = await self._sources(live, keys, [*(columns or live.view.types), DELETED])
+        return {key: _row(live.view, source, columns) for key, source in sources.items() if not source.get(DELETED)}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows, as of the last refresh."""
-        return await self._page(live, query, {"track_total_hits": query.count})
+        return await in_portions(query, lambda part: self._page(live, part, {"track_total_hits": part.count}))
 
     async def search(self, live: Live, query: Query) -> Page:
         """The rows that match text and place, with total and facets."""
@@ -77,17 +73,22 @@ class ElasticsearchReader:
             for column in _settings(live.view).facets
             if kinds[column] is not ColumnType.POINT
         }
-        counted = {"track_total_hits": True}
-        return await self._page(live, query, counted | ({"aggregations": facets} if facets else {}))
+        counted = {"track_total_hits": True} | ({"aggregations": facets} if facets else {})
+
+        async def read(part: Query) -> Page:
+            # the first part has the total and the facets of all
+            return await self._page(live, part, counted if part.beyond == query.beyond else {"track_total_hits": False})
+
+        return await in_portions(query, read)
 
     async def refresh(self, live: Live) -> None:
         """Make everything that was applied visible."""
         await self._ask(self._client.indices.refresh(index=self._index(live)))
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        """What the document's guard says was applied to it."""
-        document = await self._document(self._index(live), document_id(key), GUARD)
-        return places_from_json((document or {}).get(GUARD))
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        """What the guards of these documents say was applied to them."""
+        sources = await self._sources(live, keys, [GUARD])
+        return {key: places_from_json(source.get(GUARD)) for key, source in sources.items()}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
@@ -115,6 +116,15 @@ class ElasticsearchReader:
 
     def _index(self, live: Live) -> str:
         return index_name(self._environment, live.view.name, live.generation)
+
+    async def _sources(self, live: Live, keys: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """These fields of the current documents of rows, by key."""
+        ids = {document_id(key): key for key in keys}
+        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=fields))
+        try:
+            return {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
+        except IndexGone as error:
+            raise GenerationGone(str(error)) from error
 
     async def _document(self, index: str, key: str, *fields: str) -> dict[str, Any] | None:
         try:
@@ -146,6 +156,7 @@ class ElasticsearchReader:
             raise BadParameter("cursor", STALE) from error
         hits = answer["hits"]["hits"]
         page = hits[: query.limit]
+        page = page[: fitting(len(orjson.dumps(hit["_source"])) for hit in page)]
         return Page(
             rows=[_row(live.view, hit["_source"], query.stored(live.view)) for hit in page],
             last=page[-1]["sort"] if len(hits) > len(page) else None,

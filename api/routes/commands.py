@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -18,10 +19,11 @@ from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.declaring.registry import CommandType
 from commands.receipt import raise_refusal
+from commands.sending.outgoing import Options, Outgoing, prepare
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-PROBLEMS = (400, 404, 409, 412, 413, 415, 422, 500, 503, 504)
+PROBLEMS = (400, 404, 408, 409, 412, 413, 415, 422, 500, 503, 504)
 
 
 def command_routes(service: Service) -> APIRouter:
@@ -47,7 +49,9 @@ def command_routes(service: Service) -> APIRouter:
 
     async def submit_unknown(request: Request, command_type: str) -> Response:
         requests.check_no_query(request)
-        await requests.read_json(request, service.limits.body_bytes)
+        async with service.work.bodies.place():
+            body = await requests.read_json(request, service.limits)
+            await service.bodies.read(len(body), requests.check_json, request, body, service.limits)
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
@@ -103,21 +107,28 @@ def _submitting(service: Service, name: str) -> Endpoint:
         command_id = requests.idempotency_key(request)
         correlation_id, causation_id = requests.correlation_id(request), requests.causation_id(request)
         expected = requests.expected_version(request)
-        body = await requests.read_json(request, service.limits.body_bytes)
-        receipt = await service.gateway.submit(
-            name,
-            body,
-            command_id=command_id,
-            expected_version=expected,
-            correlation_id=correlation_id,
-            causation_id=causation_id,
-            traceparent=requests.traceparent(request),
-        )
+        options: Options = {
+            "command_id": command_id,
+            "expected_version": expected,
+            "correlation_id": correlation_id,
+            "causation_id": causation_id,
+            "traceparent": requests.traceparent(request),
+        }
+        async with service.work.bodies.place():
+            body = await requests.read_json(request, service.limits)
+            command = await service.bodies.read(len(body), _prepared, service, request, name, body, options)
+            (answer,) = service.gateway.send([command])
+            receipt = await answer
         raise_refusal(receipt)
         status = 201 if receipt.events else 200
         return Response(orjson.dumps(accepted(receipt)), status, receipt_headers(receipt), "application/json")
 
     return submit
+
+
+def _prepared(service: Service, request: Request, name: str, body: bytes, options: Options) -> Outgoing:
+    requests.check_json(request, body, service.limits)
+    return prepare(service.commands.command(name), body, datetime.now(UTC), **options)
 
 
 def _summary(kind: CommandType) -> str:

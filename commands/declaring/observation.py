@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from commands.declaring.exact_numbers import inexact_numbers
+from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.json_body import NUL
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
@@ -112,16 +113,17 @@ class ObservationRegistry:
         try:
             read = model.model_validate_json(report)
         except ValidationError as error:
-            details = error.errors(include_url=False, include_context=False, include_input=False)
-            raise MalformedObservation(observation_type, [dict(detail) for detail in details]) from error
+            raise MalformedObservation(observation_type, *faults_of(error)) from None  # its text would have all faults
         except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
             raise RuntimeError(f'a validator of "{observation_type}" raised {error!r}') from error
         if ESCAPED_NUL.search(report):
             raise MalformedObservation(observation_type, [NUL])
         if inexact := inexact_numbers(report, self.types[observation_type], "data"):
             raise MalformedObservation(observation_type, inexact)
-        if may_hold_times(self.types[observation_type]) and (unfit := list(unfit_times(read.data, ("data",)))):
-            raise MalformedObservation(observation_type, unfit)
+        if may_hold_times(self.types[observation_type]):
+            unfit = first_faults(unfit_times(read.data, ("data",)))
+            if unfit.total:
+                raise MalformedObservation(observation_type, *unfit)
         return read
 
 

@@ -172,17 +172,18 @@ def _places(applied: Mapping[str, int | Place]) -> Applied:
 class MemoryReader:
     """A store in memory.
 
-    rows: by view and key; applied: by patches partition and source; guards: by key; many: what was read at once.
+    rows: by view and key; applied: by patches partition and source; guards_of: by key; many: what was read at once.
     """
 
     name: str
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     applied: dict[int, dict[str, int | Place]] = field(default_factory=dict)
-    guards: dict[str, dict[str, int | Place]] = field(default_factory=dict)
+    guards_of: dict[str, dict[str, int | Place]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
     reached: dict[int, int] = field(default_factory=dict)
     refreshed: int = 0
     asked: int = 0
+    guarded: int = 0
     polled: int = 0
     many: list[tuple[str, list[str]]] = field(default_factory=list)
     failed: bool = False
@@ -201,8 +202,9 @@ class MemoryReader:
         self.polled += 1
         return self.reached
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        return _places(self.guards.get(key, {}))
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        self.guarded += 1
+        return {key: _places(self.guards_of[key]) for key in keys if key in self.guards_of}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         self.asked += 1

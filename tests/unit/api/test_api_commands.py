@@ -64,6 +64,8 @@ def test_headers_are_passed_on(client: AppClient, service: FakeService) -> None:
     headers["traceparent"] = trace
     client.post(SELL, json=BODY, headers=headers)
     client.post(SELL, json=BODY, headers={"If-None-Match": "*", "traceparent": "nonsense"})
+    new_id = service.gateway.calls[1]["command_id"]
+    assert len(new_id) == 36
     assert service.gateway.calls == [
         {
             "type": "listing.sell",
@@ -75,7 +77,7 @@ def test_headers_are_passed_on(client: AppClient, service: FakeService) -> None:
         },
         {
             "type": "listing.sell",
-            "command_id": None,
+            "command_id": new_id,
             "expected_version": 0,
             "correlation_id": None,
             "causation_id": None,
@@ -158,7 +160,7 @@ def test_deep_nesting(client: AppClient) -> None:
     content = b'{"listing_id":' + b"[" * 200_000
     refused(client, 400, "malformed_json", content=content, headers={"content-type": "application/json"})
     content = b'{"listing_id":' + b"[" * 500 + b"]" * 500 + b"}"
-    refused(client, 422, "malformed_command", content=content, headers={"content-type": "application/json"})
+    refused(client, 413, "too_complex", content=content, headers={"content-type": "application/json"})
 
 
 @pytest.mark.parametrize(
