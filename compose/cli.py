@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from compose import detached
-from compose.domains import read_deployed, read_domains
+from compose.domains import SAMPLE, read_deployed, read_domains
 from compose.logs import show_logs
 from compose.settings import StackSettings
 from compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
 from compose.state import StateDirectory
 from eventlog.errors import EventLogError
-from eventlog.modules import DEFAULT_MODULES, shipped_domains
+from eventlog.modules import shipped_domains
 from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from projections.spark.setup.java import JavaError
 from projections.supervision.errors import SupervisionError
@@ -84,7 +84,7 @@ def up(
 def run(domains: Domains = "") -> None:
     """Start the servers, the handler, the projections and the API, load the samples, and stop at Ctrl-C.
 
-    Without DOMAINS, the modules in HEADWATER_MODULES are run.
+    Without DOMAINS, the modules in HEADWATER_MODULES are run, or the sample listings.
     """
     modules = read_deployed(domains, os.environ)
     from compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
@@ -95,7 +95,7 @@ def run(domains: Domains = "") -> None:
 @app.command()
 def demo(domains: Domains = "") -> None:
     """Load the samples, check every view, rebuild all views under traffic, check again, and exit."""
-    chosen = read_domains(domains) or DEFAULT_MODULES
+    chosen = read_domains(domains) or SAMPLE
     from compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
 
     raise typer.Exit(play(chosen))

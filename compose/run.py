@@ -26,7 +26,7 @@ from compose.to_try import HEAD, TO_TRY, TO_TRY_ALWAYS
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
-from eventlog.modules import DEFAULT_MODULES
+
 from projections.registry import ViewRegistry
 from projections.supervision.supervisor import Supervisor
 
@@ -91,7 +91,7 @@ def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules:
     names = {"api": api, "bin": shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}
     views = ViewRegistry.load(modules).views
     names["view"] = next((name for name in views if name != "streams"), "streams")
-    if tuple(modules) != DEFAULT_MODULES:
+    if True:
         environ = {**environ, MODULES: ",".join(modules)}
     lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
     exported = required(settings, modules) | variables(settings, environ)

@@ -25,7 +25,8 @@ class SettingError(EventLogError):
     """A setting is missing or wrong; `variable` names it."""
 
     def __init__(self, variable: str, value: str, needs: str) -> None:
-        super().__init__(f'environment variable "{variable}" is "{value}": set it to {needs}')
+        found = f'is "{value}"' if value else "is not set or empty"
+        super().__init__(f'environment variable "{variable}" {found}: set it to {needs}')
         self.variable = variable
 
     @classmethod

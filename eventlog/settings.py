@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from eventlog.modules import DEFAULT_MODULES, read_modules
+from eventlog.modules import read_modules
 from eventlog.security import KafkaSecurity
 from eventlog.variables import Count, EnvironmentName, Variables
 
@@ -24,7 +24,8 @@ class LogSettings:
     replication: copies of each partition.
     receipts_days: how long a retried command is sure to get its first receipt.
     state: directory for local state of the processes.
-    modules: what the deployment loads: shipped domains, and dotted names of the user's packages (`read_modules`).
+    modules: what the deployment loads: shipped domains, and dotted names of the user's packages (`read_modules`). The
+    environment must name some.
     security: what Kafka's listener at `bootstrap` requires of its clients.
     """
 
@@ -35,7 +36,7 @@ class LogSettings:
     replication: int = 1
     receipts_days: int = 7
     state: Path = Path(".headwater")
-    modules: tuple[str, ...] = DEFAULT_MODULES
+    modules: tuple[str, ...] = ()
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
     @classmethod
@@ -53,6 +54,11 @@ class LogSettings:
             modules=read_modules(given.modules),
             security=KafkaSecurity.from_environment(env),
         )
+
+    @property
+    def described(self) -> str:
+        """Which deployment this is, for an operator to check before anything is dropped."""
+        return f'environment "{self.environment}" at {self.bootstrap}, modules {", ".join(self.modules) or "none"}'
 
     def topic(self, name: str) -> str:
         """Full name of the topic `name`, such as `headwater.events`."""

@@ -138,7 +138,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
 def log_settings(stack: StackSettings, tmp_path: Path) -> Iterator[LogSettings]:
     """A fresh deployment with topics of its own, which are deleted afterwards."""
     settings = LogSettings(
-        environment=f"t_{uuid.uuid4().hex[:12]}", bootstrap=stack.endpoints.kafka, partitions=2, state=tmp_path
+        environment=f"t_{uuid.uuid4().hex[:12]}",
+        bootstrap=stack.endpoints.kafka,
+        partitions=2,
+        state=tmp_path,
+        modules=("listings",),
     )
     admin.prepare(settings)
     yield settings

@@ -19,8 +19,8 @@ def test_an_address_that_is_taken_is_named() -> None:
 
 
 def test_the_number_of_workers_is_a_setting() -> None:
-    assert ApiSettings.from_environment({"HEADWATER_API_WORKERS": "3"}).workers == 3
-    assert ApiSettings.from_environment({}).workers == 1
+    assert ApiSettings.from_environment({"HEADWATER_API_WORKERS": "3", "HEADWATER_MODULES": "listings"}).workers == 3
+    assert ApiSettings.from_environment({"HEADWATER_MODULES": "listings"}).workers == 1
     with pytest.raises(SettingError, match="HEADWATER_API_WORKERS"):
         ApiSettings.from_environment({"HEADWATER_API_WORKERS": "0"})
 

@@ -78,7 +78,7 @@ def test_settings_made_in_code_read_no_variables_of_this_process(monkeypatch: py
     monkeypatch.setitem(os.environ, "HEADWATER_PARTITIONS", "7")
     monkeypatch.setitem(os.environ, "HEADWATER_KAFKA_SECURITY", "TLS")
     assert LogVariables.read({}) == LogVariables()
-    assert LogSettings.from_environment({}) == LogSettings()
+    assert LogSettings.from_environment({"HEADWATER_MODULES": "listings"}) == LogSettings(modules=("listings",))
     assert KafkaSecurity.from_environment({}) == KafkaSecurity()
 
 
