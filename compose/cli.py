@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Annotated, NoReturn
 
@@ -64,17 +65,17 @@ def up(
         return
     parts = parts_for(read_deployed("", os.environ))
     fetch_jars(parts)  # before detaching, so that the progress is shown
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     if detach:
         with _err.status(f"starting {parts_text(parts)}"):
             detached.start(settings)
-        _show_endpoints(settings)
+        _show_endpoints(settings, parts)
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
     try:
         with Stack(settings, parts):
-            _show_endpoints(settings)
+            _show_endpoints(settings, parts)
             signal.pause()
     except KeyboardInterrupt:
         _out.print("stopped")
@@ -159,6 +160,7 @@ def _leave(*_: object) -> NoReturn:
     raise SystemExit(0)
 
 
-def _show_endpoints(settings: StackSettings) -> None:
-    for variable, value in settings.endpoints.environment().items():
+def _show_endpoints(settings: StackSettings, parts: Collection[str]) -> None:
+    """Show the addresses of the servers that run."""
+    for variable, value in settings.endpoints.environment(with_connect="connect" in parts).items():
         _out.print(f"{variable}={value}", highlight=False, soft_wrap=True)

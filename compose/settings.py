@@ -30,6 +30,7 @@ class Ports:
 
 
 DEFAULTS: Final = Ports()
+FOR_CONNECT: Final = ("HEADWATER_CONNECT", "HEADWATER_SHOP_DATABASE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,13 @@ class Endpoints:
     connect: str
     shop_database: str
 
-    def environment(self) -> dict[str, str]:
-        """The variables that give Headwater's own processes these addresses."""
-        return {f"HEADWATER_{name.upper()}": address for name, address in asdict(self).items()}
+    def environment(self, with_connect: bool = True) -> dict[str, str]:
+        """The variables that give Headwater's own processes these addresses.
+
+        with_connect: those that only a deployment with captured databases uses, too.
+        """
+        every = {f"HEADWATER_{name.upper()}": address for name, address in asdict(self).items()}
+        return {name: every[name] for name in every if with_connect or name not in FOR_CONNECT}
 
 
 @dataclass(frozen=True, slots=True)

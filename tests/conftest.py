@@ -24,6 +24,8 @@ choose_seed()
 load_profile()
 # The JVMs of tests live for minutes: what their optimizing compiler would cost, it would not save. Without it a JVM has
 # a fifth of the usual room for compiled code; Spark's was full, and spent a tenth of its time on sweeping it.
+for _name in ("no_proxy", "NO_PROXY"):  # a proxy in the environment is not for servers on this machine
+    os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 

@@ -26,6 +26,8 @@ __all__ = [
     "write_lock",
 ]
 
+CACHE = "HEADWATER_CACHE"
+"""The variable with the folder of downloads."""
 SPARK_LOCK = Path(__file__).with_name("jars.lock")
 
 
@@ -67,7 +69,7 @@ def group_jars(group: Group, cache: Path | None = None) -> list[Path]:
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
     """The folder of downloads: `HEADWATER_CACHE`, else the platform's cache directory for this user."""
-    if chosen := environ.get("HEADWATER_CACHE"):
+    if chosen := environ.get(CACHE):
         return Path(chosen).expanduser().resolve()
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "headwater"

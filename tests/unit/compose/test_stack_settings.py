@@ -8,7 +8,7 @@ import pytest
 from compose.errors import PortTaken
 from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
-from compose.stack import CAPTURING, PARTS, check_ports, parts_for, parts_text
+from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
 from eventlog.errors import SettingError
 
 
@@ -46,6 +46,15 @@ def test_a_taken_port_is_named_with_the_variable_that_changes_it() -> None:
         ports = Ports(elasticsearch=taken)
         with pytest.raises(PortTaken, match=rf"port {taken} .*HEADWATER_ELASTICSEARCH_PORT"):
             check_ports(Ports(**{**_as_dict(free_ports()), "elasticsearch": ports.elasticsearch}))
+
+
+def test_the_port_of_the_api_is_checked_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        stack = Stack(StackSettings(tmp_path, free_ports()), ("valkey",), api_port=other.getsockname()[1])
+        with pytest.raises(PortTaken, match=r"port \d+ for 'api' is in use; .*set HEADWATER_API_PORT"):
+            stack.start()
+    assert stack.status() == []
+    assert not (tmp_path / "valkey").exists()
 
 
 def test_free_ports_pass() -> None:
