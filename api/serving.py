@@ -17,8 +17,9 @@ from api.changes.feeds import ChangeFeeds
 from api.composition import compose_service
 from api.connections import StalledClients
 from api.settings import CANNOT_START, GRACE_S, ApiSettings
+from api.workers import listen
 from commands.errors import CommandError
-from eventlog.errors import EventLogError
+from eventlog.errors import EventLogError, SettingError
 from eventlog.workers import call_without_parent
 from projections.errors import ProjectionError
 
@@ -70,5 +71,9 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     # objects made so far stay: scanning them repeatedly would delay requests by 0.1 s
     gc.collect()
     gc.freeze()
-    server.run(None if listening is None else [listening])
+    try:
+        server.run([listening or listen(settings)])
+    except SettingError as error:
+        print(f"the API cannot start: {error}", file=sys.stderr)
+        return CANNOT_START
     return 0

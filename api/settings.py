@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import Field
 
 from eventlog.settings import LogSettings
-from eventlog.variables import Count, Port, Variables
+from eventlog.variables import Count, Port, Processes, Variables
 from projections.settings import StoreSettings
 
 ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
@@ -77,7 +77,7 @@ class ApiVariables(Variables):
 
     api_host: str = ApiSettings.host
     api_port: Port = ApiSettings.port
-    api_workers: Count = ApiSettings.workers
+    api_workers: Processes = ApiSettings.workers
     api_access_log: bool = Field(ApiSettings.access_log, description="true or false")
     body_limit_bytes: Count = Limits.body_bytes
     answer_timeout_s: Count = int(Limits.answer_timeout_s)

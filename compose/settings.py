@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
+from pydantic import Field
+
 from eventlog.settings import LogSettings
 from eventlog.variables import Port, Variables
 
@@ -65,7 +67,11 @@ class StackSettings:
         """Read `HEADWATER_STATE` and `HEADWATER_<SERVER>_PORT`; raises SettingError naming the wrong variables."""
         given = StackVariables.read(environ)
         ports = {field.name: getattr(given, f"{field.name}_port") for field in fields(Ports)}
-        return cls(given.state.expanduser().absolute(), Ports(**ports))
+        try:
+            state = given.state.expanduser().absolute()
+        except RuntimeError:  # there is no such user
+            raise StackVariables.fault("state", str(given.state)) from None
+        return cls(state, Ports(**ports))
 
     @property
     def endpoints(self) -> Endpoints:
@@ -88,7 +94,7 @@ class StackSettings:
 class StackVariables(Variables):
     """The variables of StackSettings."""
 
-    state: Path = LogSettings.state
+    state: Path = Field(LogSettings.state, description="a folder that can be written")
     kafka_port: Port = DEFAULTS.kafka
     kafka_controller_port: Port = DEFAULTS.kafka_controller
     postgres_port: Port = DEFAULTS.postgres

@@ -6,11 +6,15 @@ from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import ClassVar
 
+from pydantic import Field
+
+from eventlog.errors import SettingError
 from eventlog.modules import read_modules
 from eventlog.security import KafkaSecurity
-from eventlog.variables import Count, EnvironmentName, Variables
+from eventlog.variables import Brokers, Count, Days, EnvironmentName, Variables
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,16 @@ class LogSettings:
         """Which deployment this is, for an operator to check before anything is dropped."""
         return f'environment "{self.environment}" at {self.bootstrap}, modules {", ".join(self.modules) or "none"}'
 
+    def make_state(self) -> None:
+        """Make the folder of local state; raises SettingError if this process cannot write in it."""
+        try:
+            self.state.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self.state, prefix=".writable-"):
+                return
+        except OSError as error:
+            needs = f"a folder that can be written ({error.strerror or error})"
+            raise SettingError(LogVariables.variable("state"), str(self.state), needs) from error
+
     def topic(self, name: str) -> str:
         """Full name of the topic `name`, such as `headwater.events`."""
         return f"{self.environment}.{name}"
@@ -71,12 +85,12 @@ class LogVariables(Variables):
     never_empty: ClassVar[frozenset[str]] = frozenset({"environment"})
 
     environment: EnvironmentName = LogSettings.environment
-    kafka: str = LogSettings.bootstrap
+    kafka: Brokers = LogSettings.bootstrap
     partitions: Count = LogSettings.partitions
     patch_partitions: Count = LogSettings.patch_partitions
     replication: Count = LogSettings.replication
-    receipts_days: Count = LogSettings.receipts_days
-    state: Path = LogSettings.state
+    receipts_days: Days = LogSettings.receipts_days
+    state: Path = Field(LogSettings.state, description="a folder that can be written")
     modules: str = ""
 
 

