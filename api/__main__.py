@@ -18,7 +18,6 @@ def main(arguments: Sequence[str]) -> int:
     try:
         log_to_stderr(os.environ)
         settings = ApiSettings.from_environment(os.environ)
-        settings.log.make_state()
         if settings.workers > 1:
             from api.workers import listen, workers  # noqa: PLC0415 - one process needs none
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import ClassVar
 
 from pydantic import Field
@@ -65,14 +65,19 @@ class LogSettings:
         return f'environment "{self.environment}" at {self.bootstrap}, modules {", ".join(self.modules) or "none"}'
 
     def make_state(self) -> None:
-        """Make the folder of local state; raises SettingError if this process cannot write in it."""
+        """Make the folder of local state; raises SettingError if this process must not write in it.
+
+        A disk that is full is no wrong setting: processes wait until there is space.
+        """
+        reason = "it is read-only for this user"
         try:
             self.state.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=self.state, prefix=".writable-"):
+            if os.access(self.state, os.W_OK | os.X_OK):
                 return
         except OSError as error:
-            needs = f"a folder that can be written ({error.strerror or error})"
-            raise SettingError(LogVariables.variable("state"), str(self.state), needs) from error
+            reason = error.strerror or str(error)
+        needs = f"a folder that can be written ({reason})"
+        raise SettingError(LogVariables.variable("state"), str(self.state), needs)
 
     def topic(self, name: str) -> str:
         """Full name of the topic `name`, such as `headwater.events`."""

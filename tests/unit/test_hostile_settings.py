@@ -80,7 +80,7 @@ crm = Source(name="crm", tables=(Person,))
 def start(env: Mapping[str, str], folder: Path) -> None:
     """Do what the processes do with their settings before the first contact to a server."""
     log_to_stderr(env)
-    log, stores, api = (each.from_environment(env) for each in (LogSettings, StoreSettings, ApiSettings))
+    log, stores = LogSettings.from_environment(env), StoreSettings.from_environment(env)
     log.make_state()
     CommandRegistry.load(log.modules)
     HandlerVariables.read(env)
@@ -92,7 +92,7 @@ def start(env: Mapping[str, str], folder: Path) -> None:
             open_reader(name, stores)
     read_connect(env)
     SourceSettings.from_environment(crm, env)
-    with listen(api):
+    with listen(ApiSettings.from_environment(env)):
         pass
     stack = StackSettings.from_environ(env)
     state = StateDirectory(stack.state)
