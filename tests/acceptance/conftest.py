@@ -30,11 +30,6 @@ class Service:
     api: str
     environment: dict[str, str]
 
-    @property
-    def state(self) -> Path:
-        """The folder of its processes."""
-        return Path(self.environment["HEADWATER_STATE"])
-
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
