@@ -1,15 +1,18 @@
 """The local stack's settings: defaults, variables, and errors that name the variable."""
 
+import json
 import socket
 from pathlib import Path
 
 import pytest
 
+from compose.cli import status
 from compose.errors import PortTaken
 from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
 from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
 from eventlog.errors import SettingError
+from projections.supervision.process import ProcessSpec
 
 
 def test_defaults_lead_to_the_addresses_that_clients_default_to() -> None:
@@ -55,6 +58,27 @@ def test_the_port_of_the_api_is_checked_before_anything_starts(tmp_path: Path) -
             stack.start()
     assert stack.status() == []
     assert not (tmp_path / "valkey").exists()
+
+
+def test_status_lists_the_processes_that_run_on_the_servers_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADWATER_STATE", str(tmp_path))
+    with Stack(StackSettings(tmp_path), ()) as stack:
+        services = stack.supervise(
+            [
+                ProcessSpec(name=name, argv=("/bin/sleep", "600"), log=tmp_path / f"{name}.log", probe=lambda: None)
+                for name in ("commands", "api")
+            ]
+        )
+        services.start()
+        try:
+            status(as_json=True)
+            shown = json.loads(capsys.readouterr().out)
+            assert [(each["name"], each["state"]) for each in shown] == [("commands", "healthy"), ("api", "healthy")]
+            assert all(each["pid"] for each in shown)
+        finally:
+            services.stop()
 
 
 def test_free_ports_pass() -> None:
