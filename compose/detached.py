@@ -23,7 +23,7 @@ def start(settings: StackSettings) -> None:
     Raises ComposeError with the supervisor's log if it ends before that. If this process is interrupted while it
     waits, the supervisor is stopped with all its servers: nobody asked for a half-started stack to stay.
     """
-    settings.logs.mkdir(parents=True, exist_ok=True)
+    settings.make_logs()
     log = settings.logs / "supervisor.log"
     with log.open("ab") as sink:
         began_at = sink.tell()

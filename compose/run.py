@@ -26,6 +26,7 @@ from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
 from eventlog.modules import VARIABLE
 from eventlog.security import SECURITY_VARIABLES
+from eventlog.settings import LogVariables
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -37,6 +38,7 @@ def main(modules: Sequence[str]) -> int:
     """
     settings, port = StackSettings.from_environ(os.environ), api_port(os.environ)
     api, console = f"http://{HOST}:{port}", Console(stderr=True, highlight=False, markup=False)
+    settings.make_logs()
     log_to_file(settings.logs / "run.log", console)
     for number in STOPPING:
         signal.signal(number, _leave)
@@ -68,7 +70,12 @@ def environment_of(settings: StackSettings, modules: Sequence[str], environ: Map
     """
     missing = {name: value for name, value in required(settings, modules).items() if name not in environ}
     elsewhere = dict.fromkeys((*SECURITY_VARIABLES, "HEADWATER_CONNECT_KAFKA"), "")
-    own = {**settings.endpoints.environment(), ACCESS_LOG: "true", VARIABLE: ",".join(modules)}
+    own = {
+        **settings.endpoints.environment(),
+        LogVariables.variable("environment"): LogVariables.read(environ).environment,
+        ACCESS_LOG: "true",
+        VARIABLE: ",".join(modules),
+    }
     return {**missing, **elsewhere, **own}
 
 
@@ -87,7 +94,6 @@ def watched_sources(modules: Sequence[str], environ: Mapping[str, str], console:
 
 def log_to_file(path: Path, console: Console) -> None:
     """Log to `path`; the terminal only shows if a part was given up."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     file = logging.FileHandler(path)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(file)

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import Field
 
+from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
 from eventlog.variables import Port, Variables
 
@@ -89,6 +90,14 @@ class StackSettings:
     def logs(self) -> Path:
         """The folder with one log file per process."""
         return self.state / "logs"
+
+    def make_logs(self) -> None:
+        """Make the folder of logs, and so the state folder; raises SettingError naming the variable if it cannot."""
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            needs = f"a folder that can be written ({error.strerror or error})"
+            raise SettingError(StackVariables.variable("state"), str(self.state), needs) from error
 
 
 class StackVariables(Variables):

@@ -68,7 +68,7 @@ class StateDirectory:
 
     def is_owned(self) -> bool:
         """Whether some process owns the directory now."""
-        with suppress(FileNotFoundError), self._alone():
+        with suppress(FileNotFoundError, NotADirectoryError), self._alone():
             lock = os.open(self.path / "stack.lock", os.O_RDONLY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -101,7 +101,7 @@ class StateDirectory:
             content = json.loads(self._record_file.read_text())
             processes = tuple(ProcessStatus(**one | {"state": State(one["state"])}) for one in content["processes"])
             return Record(content["owner"], Ports(**content["ports"]), processes)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ComposeError(

@@ -103,7 +103,7 @@ def is_reachable(path: Path, user: tuple[int, int]) -> bool:
     for step in (above := path.parent.resolve(), *above.parents):
         try:
             found = step.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             needed, mode = stat.S_IXOTH, ~_umask()
         else:
             mode = found.st_mode

@@ -245,7 +245,7 @@ def loggers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("loggers")
 def test_logs_go_to_a_file_and_only_what_was_given_up_is_shown(tmp_path: Path) -> None:
-    shown, path = StringIO(), tmp_path / "logs" / "run.log"
+    shown, path = StringIO(), tmp_path / "run.log"
     log_to_file(path, Console(file=shown, width=40))
     watched = logging.getLogger("projections.supervision.supervised")
     logging.getLogger("httpx").info("HTTP Request: GET /health/ready")

@@ -79,6 +79,12 @@ def test_a_source_without_settings_is_named_and_does_not_end_the_watch_over_othe
     assert watched_sources(modules, given, Console(file=output)) == ["shop", "crm"]
 
 
+def test_the_name_of_the_environment_is_known_wherever_it_is_compared() -> None:
+    environment = environment_of(SETTINGS, ("listings",), {"HEADWATER_ENVIRONMENT": "trial"})
+    assert {spec.env["HEADWATER_ENVIRONMENT"] for spec in service_specs(SETTINGS, 18080, environment)} == {"trial"}
+    assert environment_of(SETTINGS, ("listings",), {})["HEADWATER_ENVIRONMENT"] == "headwater"
+
+
 def test_another_kafka_of_the_user_has_no_part_in_the_stack() -> None:
     given = {
         "HEADWATER_KAFKA_SECURITY": "SASL_SSL",

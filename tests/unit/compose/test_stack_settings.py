@@ -1,13 +1,15 @@
 """The local stack's settings: defaults, variables, and errors that name the variable."""
 
 import json
+import signal
 import socket
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from compose.cli import status
-from compose.errors import PortTaken
+from compose.cli import app, status
+from compose.errors import NotRunning, PortTaken
 from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
 from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
@@ -79,6 +81,20 @@ def test_status_lists_the_processes_that_run_on_the_servers_too(
             assert all(each["pid"] for each in shown)
         finally:
             services.stop()
+
+
+@pytest.mark.parametrize("verb", [["up"], ["up", "--detach"], ["run"], ["status"], ["down"], ["logs"]])
+def test_a_state_folder_that_cannot_be_made_is_named_or_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    (tmp_path / "a file").write_text("")
+    monkeypatch.setenv("HEADWATER_STATE", str(tmp_path / "a file" / "state"))
+    ended = CliRunner().invoke(app, verb).exception
+    assert isinstance(ended, SystemExit | SettingError | NotRunning | None)
+    if verb[0] in ("up", "run"):
+        assert 'HEADWATER_STATE" is' in str(ended)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def test_free_ports_pass() -> None:
