@@ -13,8 +13,10 @@ from compose.errors import NotRunning, PortTaken
 from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
 from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
+from compose.state import StateDirectory
 from eventlog.errors import SettingError
-from projections.supervision.process import ProcessSpec
+from projections.supervision.process import ProcessSpec, State
+from tests.waiting import eventually
 
 
 def test_defaults_lead_to_the_addresses_that_clients_default_to() -> None:
@@ -75,6 +77,7 @@ def test_status_lists_the_processes_that_run_on_the_servers_too(
         )
         services.start()
         try:
+            eventually(lambda: are_healthy(tmp_path), "their state is recorded")
             status(as_json=True)
             shown = json.loads(capsys.readouterr().out)
             assert [(each["name"], each["state"]) for each in shown] == [("commands", "healthy"), ("api", "healthy")]
@@ -116,6 +119,11 @@ def test_only_a_deployment_with_a_source_gets_kafka_connect() -> None:
     assert parts_for(("listings", "shop")) == CAPTURING
     assert parts_text(PARTS) == "Kafka, PostgreSQL, Elasticsearch and Valkey"
     assert parts_text(CAPTURING) == "Kafka, PostgreSQL, Elasticsearch, Valkey and Kafka Connect"
+
+
+def are_healthy(folder: Path) -> bool:
+    record = StateDirectory(folder).read()
+    return record is not None and all(each.state is State.HEALTHY for each in record.processes)
 
 
 def _as_dict(ports: Ports) -> dict[str, int]:
