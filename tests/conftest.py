@@ -31,6 +31,7 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:Reserved
 
 TOGETHER = {
     "tests/acceptance/": "a running service",
+    "tests/integration/sources/test_captured_mariadb": "another Kafka Connect",  # or the others would take far longer
     "tests/integration/sources/": "Kafka Connect",
     "tests/integration/projections_spark/": "a Spark session",
     "tests/unit/projections_spark/": "a Spark session",
