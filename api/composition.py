@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from functools import partial
 
 from api.bodies import Bodies
@@ -100,6 +101,7 @@ def compose_service(settings: ApiSettings) -> Service:
         ThreadsResource(folding),
     )
     return Service(
+        instance=settings.instance or uuid.uuid4().hex,
         commands=commands,
         observations=ObservationRegistry.load(settings.log.modules),
         views=views.views,

@@ -20,8 +20,9 @@ from api.composition import compose_service
 from api.connections import StalledClients
 from api.protocol import BoundedProtocol
 from api.settings import CANNOT_START, GRACE_S, ApiSettings, Limits
+from api.workers import listen
 from commands.errors import CommandError
-from eventlog.errors import EventLogError
+from eventlog.errors import EventLogError, SettingError
 from eventlog.workers import call_without_parent
 from projections.errors import ProjectionError
 
@@ -88,5 +89,9 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     # objects made so far stay: scanning them repeatedly would delay requests by 0.1 s
     gc.collect()
     gc.freeze()
-    server.run(None if listening is None else [listening])
+    try:
+        server.run([listening or listen(settings)])
+    except SettingError as error:
+        print(f"the API cannot start: {error}", file=sys.stderr)
+        return CANNOT_START
     return 0

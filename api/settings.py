@@ -10,7 +10,7 @@ from pydantic import Field
 
 from api.hosts import Hosts
 from eventlog.settings import LogSettings
-from eventlog.variables import Count, Port, Variables
+from eventlog.variables import Count, Port, Processes, Variables
 from projections.settings import StoreSettings
 
 ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
@@ -57,7 +57,8 @@ class ApiSettings:
     """The API of one machine: address, number of processes that serve it, log, stores and limits of each.
 
     access_log: whether each request is logged. allowed_hosts: names that requests may use in addition to those of this
-    machine, see `Hosts`. origins: of websites that may read the answers in a browser, `*` for all.
+    machine, see `Hosts`. origins: of websites that may read the answers in a browser, `*` for all. instance: what
+    `GET /health/ready` answers as `instance`; empty: a random id.
     """
 
     log: LogSettings = field(default_factory=LogSettings)
@@ -69,6 +70,7 @@ class ApiSettings:
     access_log: bool = False
     allowed_hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    instance: str = ""
 
     @property
     def hosts(self) -> Hosts:
@@ -93,6 +95,7 @@ class ApiSettings:
             access_log=given.api_access_log,
             allowed_hosts=read_list(given.api_allowed_hosts),
             origins=tuple(_without_port(each) for each in read_list(given.api_origins)),
+            instance=given.api_instance,
         )
 
 
@@ -114,7 +117,7 @@ class ApiVariables(Variables):
 
     api_host: str = ApiSettings.host
     api_port: Port = ApiSettings.port
-    api_workers: Count = ApiSettings.workers
+    api_workers: Processes = ApiSettings.workers
     api_access_log: bool = Field(ApiSettings.access_log, description="true or false")
     api_allowed_hosts: Annotated[
         str,
@@ -130,6 +133,7 @@ class ApiVariables(Variables):
             description="origins separated by commas, such as https://shop.example.com; * for any",
         ),
     ] = ""
+    api_instance: str = ApiSettings.instance
     body_limit_bytes: Count = Limits.body_bytes
     body_limit_values: Count = Limits.body_values
     answer_timeout_s: Count = int(Limits.answer_timeout_s)

@@ -173,7 +173,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
     """Return when every view has a live generation; raises ComposeError if one has none in time."""
     deadline, missing = time.monotonic() + timeout_s, "no answer"
     while time.monotonic() < deadline:
-        answer = httpx.get(f"{api}/views")
+        answer = httpx.get(f"{api}/views", trust_env=False)
         if answer.is_success:
             missing = ", ".join(view["name"] for view in answer.json()["views"] if not view.get("generation"))
             if not missing:
@@ -184,8 +184,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
 
 async def run(domains: Sequence[str]) -> Report:
     """The whole demo of some shipped domains, on its own stack, ports and data, removed afterwards."""
-    state = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
-    settings = StackSettings(state, free_ports())
+    settings = StackSettings(state := _folder(), free_ports())
     api_port = free_port()
     environment = {
         "HEADWATER_ENVIRONMENT": "demo",
@@ -211,11 +210,18 @@ async def run(domains: Sequence[str]) -> Report:
         return await play(Client(http), samples, Deployment(settings.endpoints, variables))
 
 
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
+    folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
+    return folder
+
+
 def _clean(state: Path, failed: bool) -> None:
     if failed:
         console.print(f"the logs are in {state / 'logs'}", markup=False, highlight=False)
     else:
-        shutil.rmtree(state, ignore_errors=True)
+        for folder in ((state / "postgres").resolve(), state):  # its data may be elsewhere
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(domains: Sequence[str]) -> int:

@@ -15,6 +15,10 @@ EventLogError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+MAX_SHOWN: Final = 200
+"""How many characters of a wrong value are shown."""
 
 
 class EventLogError(Exception):
@@ -25,7 +29,9 @@ class SettingError(EventLogError):
     """A setting is missing or wrong; `variable` names it."""
 
     def __init__(self, variable: str, value: str, needs: str) -> None:
-        super().__init__(f'environment variable "{variable}" is "{value}": set it to {needs}')
+        shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value[:MAX_SHOWN])
+        found = f'is "{shown}"' if value else "is not set or empty"
+        super().__init__(f'environment variable "{variable}" {found}: set it to {needs}')
         self.variable = variable
 
     @classmethod

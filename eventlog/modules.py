@@ -10,7 +10,7 @@ from functools import cache
 from types import ModuleType
 from typing import Final, TypeVar
 
-from eventlog.errors import AmbiguousModule, ModuleBroken, UnknownModule
+from eventlog.errors import AmbiguousModule, ModuleBroken, SettingError, UnknownModule
 
 Declaration = TypeVar("Declaration")
 
@@ -22,8 +22,7 @@ ROOMS: Final = (
     "projections.views",
 )
 """The packages that contain the shipped domains. A domain has a sub-package with its name in each one it needs."""
-DEFAULT_MODULES: Final = ("listings",)
-"""What a deployment loads if HEADWATER_MODULES is unset or empty: a sample."""
+VARIABLE: Final = "HEADWATER_MODULES"
 
 
 @cache
@@ -38,15 +37,19 @@ def shipped_domains() -> Mapping[str, tuple[str, ...]]:
 
 
 def read_modules(text: str) -> tuple[str, ...]:
-    """The shipped domains and user's modules in a value of HEADWATER_MODULES; DEFAULT_MODULES if it is empty.
+    """The shipped domains and user's modules in a value of HEADWATER_MODULES.
 
-    Raises AmbiguousModule if a name is both a shipped domain and a module that Python finds.
+    Raises SettingError if it names none, because a deployment without its modules takes its own views for undeclared
+    ones, and AmbiguousModule if a name is both a shipped domain and a module that Python finds.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name in shipped_domains() and (place := _place(name)):
             raise AmbiguousModule(name, place, shipped_domains()[name])
-    return names or DEFAULT_MODULES
+    if not names:
+        samples = ", ".join(shipped_domains())
+        raise SettingError(VARIABLE, text, f"your modules, such as bank.domain,bank.views, or to samples ({samples})")
+    return names
 
 
 def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple[str, Declaration]]:

@@ -10,7 +10,7 @@ from commands.declaring.process import ROOM as PROCESS_ROOM
 from commands.declaring.process import Process
 from commands.declaring.registry import CommandRegistry
 from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.modules import DEFAULT_MODULES, find
+from eventlog.modules import find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.kinds import KINDS
 from projections.row_inputs import check_view_rows
@@ -67,7 +67,7 @@ class ViewRegistry:
         self.views: Mapping[str, View] = MappingProxyType(views)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ViewRegistry:
+    def load(cls, modules: Sequence[str]) -> ViewRegistry:
         """`streams` and the views of a deployment that loads `modules` (see `LogSettings.modules`).
 
         Raises ViewDeclarationError if a view reads an event of a shipped domain, or a table of a source, that is not in

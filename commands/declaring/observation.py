@@ -19,7 +19,7 @@ from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
-from eventlog.modules import DEFAULT_MODULES, by_name, find
+from eventlog.modules import by_name, find
 from eventlog.ports import Entry
 from eventlog.times import FIRST_RECORD_MS
 
@@ -97,7 +97,7 @@ class ObservationRegistry:
         )
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ObservationRegistry:
+    def load(cls, modules: Sequence[str]) -> ObservationRegistry:
         """The types of a deployment that loads `modules` (see `LogSettings.modules`)."""
         classes = find(modules, type, ROOM)
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)

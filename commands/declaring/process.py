@@ -29,7 +29,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.modules import DEFAULT_MODULES, by_name, find
+from eventlog.modules import by_name, find
 
 ROOM = "commands.processes"
 
@@ -197,7 +197,7 @@ class ProcessRegistry:
         self.tables: Mapping[str, type[Captured]] = MappingProxyType(tables)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ProcessRegistry:
+    def load(cls, modules: Sequence[str]) -> ProcessRegistry:
         """The processes of a deployment that loads `modules` (see `LogSettings.modules`).
 
         Raises DeclarationError if a process handles an event of a shipped domain, or a table of a source, that is not

@@ -10,7 +10,7 @@ from typing import Any
 
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.errors import DeclarationError, UnknownCommand
-from eventlog.modules import DEFAULT_MODULES, by_name, domain_of, find
+from eventlog.modules import by_name, domain_of, find
 
 ROOM = "commands.aggregates"
 
@@ -44,7 +44,7 @@ class CommandRegistry:
         )
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> CommandRegistry:
+    def load(cls, modules: Sequence[str]) -> CommandRegistry:
         """The aggregates of a deployment that loads `modules` (see `LogSettings.modules`)."""
         return cls(find(modules, Aggregate, ROOM))
 

@@ -78,9 +78,9 @@ def kiosk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def deployed(value: str | None) -> Names:
+def deployed(value: str) -> Names:
     """The names of the aggregates, observations, processes and views of a deployment with this HEADWATER_MODULES."""
-    modules = LogSettings.from_environment({} if value is None else {"HEADWATER_MODULES": value}).modules
+    modules = LogSettings.from_environment({"HEADWATER_MODULES": value}).modules
     return (
         set(CommandRegistry.load(modules).aggregates),
         set(ObservationRegistry.load(modules).types),
@@ -160,8 +160,6 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, ON
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, ONLY_LISTINGS),
-        ("", ONLY_LISTINGS),
         ("listings", ONLY_LISTINGS),
         ("orders", ONLY_ORDERS),
         ("orders,listings", BOTH),
@@ -187,18 +185,8 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, ON
     ],
 )
 @pytest.mark.usefixtures("kiosk")
-def test_a_deployment_has_what_it_names_and_streams(value: str | None, expected: Names) -> None:
+def test_a_deployment_has_what_it_names_and_streams(value: str, expected: Names) -> None:
     assert deployed(value) == expected
-
-
-def test_what_a_registry_loads_by_itself_is_what_a_deployment_has_that_names_nothing() -> None:
-    found = (
-        set(CommandRegistry.load().aggregates),
-        set(ObservationRegistry.load().types),
-        set(ProcessRegistry.load().processes),
-        set(ViewRegistry.load().views),
-    )
-    assert found == deployed(None)
 
 
 @pytest.mark.usefixtures("kiosk")

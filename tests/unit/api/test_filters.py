@@ -15,7 +15,7 @@ from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
 from tests.filtered import fulfils
 
-VIEW = ViewRegistry.load().views["listings"]
+VIEW = ViewRegistry.load(["listings"]).views["listings"]
 NASTY = [
     "",
     ",",

@@ -16,7 +16,7 @@ from eventlog.errors import NotAnEnvelope
 from tests.badly_behaved import wild
 from tests.domains import SHIPPED
 
-SELL = CommandRegistry.load().command("listing.sell")
+SELL = CommandRegistry.load(["listings"]).command("listing.sell")
 
 
 def repriced(sequence: int, **more: Any) -> Envelope:

@@ -24,7 +24,7 @@ from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Parti
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
 from tests.waiting import eventually
 
-REGISTRY = CommandRegistry.load()
+REGISTRY = CommandRegistry.load(["listings"])
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 LISTED = {"listing_id": "L1", "city": "S", "zip": "95838", "property_type": "Condo", "beds": 1, "baths": 1.0}
 LISTED |= {"square_feet": 1, "price": 1, "latitude": 1.0, "longitude": 1.0}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.errors import AmbiguousModule, EventLogError, ModuleBroken, UnknownModule
-from eventlog.modules import DEFAULT_MODULES, ROOMS, domain_of, find, read_modules, shipped_domains
+from eventlog.errors import AmbiguousModule, EventLogError, ModuleBroken, SettingError, UnknownModule
+from eventlog.modules import ROOMS, domain_of, find, read_modules, shipped_domains
 
 ROOM = ROOMS[0]
 
@@ -117,7 +117,6 @@ def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() 
 
 
 def test_what_a_deployment_names_is_what_it_is_made_of() -> None:
-    assert read_modules("") == read_modules(" , ") == DEFAULT_MODULES == ("listings",)
     assert read_modules("orders") == ("orders",)
     assert read_modules(" shop.domain, orders ,, shop.domain") == ("shop.domain", "orders")
 
@@ -139,7 +138,13 @@ def test_a_name_that_is_a_shipped_domain_and_a_module_of_the_user_s_is_refused(
     with pytest.raises(AmbiguousModule, match=said):
         read_modules("listings,orders")
     assert read_modules("listings,orders.domain") == ("listings", "orders.domain")
-    assert read_modules("") == DEFAULT_MODULES
+
+
+@pytest.mark.parametrize("nothing", ["", " , "])
+def test_a_deployment_that_names_no_module_is_refused_and_is_told_what_to_set(nothing: str) -> None:
+    said = r'"HEADWATER_MODULES" is .*: set it to your modules, such as bank\.domain,bank\.views, or .*\(buses, .*web\)'
+    with pytest.raises(SettingError, match=said):
+        read_modules(nothing)
 
 
 def test_a_folder_without_modules_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

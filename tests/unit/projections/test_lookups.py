@@ -16,7 +16,7 @@ from projections.table.lookups import Lookup, looked_up_types
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 
-SHIPPED = ViewRegistry.load().views
+SHIPPED = ViewRegistry.load(["listings"]).views
 PRICE = {"city_price": "average_price"}
 
 

@@ -74,7 +74,7 @@ class FakeLags:
     """Looks that are given beforehand, at a log that goes on."""
 
     looks: list[list[Lag]]
-    views: ViewRegistry = field(default_factory=ViewRegistry.load)
+    views: ViewRegistry = field(default_factory=lambda: ViewRegistry.load(["listings"]))
     generations: FakeGenerations = field(default_factory=FakeGenerations)
     seen: int = 0
 
@@ -338,7 +338,7 @@ def test_a_view_that_the_start_could_not_build_is_tried_again_until_it_is_built(
     clock, replays = Clock(), Replays()
     monkeypatch.setattr("projections.generations.upkeep.time", clock)
     missing = replace(HERE, generation=None, standing="not built", position={}, lag_events=None)
-    unbuilt = [ViewRegistry.load().view("listings")]
+    unbuilt = [ViewRegistry.load(["listings"]).view("listings")]
     upkeep = Upkeep(FakeLags([[missing]] * 6), replays, rates, unbuilt=lambda: unbuilt)  # type: ignore[arg-type]
     for passed_s, tried in ((0, 0), (10, 0), (FIRST_RETRY_S, 1), (FIRST_RETRY_S, 1), (RETRY_S, 2)):
         clock.now += passed_s
