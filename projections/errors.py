@@ -28,12 +28,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from eventlog.declaring import WrongDeclaration
+
 
 class ProjectionError(Exception):
     """Root of the read side's errors."""
 
 
-class ViewDeclarationError(ProjectionError):
+class ViewDeclarationError(ProjectionError, WrongDeclaration):
     """A view is declared wrong; the message names it and says what to change."""
 
     def __init__(self, view: str, problem: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,7 @@ from pydantic_core import PydanticUndefined
 from commands.declaring.steps import Change
 from commands.declaring.upcasting import History, HistoryError, kind_of
 from commands.errors import DeclarationError
+from eventlog.places import called_from
 
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -88,8 +88,7 @@ class Event(Message):
 
     @classmethod
     def _declaration_error(cls, reason: str) -> DeclarationError:
-        file = getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__
-        return DeclarationError(f'{file}: event "{getattr(cls, "type", cls.__name__)}": {reason}')
+        return DeclarationError(f'event "{getattr(cls, "type", cls.__name__)}": {reason}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +117,11 @@ class Aggregate(Generic[State]):
     events: dict[str, type[Event]] = field(init=False)
     shape: str = field(init=False)
     """Digest of the state's schema and version; a snapshot with another shape is folded again from the events."""
+    place: str = field(init=False, repr=False, compare=False)
+    """Where it is declared, as `file:line`; empty if that is not known."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "place", called_from())
         if not AGGREGATE_NAME.fullmatch(self.name):
             raise DeclarationError(f'"{self.name}" is not an aggregate name: use a-z, 0-9 and _')
         if self.name in RESERVED_NAMES:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
@@ -25,11 +25,13 @@ import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
+from commands.declaring.named_commands import named_commands
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.modules import DEFAULT_MODULES, by_name, find
+from eventlog.places import called_from, declared_in
 
 ROOM = "commands.processes"
 
@@ -108,8 +110,11 @@ class Process(Generic[State]):
     """Whether `react` accepts Refused."""
     shape: str = field(init=False)
     """Digest of the state's schema."""
+    place: str = field(init=False, repr=False, compare=False)
+    """Where it is declared, as `file:line`; empty if that is not known."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "place", called_from())
         if not AGGREGATE_NAME.fullmatch(self.name):
             raise DeclarationError(f'"{self.name}" is not a process name: use a-z, 0-9 and _')
         if self.begins not in ("now", "origin"):
@@ -200,22 +205,28 @@ class ProcessRegistry:
     def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ProcessRegistry:
         """The processes of a deployment that loads `modules` (see `LogSettings.modules`).
 
-        Raises DeclarationError if a process handles an event of a shipped domain, or a table of a source, that is not
-        in `modules`.
+        Raises DeclarationError if a process handles an event, or sends a command, that no aggregate in `modules` has,
+        or handles a table of a source that is not in `modules`.
         """
         found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
         captured = {table for source in SourceRegistry.load(modules).sources.values() for table in source.tables}
         for module, process in found:
-            for table in {row.table for row in process.rows.values() if issubclass(row.table, Captured)} - captured:
-                raise DeclarationError(
-                    f'process "{process.name}" handles rows of "{table.table}" of the source "{table.source_name}", '
-                    f'which this deployment does not have: add the module "{table.__module__}" to HEADWATER_MODULES '
-                    f'(declared in "{module}")'
-                )
-            for event in process.events.values():
-                if domain := commands.absent_domain(event):
-                    raise DeclarationError(
-                        f'process "{process.name}" handles "{event.type}" of the shipped domain "{domain}", which this '
-                        f'deployment does not have: add "{domain}" to HEADWATER_MODULES (declared in "{module}")'
-                    )
+            if problem := _problem(process, commands, captured):
+                raise DeclarationError(f'process "{process.name}" {problem} ({declared_in(module, process)})')
         return cls(found)
+
+
+def _problem(process: AnyProcess, commands: CommandRegistry, captured: Set[type[Captured]]) -> str:
+    """What a process needs, but the deployment lacks; empty if there is nothing."""
+    for table in {row.table for row in process.rows.values() if issubclass(row.table, Captured)} - captured:
+        return (
+            f'handles rows of "{table.table}" of the source "{table.source_name}", which this deployment does not '
+            f'have: add the module "{table.__module__}" to HEADWATER_MODULES'
+        )
+    for event in process.events.values():
+        if problem := commands.why_not_recorded(event):
+            return f'handles "{event.type}"{problem}'
+    for command in named_commands(process.react, type(process.initial)):
+        if problem := commands.why_not_decided(command):
+            return f'sends "{command.type}"{problem}'
+    return ""

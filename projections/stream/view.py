@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field  # a plain `field` is a word of declarations
 from datetime import timedelta
 from functools import cached_property
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
+from eventlog.places import called_from
 from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.stream.checks import Late, Query, check_stream
@@ -83,7 +85,10 @@ class StreamView(DeclaredView):
     deleted_by: str = ""
     realtime: bool = False
 
+    place: str = dataclass_field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "place", called_from())
         if not self.key_name:
             object.__setattr__(self, "key_name", self.key_columns[0] if len(self.key_columns) == 1 else "key")
         try:

@@ -10,6 +10,7 @@ from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import lineage_text
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
+from eventlog.places import called_from
 from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.table import event_data
@@ -66,7 +67,10 @@ class TableView(DeclaredView):
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
 
+    place: str = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "place", called_from())
         if not self.key_name and isinstance(self.key, str):
             object.__setattr__(self, "key_name", self.key)
         try:
