@@ -16,6 +16,8 @@ from typing import Final, NoReturn
 from rich.console import Console
 
 from api.settings import ACCESS_LOG
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.process import ProcessRegistry
 from compose.demo import SAMPLES, wait_for_views
 from compose.errors import ComposeError
 from compose.sample import Client, Deployment, open_http
@@ -44,6 +46,7 @@ def main(modules: Sequence[str]) -> int:
     log_to_file(settings.logs / "run.log", console)
     for number in STOPPING:
         signal.signal(number, _leave)
+    check_declarations(modules)
     try:
         with ExitStack() as running:
             parts = parts_for(modules)
@@ -63,6 +66,13 @@ def main(modules: Sequence[str]) -> int:
                 signal.pause()
     except KeyboardInterrupt:
         return 0
+
+
+def check_declarations(modules: Sequence[str]) -> None:
+    """Load all declarations, so that a mistake in one is reported before a server is started."""
+    ViewRegistry.load(modules)
+    ProcessRegistry.load(modules)
+    ObservationRegistry.load(modules)
 
 
 def environment_of(settings: StackSettings, modules: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
