@@ -84,5 +84,5 @@ def test_a_lookup_is_no_part_of_what_is_stored() -> None:
 
 
 def test_what_a_store_indexes_is_stored() -> None:
-    with pytest.raises(ViewDeclarationError, match='postgres names the unknown column "city_price"'):
+    with pytest.raises(ViewDeclarationError, match=r'Postgres\(indexes=…\) names the unknown column "city_price"'):
         replace(homes(Lookup("city_market", "city", PRICE)), stores=(Postgres(indexes=(("city_price",),)),))
