@@ -25,11 +25,13 @@ import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
+from commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
 from commands.declaring.named_commands import named_commands
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
+from eventlog.declaring import arguments_checked, must_be_text
 from eventlog.modules import DEFAULT_MODULES, by_name, find
 from eventlog.places import called_from, declared_in
 
@@ -79,6 +81,16 @@ class Reaction(Generic[State]):
     ended: bool = False
 
 
+@arguments_checked(
+    lambda name, problem: DeclarationError(f'process "{name}": {problem}'),
+    {
+        "name": '"expiry"',
+        "key": '"order_id"',
+        "initial": "Waiting()",
+        "starts": "(Placed,)",
+        "react": "react",
+    },
+)
 @dataclass(frozen=True, slots=True)
 class Process(Generic[State]):
     """One kind of process. Register it by assigning it in a module of HEADWATER_MODULES.
@@ -115,26 +127,33 @@ class Process(Generic[State]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", called_from())
-        if not AGGREGATE_NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not AGGREGATE_NAME.fullmatch(self.name):
             raise DeclarationError(f'"{self.name}" is not a process name: use a-z, 0-9 and _')
         if self.begins not in ("now", "origin"):
             raise DeclarationError(f'process "{self.name}" begins at "{self.begins}": use "now" or "origin"')
-        if not self.initial.model_config.get("frozen"):
-            raise DeclarationError(f'the state of "{self.name}" is mutable: make its model frozen')
-        self._read_inputs()
+        try:
+            must_be_text("key", self.key, 'key="order_id"')
+            check_state(self.initial)
+            check_function("react", self.react, ("event", "state"))
+            check_classes("starts", self.starts)
+            annotation = annotations_of(self.react).get("event")
+        except ValueError as error:
+            raise DeclarationError(f'process "{self.name}": {error}') from error
+        self._read_inputs(annotation)
         starting = {each: self._type_of(each) for each in self.starts}
         unhandled = [str(name or each) for each, name in starting.items() if name not in {*self.events, *self.rows}]
         if unhandled or not self.starts:
             raise DeclarationError(
                 f'process "{self.name}" must start with events or rows that "react" handles; it does not handle '
-                f"{unhandled}"
+                f"{', '.join(unhandled)}: add them to its annotation of event"
+                if unhandled
+                else f'process "{self.name}" has no event that begins an instance: write starts=(Placed,)'
             )
         object.__setattr__(self, "starting", frozenset(starting.values()))
         schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
         object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())
 
-    def _read_inputs(self) -> None:
-        annotation = typing.get_type_hints(self.react).get("event")
+    def _read_inputs(self, annotation: Any) -> None:
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         events: dict[str, type[Event]] = {}
         rows: dict[str, RowInput] = {}

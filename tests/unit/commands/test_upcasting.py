@@ -160,7 +160,7 @@ WRONG: list[tuple[int, list[Change], str]] = [
     (2, [after(1), after(1)], "appears twice"),
     (2, [after(1), after(2)], "is beyond version 2"),
     (1, [after(0)], "is beyond version 1"),
-    (0, [], "versions count from 1"),
+    (0, [], "versions are the integers from 1"),
     (2, [after(1, rename("a", "b"))], 'it renames to "b", which the next version does not have'),
     (2, [after(1, rename("name", "size"))], 'it renames from "name", which the next version also has'),
     (2, [after(1, default("a", 1))], 'it adds "a", which the next version does not have'),
