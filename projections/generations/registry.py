@@ -21,8 +21,10 @@ from psycopg import sql
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from commands.declaring.aggregate import Event
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations import registry_sql as statements
+from projections.generations.event_versions import Fields, fields_of
 from projections.view import View
 
 
@@ -174,6 +176,22 @@ class Generations:
         """Record how much bulk read and how long it took."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
+
+    def note_events(self, events: Iterable[type[Event]]) -> None:
+        """Record the fields of the current version of each event, if that version was not deployed before."""
+        known = self.event_versions()
+        new = [each for each in events if (each.type, each.version) not in known]
+        if not new:
+            return
+        with self._connect() as connection, connection.cursor() as cursor:
+            values = [(each.type, each.version, Jsonb(fields_of(each))) for each in new]
+            cursor.executemany(self._sql(statements.NOTE_EVENT_VERSION), values)
+
+    def event_versions(self) -> dict[tuple[str, int], Fields]:
+        """By type and version of an event, its fields when that version was first deployed."""
+        with self._connect() as connection:
+            rows = connection.execute(self._sql(statements.EVENT_VERSIONS)).fetchall()
+        return {(type_, version): fields for type_, version, fields in rows}
 
     def note_pause(self, view: View, replays: int, pause_s: float) -> None:
         """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""

@@ -45,6 +45,21 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
     generation integer NOT NULL,
     FOREIGN KEY (view, generation) REFERENCES {schema}.generations
 );
+
+-- the fields of each version of an event when it was first deployed; no view can have a name that begins so
+CREATE TABLE IF NOT EXISTS {schema}._event_versions (
+    type        text NOT NULL,
+    version     integer NOT NULL,
+    fields      jsonb NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (type, version)
+);
+"""
+
+EVENT_VERSIONS = "SELECT type, version, fields FROM {schema}._event_versions"
+
+NOTE_EVENT_VERSION = """
+INSERT INTO {schema}._event_versions (type, version, fields) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
 """
 
 COLUMNS = (
