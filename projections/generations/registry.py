@@ -25,6 +25,7 @@ from commands.declaring.aggregate import Event
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations import registry_sql as statements
 from projections.generations.event_versions import Fields, fields_of
+from projections.table.declared_text import as_written
 from projections.view import View
 
 
@@ -300,8 +301,12 @@ def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
 
 
 def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The removed (-) and added (+) lines."""
-    return [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    """The removed (-) and added (+) lines, as a declaration is written."""
+    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    written = [line[:2] + as_written(line[2:]) for line in lines]
+    texts = [line[2:] for line in written]
+    # of lines that are written in the same way, only the stored text shows the difference
+    return [line if texts.count(text[2:]) > 1 else text for line, text in zip(lines, written, strict=True)]
 
 
 def _changed(view: View, live: Generation) -> str:
