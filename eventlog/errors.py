@@ -44,8 +44,8 @@ class UnknownModule(EventLogError):
 
     def __init__(self, name: str, shipped: Sequence[str]) -> None:
         super().__init__(
-            f'there is no module "{name}": set HEADWATER_MODULES to modules that Python finds, '
-            f"or to shipped domains ({', '.join(shipped)})"
+            f'there is no module "{name}": correct the name in HEADWATER_MODULES, or add the folder with the module '
+            f"to PYTHONPATH; shipped domains ({', '.join(shipped)}) need no folder"
         )
         self.name, self.shipped = name, tuple(shipped)
 

@@ -128,9 +128,9 @@ def _load(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
             raise UnknownModule(name, tuple(shipped_domains())) from error
-        raise ModuleBroken(name, error, raised_at(error)) from error
+        raise ModuleBroken(name, error, raised_at(error, name)) from error
     except (Exception, SystemExit) as error:  # a user's module may raise anything during the import
-        raise ModuleBroken(name, error, raised_at(error)) from error
+        raise ModuleBroken(name, error, raised_at(error, name)) from error
 
 
 def first_with(name: str, modules: Sequence[str]) -> object:

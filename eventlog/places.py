@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from functools import lru_cache
@@ -13,6 +14,7 @@ from types import FrameType
 from typing import Final
 
 _LIBRARY: Final = re.compile(r"/lib/python3[.\d]*/|^<")
+_PYTHON: Final = Path(sysconfig.get_path("stdlib"))
 _CHECKOUT: Final = Path(__file__).parents[1]
 _ROOMS: Final = frozenset({"api", "commands", "eventlog", "projections", "replay"})
 _DECLARATIONS: Final = frozenset({"aggregates", "observations", "processes", "sources", "views"})
@@ -36,24 +38,47 @@ def innermost(frames: Iterable[tuple[str, int | str | None]]) -> str:
     return next((f"{file}:{line}" for file, line in reversed(list(frames)) if is_users(file)), "")
 
 
-def raised_at(error: BaseException) -> str:
+def raised_at(error: BaseException, module: str = "") -> str:
     """Where in the user's code an error was raised; empty if its traceback has none of it.
 
-    Of a file that Python cannot read, it is the place that Python names.
+    module: a module of the user, whose package counts although it may be installed like a library. Of a file that
+    Python cannot read, it is the place that Python names.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 1}"
-    return innermost((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [(frame.f_code.co_filename, line) for frame, line in frames if is_in_package(frame, module)]
+    found = innermost((frame.f_code.co_filename, line) for frame, line in frames)
+    return found or next((f"{file}:{line}" for file, line in reversed(own)), "")
+
+
+def is_in_package(frame: FrameType, module: str) -> bool:
+    """Whether a frame belongs to the package of the user's `module`."""
+    return bool(module) and str(frame.f_globals.get("__name__")).partition(".")[0] == module.partition(".")[0]
 
 
 def called_from() -> str:
-    """Where the user's code, which declares something, is now; empty if none of it is running."""
+    """Where the user's code, which declares something, is now; empty if none of it is running.
+
+    It is the first code outside of Headwater, Python and pydantic: it may be installed like a library.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        file = frame.f_code.co_filename
+        if is_users(file) or not _declares_for_others(file):
+            return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+@lru_cache(maxsize=10_000)
+def _declares_for_others(file: str) -> bool:
+    path = Path(file)
+    if file.startswith("<") or "pydantic" in path.parts:
+        return True
+    if path.is_relative_to(_CHECKOUT) and path.relative_to(_CHECKOUT).parts[0] in _ROOMS:
+        return True
+    return path.is_relative_to(_PYTHON) and not {"site-packages", "dist-packages"} & set(path.parts)
 
 
 def declared_in(module: str, declaration: object) -> str:

@@ -150,7 +150,7 @@ class Aggregate(Generic[State]):
             raise DeclarationError(f'"{self.name}" is reserved by Headwater: use another name')
         try:
             must_be_text("id_field", self.id_field, f'id_field="{self.name}_id"')
-            must_be_version("state_version", self.state_version)
+            must_be_version("state_version", self.state_version, 0)
             check_state(self.initial)
             check_function("decide", self.decide, ("command", "state"))
             check_function("evolve", self.evolve, ("state", "event"))

@@ -18,6 +18,8 @@ from eventlog.places import is_users
 
 def named_commands(function: Callable[..., Any], state: type) -> list[type[Command]]:
     """The classes of commands that `function`, or what it names, names. state: a class whose methods count as well."""
+    # a package that is installed like a library counts as well
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
     found: dict[type[Command], None] = {}
     seen: set[int] = set()
     left: list[Any] = [function, state]
@@ -30,13 +32,13 @@ def named_commands(function: Callable[..., Any], state: type) -> list[type[Comma
             case type() if issubclass(each, Command):
                 if hasattr(each, "type"):
                     found[each] = None
-            case type() if _is_of_user(each):
+            case type() if _is_of_user(each, package):
                 left += [made for made in map(_function, vars(each).values()) if isinstance(made, FunctionType)]
             case Mapping():
                 left += each.values()
             case list() | tuple() | set() | frozenset():
                 left += each
-            case FunctionType() if is_users(each.__code__.co_filename):
+            case FunctionType() if _is_of_user(each, package):
                 left += _named(each)
             case _:
                 pass
@@ -79,8 +81,10 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(each)
 
 
-def _is_of_user(kind: type) -> bool:
+def _is_of_user(what: type | FunctionType, package: str) -> bool:
+    if str(what.__module__).partition(".")[0] == package:
+        return True
     try:
-        return is_users(inspect.getfile(kind))
+        return is_users(inspect.getfile(what))
     except (OSError, TypeError):  # of Python itself
         return False

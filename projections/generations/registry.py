@@ -39,7 +39,7 @@ class Generation:
     stores: where it was built.
     declaration: its lines.
     published: whether the plain names lead to it.
-    events, seconds: how much bulk read, and how long it took.
+    events, seconds: how many offsets bulk read, and how long it took.
     source, selection: of a view made with --as.
     replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
     kept: see `projections.generations.kept`.
@@ -174,7 +174,7 @@ class Generations:
             connection.execute(self._sql(statements.PUBLISHED), [generation, view])
 
     def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:
-        """Record how much bulk read and how long it took."""
+        """Record how many offsets bulk read and how long it took."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
 

@@ -105,6 +105,23 @@ def test_the_line_that_failed_is_that_of_the_module_that_another_one_imports(pac
         find(["shop_x.deep"], Path, ROOM)
 
 
+def test_a_package_that_is_installed_like_a_library_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "lib" / "python3.11" / "site-packages"
+    (folder / "shop_lib").mkdir(parents=True)
+    (folder / "shop_lib" / "__init__.py").write_text("")
+    (folder / "shop_lib" / "views.py").write_text("import json\n\njson.loads('[1')\n")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(ModuleBroken, match=re.escape(f"{folder}/shop_lib/views.py:3: JSONDecodeError")):
+        find(["shop_lib.views"], Path, ROOM)
+    (folder / "shop_lib" / "good.py").write_text("from eventlog.places import called_from\n\nplace = called_from()\n")
+    (place,) = [value for _, value in find(["shop_lib.good"], str, ROOM) if ":" in value and value.endswith("3")]
+    assert place == f"{folder}/shop_lib/good.py:3"
+    for name in [name for name in sys.modules if name.split(".")[0] == "shop_lib"]:
+        del sys.modules[name]
+
+
 def test_a_wrong_declaration_is_one_sentence_with_its_line(package: Path) -> None:
     bad = package / "bad.py"
     bad.write_text("from commands import Event\n\n\nclass Placed(Event, type='Placed'):\n    order_id: str\n")

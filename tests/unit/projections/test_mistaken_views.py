@@ -103,7 +103,7 @@ FIELDS = [
     (lambda: table(stores=(Postgres(), Cache(), Postgres())), "stores has Postgres() twice: remove one"),
     (lambda: table(stores=()), "it has no store: add stores=(Postgres(),)"),
     (lambda: table(version="2"), "version is '2': versions are the integers from 1"),
-    (lambda: table(version=0), "version is 0: versions are the integers from 1"),
+    (lambda: table(version=-1), "version is -1: versions are the integers from 1"),
     (lambda: table(version=True), "version is True: versions are the integers from 1"),
     (lambda: table(name=5), "invalid name: use a-z, 0-9 and _"),
     (lambda: table(name=""), "invalid name: use a-z, 0-9 and _"),
