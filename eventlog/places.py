@@ -44,7 +44,7 @@ def raised_at(error: BaseException, module: str = "") -> str:
     module: a module of the user, whose package counts although it may be installed like a library. Of a file that
     Python cannot read, it is the place that Python names.
     """
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return f"{error.filename}:{error.lineno or 1}"
     frames = list(traceback.walk_tb(error.__traceback__))
     own = [(frame.f_code.co_filename, line) for frame, line in frames if is_in_package(frame, module)]

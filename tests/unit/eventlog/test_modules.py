@@ -72,6 +72,7 @@ class Unsayable(Exception):
         ("def f():\n    return {}['a']\n\nf()\n", 2, "KeyError: 'a'"),
         ("x = 1\nx = (\n", 2, "SyntaxError: '(' was never closed"),
         ("x = 1\n  y = 2\n", 2, "IndentationError: unexpected indent"),
+        ("import ast\nast.literal_eval('1 +')\n", 2, "SyntaxError: invalid syntax"),
         ("import shop_y\n", 1, "ModuleNotFoundError: No module named 'shop_y'"),
         ("from shop_x.one import third\n", 1, "ImportError: cannot import name 'third' from 'shop_x.one'"),
         ("raise SystemExit(3)\n", 1, "SystemExit: 3"),
