@@ -75,7 +75,11 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
         raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
     if may_hold_times(kind) and (unfit := first_faults(unfit_times(command))).total:
         raise MalformedCommand(kind.type, *unfit)
-    aggregate_id = id_text(getattr(command, aggregate.id_field))
+    identity = getattr(command, aggregate.id_field)
+    if identity is None or identity == "":
+        msg = f'it is the id of the "{aggregate.name}", and empty: send a text of at least one character'
+        raise MalformedCommand(kind.type, [{"type": "string_too_short", "loc": (aggregate.id_field,), "msg": msg}])
+    aggregate_id = id_text(identity)
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 
 

@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from eventlog.declaring import WrongDeclaration
 from eventlog.errors import NotAnEnvelope
 from eventlog.times import shortened
 
@@ -41,7 +42,7 @@ class CommandError(Exception):
     """Root of the write side's errors."""
 
 
-class DeclarationError(CommandError):
+class DeclarationError(CommandError, WrongDeclaration):
     """An aggregate, command or event is declared wrong; the message names it and says what to change."""
 
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from commands.errors import CommandError
 from compose import detached
 from compose.domains import SAMPLE, read_deployed, read_domains
 from compose.logs import show_logs
@@ -21,6 +22,7 @@ from compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
 from compose.state import StateDirectory
 from eventlog.errors import EventLogError
 from eventlog.modules import shipped_domains
+from projections.errors import ProjectionError
 from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from projections.spark.setup.java import JavaError
 from projections.supervision.errors import SupervisionError
@@ -44,7 +46,7 @@ def main() -> None:
     """Run the command line; expected errors are printed in one line, with exit code 1."""
     try:
         app()
-    except (SupervisionError, EventLogError, JarError, JavaError) as error:
+    except (SupervisionError, EventLogError, CommandError, ProjectionError, JarError, JavaError) as error:
         _err.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 

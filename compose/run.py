@@ -14,6 +14,8 @@ from typing import Final, NoReturn
 from rich.console import Console
 
 from api.settings import ACCESS_LOG
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.process import ProcessRegistry
 from compose.demo import SAMPLES, wait_for_views
 from compose.errors import ComposeError
 from compose.page import page
@@ -27,6 +29,7 @@ from eventlog.errors import SettingError
 from eventlog.modules import VARIABLE
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
+from projections.registry import ViewRegistry
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -42,6 +45,7 @@ def main(modules: Sequence[str]) -> int:
     log_to_file(settings.logs / "run.log", console)
     for number in STOPPING:
         signal.signal(number, _leave)
+    check_declarations(modules)
     try:
         with ExitStack() as running:
             parts = parts_for(modules)
@@ -61,6 +65,13 @@ def main(modules: Sequence[str]) -> int:
                 signal.pause()
     except KeyboardInterrupt:
         return 0
+
+
+def check_declarations(modules: Sequence[str]) -> None:
+    """Load all declarations, so that a mistake in one is reported before a server is started."""
+    ViewRegistry.load(modules)
+    ProcessRegistry.load(modules)
+    ObservationRegistry.load(modules)
 
 
 def environment_of(settings: StackSettings, modules: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:

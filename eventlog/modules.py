@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Final, TypeVar
 
 from eventlog.errors import AmbiguousModule, ModuleBroken, SettingError, UnknownModule
+from eventlog.places import place_of, raised_at
 
 Declaration = TypeVar("Declaration")
 
@@ -78,14 +79,18 @@ def by_name(
 ) -> dict[str, Declaration]:
     """The declarations of (module, declaration) pairs by their name.
 
-    Raises `error`, naming both modules, if two have the same name. what: such as "a process".
+    Raises `error`, naming both modules and places, if two have the same name. what: such as "a process".
     """
     modules: dict[str, str] = {}
     declared: dict[str, Declaration] = {}
     for module, declaration in found:
         name = name_of(declaration)
         if name in declared:
-            raise error(f'"{modules[name]}" and "{module}" both declare {what} "{name}": rename one')
+            places = "; ".join(filter(None, map(place_of, (declared[name], declaration))))
+            raise error(
+                f'"{modules[name]}" and "{module}" both declare {what} "{name}": rename one'
+                + (f" ({places})" if places else "")
+            )
         modules[name], declared[name] = module, declaration
     return declared
 
@@ -126,9 +131,9 @@ def _load(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
             raise UnknownModule(name, tuple(shipped_domains())) from error
-        raise ModuleBroken(name, error) from error
-    except Exception as error:  # a user's module may raise anything during the import
-        raise ModuleBroken(name, error) from error
+        raise ModuleBroken(name, error, raised_at(error, name)) from error
+    except (Exception, SystemExit) as error:  # a user's module may raise anything during the import
+        raise ModuleBroken(name, error, raised_at(error, name)) from error
 
 
 def first_with(name: str, modules: Sequence[str]) -> object:

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
 from eventlog.settings import LogSettings
@@ -39,7 +40,7 @@ def main() -> int:
     try:
         log_to_stderr(os.environ)
         app()
-    except (EventLogError, ProjectionError, SupervisionError, JarError, JavaError) as error:
+    except (EventLogError, CommandError, ProjectionError, SupervisionError, JarError, JavaError) as error:
         log.critical("%s", error)
         return 1
     return 0

@@ -12,12 +12,14 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from commands.declaring.argument_checks import quoted_value, take_arguments
 from commands.declaring.exact_numbers import inexact_numbers
 from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.json_body import NUL
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
+from eventlog.declaring import must_be_version
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
 from eventlog.modules import by_name, find
 from eventlog.ports import Entry
@@ -59,11 +61,17 @@ class Observation(BaseModel):
     version: ClassVar[int] = 1
 
     def __init_subclass__(cls, *, type: str = "", version: int = 1, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+        take_arguments(super().__init_subclass__, cls, kwargs, ("type", "version"))
         if type == RESERVED:
             raise DeclarationError(f'"{type}" is reserved by Headwater: use another observation type')
-        if type and not TYPE_NAME.fullmatch(type):
-            raise DeclarationError(f'"{type}" is not an observation type: write it like "listing_viewed"')
+        if type != "" and not (isinstance(type, str) and TYPE_NAME.fullmatch(type)):
+            raise DeclarationError(
+                f'"{cls.__name__}": {quoted_value(type)} is not an observation type: write it like "listing_viewed"'
+            )
+        try:
+            must_be_version("version", version, 0)
+        except ValueError as error:
+            raise DeclarationError(f'observation "{type or cls.__name__}": {error}') from error
         cls.type, cls.version = type, version
 
 

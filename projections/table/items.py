@@ -13,6 +13,7 @@ from commands.declaring.times import is_time
 from eventlog.integers import fits_64_bits
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Source, attribute, identifier, literal, typed
+from projections.table.mistaken import in_views
 from projections.table.monoids.monoid import StateField
 from projections.table.monoids.sketches import register_of, register_spark
 from projections.table.types import SPARK_TYPES, ColumnType, in_milliseconds, is_required_item, item_types, within_years
@@ -194,6 +195,7 @@ class ItemField(NamedTuple):
         )
 
 
+@in_views('item("lines", "sku")')
 def item(list: str, name: str) -> Item:
     """A field of each item of the event's list `list`, as in `item("lines", "sku")`.
 

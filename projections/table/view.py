@@ -9,10 +9,13 @@ from functools import cached_property
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import lineage_text
 from eventlog.capturing.declaring import Captured
+from eventlog.declaring import arguments_checked
 from eventlog.envelope import Envelope
+from eventlog.places import called_from
 from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.table import event_data
+from projections.table.argument_checks import as_stores, check_shared, check_types
 from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
 from projections.table.declared import described
 from projections.table.declared_stores import Store
@@ -26,6 +29,15 @@ from projections.table.lookups import Lookup, by_column
 from projections.table.rows import is_row
 
 
+@arguments_checked(
+    ViewDeclarationError,
+    {
+        "name": '"owners"',
+        "key": '"owner"',
+        "columns": '{"accounts": count(Opened)}',
+        "stores": "(Postgres(),)",
+    },
+)
 @dataclass(frozen=True)
 class TableView(DeclaredView):
     """A view with a row per key; registered by assigning it in a module of HEADWATER_MODULES.
@@ -47,7 +59,7 @@ class TableView(DeclaredView):
 
     Where they are:
 
-    stores: where it is stored; the first one answers queries.
+    stores: where it is stored, as a tuple or one store; the first one answers queries.
     lookups: columns of other views' rows; they are read with a row, and not stored in it.
 
     This is what was written; `plan` is what follows from it. The rest fulfils `projections.view.View`.
@@ -66,7 +78,11 @@ class TableView(DeclaredView):
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
 
+    place: str = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "place", called_from())
+        object.__setattr__(self, "stores", as_stores(self.stores))
         if not self.key_name and isinstance(self.key, str):
             object.__setattr__(self, "key_name", self.key)
         try:
@@ -142,6 +158,8 @@ class TableView(DeclaredView):
     def _check(self) -> None:
         """Raise ValueError if it is declared wrong."""
         check_name(self.name)
+        check_shared(self)
+        check_types(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)
         if not self.key_name:
             raise ValueError('if the key is not a field, add a "key_name"')
         check_columns([self.key_name, *self.columns, *(name for each in self.lookups for name in each.columns)])

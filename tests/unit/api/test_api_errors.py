@@ -52,6 +52,7 @@ NEVER_ANSWERED = {
     "projections.LiveQueryFailed",
     "projections.StreamQueryFailed",
     "projections.RebuildFailed",
+    "projections.RollbackFailed",
     "projections.LoaderDied",
     "projections.CannotCatchUp",
     "projections.WrongCondition",

@@ -281,7 +281,7 @@ def test_an_asynchronous_rule_is_refused_at_start() -> None:
     async def later(command: Any, state: Any) -> Any:
         return []
 
-    with pytest.raises(DeclarationError, match='"later" of "wild" is asynchronous'):
+    with pytest.raises(DeclarationError, match='aggregate "wild": decide is asynchronous'):
         Aggregate(name="wild", id_field="wild_id", initial=Wild(), decide=later, evolve=wild.evolve)  # type: ignore[arg-type]
 
 

@@ -53,7 +53,7 @@ class Loose(BaseModel):
         ({"name": "P-1"}, "not a process name"),
         ({"key": "sku"}, '"order.placed" has no field "sku"'),
         ({"initial": Loose()}, "frozen"),
-        ({"starts": ()}, "must start with"),
+        ({"starts": ()}, "no event that begins an instance"),
         ({"starts": (order.Paid,)}, r"order\.paid"),
         ({"react": no_events}, "annotated with Event classes"),
     ],

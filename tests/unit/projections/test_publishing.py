@@ -93,6 +93,8 @@ def test_a_plain_name_that_cannot_move_stops_no_start(
         live=lambda: {"by_group": live, "by_thing": live},
         being_built=list,
         all=list,
+        event_versions=dict,
+        note_events=lambda _: None,
     )
     monkeypatch.setattr(Service, "generations", registry)
     monkeypatch.setattr("projections.service.publish_live", publish_live)

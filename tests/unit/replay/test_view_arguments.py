@@ -243,3 +243,17 @@ def test_rollback_and_publish_take_several_views(built: Stage, monkeypatch: pyte
         "streams: the plain names lead to generation 7",
         "listings: the plain names lead to generation 7",
     ]
+
+
+def test_diff_names_the_generations_that_are_there(built: Stage) -> None:
+    done = built.run("diff", "listings", "listings@g9")
+    known = [each.generation for each in built.registry.of("listings")]
+    assert known
+    named = " or ".join(f"listings@g{each}" for each in known)
+    assert (done.code, done.err) == (1, f'replay: view "listings" has no generation 9: use {named}\n')
+
+
+def test_diff_of_a_view_that_is_not_there_names_the_views(built: Stage) -> None:
+    done = built.run("diff", "listngs@g1", "listings")
+    assert done.code == 2
+    assert done.err.startswith('replay: unknown view "listngs": use one of city_market, ')
