@@ -158,7 +158,10 @@ def write_snapshot(aggregate: Aggregate[State], state: State, version: int) -> b
 
 def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int) -> bytes:
     """The value of a record of `snapshots`; body: the state as JSON."""
-    return b'{"version":%d,"shape":"%b","state":%b}' % (version, aggregate.shape.encode(), body)
+    # code of earlier releases, which may run beside this one, compares `shape`
+    return b'{"version":%d,"shape":"%b","fields":"%b","state":%b}' % (
+        version, aggregate.documented_shape.encode(), aggregate.shape.encode(), body,
+    )  # fmt: skip
 
 
 def read_back(event: Event, body: bytes) -> Event:
@@ -179,6 +182,23 @@ def read_back(event: Event, body: bytes) -> Event:
     return read
 
 
+def has_shape(aggregate: AnyAggregate, value: bytes) -> bool:
+    """Whether a snapshot was written for the state as it is declared now; its state is not read."""
+    head, found, _ = value.partition(b',"state":')
+    try:
+        return _is_shaped(aggregate, orjson.loads(head + b"}" if found else value))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return False
+
+
+def _is_shaped(aggregate: AnyAggregate, document: Any) -> bool:
+    """Whether a snapshot has this shape; snapshots of earlier releases have only `shape`, with documentation."""
+    fields: Any = document.get("fields") if isinstance(document, dict) else None
+    if fields is not None:
+        return bool(fields == aggregate.shape)
+    return document["shape"] in (aggregate.documented_shape, aggregate.shape)
+
+
 def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int]:
     """State and version of a snapshot; raises UnreadableSnapshot if it has another shape."""
     kind = type(aggregate.initial)
@@ -186,7 +206,7 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
     head, found, state = value.partition(b',"state":')
     try:
         document = orjson.loads(head + b"}" if found else value)
-        if document["shape"] != aggregate.shape:
+        if not _is_shaped(aggregate, document):
             raise UnreadableSnapshot(aggregate.name, "its state had another schema, or another state_version")
         version = document["version"]
         if type(version) is not int or version < 1:

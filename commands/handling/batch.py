@@ -25,6 +25,7 @@ class Batch:
     taken: how many commands of the run are included; the others are for the next transaction.
     heartbeat: the owner's, if one is due.
     changed: the last decision of each stream that got events.
+    new_streams: how many of these got their first event.
     snapshots: by stream.
     repeated: earlier receipts that are sent again, by command id.
     recorded_time: `now_ms` as the text that the events have.
@@ -42,6 +43,7 @@ class Batch:
     dead_letters: list[Entry] = field(default_factory=list)
     repeated: dict[str, bytes] = field(default_factory=dict)
     size_bytes: int = 0
+    new_streams: int = 0
     recorded_time: str = field(init=False)
     _by_key: dict[str, Decision] = field(default_factory=dict)
 
@@ -62,6 +64,7 @@ class Batch:
             self.events += decision.events
             if decision.stream not in self.changed:
                 self.size_bytes += decision.after.size_bytes  # about the size of its snapshot
+                self.new_streams += decision.after.version == len(decision.events)
             self.changed[decision.stream] = decision
 
     def add_repeated(self, command_id: str, receipt: bytes) -> None:
