@@ -59,6 +59,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
         host=settings.host,
         port=settings.port,
         access_log=settings.access_log,
+        log_config=None,  # its lines, with tracebacks, are formatted as all others
         log_level="warning",
         timeout_graceful_shutdown=GRACE_S,
     )

@@ -20,6 +20,7 @@ from commands.declaring.upcasting import version_problem
 from commands.errors import BadDecision, BrokenStream, MalformedCommand, TooLarge, UnreadableEvent, UnreadableSnapshot
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name
+from eventlog.hidden_values import error_text
 from eventlog.ports import Entry
 
 Body = bytes | Mapping[str, Any]
@@ -122,7 +123,9 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
     try:
         return kind.model_validate_json(orjson.dumps(data))
     except (ValidationError, TypeError) as error:
-        raise UnreadableEvent(f'the data of "{envelope.id}" does not match "{envelope.type}": {error}') from error
+        raise UnreadableEvent(
+            f'the data of "{envelope.id}" does not match "{envelope.type}": {error_text(error)}'
+        ) from error
 
 
 def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
@@ -131,7 +134,7 @@ def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
     try:
         return kind.history.upcast(envelope.data_version, envelope.data)
     except ValueError as error:
-        raise UnreadableEvent(f'"{envelope.id}", a "{envelope.type}": {error}') from error
+        raise UnreadableEvent(f'"{envelope.id}", a "{envelope.type}": {error_text(error)}') from error
 
 
 def fold(
@@ -216,4 +219,4 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
         )
         return read, version
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
-        raise UnreadableSnapshot(aggregate.name, str(error)) from error
+        raise UnreadableSnapshot(aggregate.name, error_text(error)) from error

@@ -191,4 +191,6 @@ def _read(line: Line, document: dict[str, Any]) -> CommandLine:
     try:
         return CommandLine.model_validate(document)
     except ValidationError as error:
-        raise MalformedLine(line.number, error.errors(include_url=False, include_context=False)) from error
+        raise MalformedLine(
+            line.number, error.errors(include_url=False, include_context=False, include_input=False)
+        ) from error
