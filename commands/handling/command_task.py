@@ -77,6 +77,7 @@ class CommandTask:
                 transaction.append(refused)
             transaction.commit(batch.next_command)
         self._store.apply({**batch.snapshots, **written}, receipts, positions, batch.now_ms)
+        self._store.purge(batch.erased)
         return records[batch.taken :]
 
     def close(self) -> None:

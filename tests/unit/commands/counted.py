@@ -11,6 +11,7 @@ from commands.codec import read_snapshot
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
 from commands.handling.deleted_unread import resume_offset
+from commands.handling.erasing import Erasure
 from commands.local_state.state import MemoryStore, StateStore
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, encode
@@ -55,14 +56,25 @@ class Counters:
         rest = list(self.log.read(COMMANDS, 0, start))
         for _ in range(100):
             rest = list(task.work(writer, rest))
-            if not rest and task._unwritten is not None and task._unwritten.wait_s() is None:
+            assert task._unwritten is not None
+            if not rest and task._unwritten.wait_s() is None:
                 return
+            task._unwritten._not_before = 0.0
         raise AssertionError("it does not end")
 
     def serve(self, store: StateStore | None = None, registry: CommandRegistry = REGISTRY) -> None:
         """Let an owner decide everything."""
         with self.owner(store, registry):
             pass
+
+    def erase(self, erasure: Erasure, name: str = "c", expected_version: int | None = None) -> str:
+        """Send a request to erase events of a counter; returns its id."""
+        self.sent += 1
+        request = erasure.envelope(
+            id=f"erase/{self.sent}", stream=f"counter/{name}", time=TIME, expected_version=expected_version
+        )
+        self.log.submit(Entry(COMMANDS, request.stream, encode(request), 1_000), 0)
+        return request.id
 
     def receipt(self, command_id: str) -> Receipt:
         return Receipt.from_json(self.log.last(RECEIPTS, 0, command_id) or b"")

@@ -16,11 +16,6 @@ from eventlog.topics import EVENTS, SNAPSHOTS
 from tests.unit.commands.counted import Counters, with_state_version
 
 
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unwritten, "PAUSE_S", 0.0)
-
-
 @pytest.fixture(params=["memory", "disk"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateStore]:
     opened: StateStore = MemoryStore() if request.param == "memory" else DiskStore(tmp_path / "0", "a", DiskBudget())
