@@ -20,7 +20,9 @@ TOMBSTONES_DAYS = 7
 """So long a compacted topic keeps a tombstone at least; whoever reads it later does not learn of the deletion."""
 COMPACTION_LAG = "max.compaction.lag.ms"
 RETENTION = "retention.ms"
+RETENTION_BYTES = "retention.bytes"
 FOR_EVER = "-1"
+UNLIMITED = "-1"
 
 COMMANDS = "commands"
 EVENTS = "events"
@@ -33,10 +35,13 @@ PROCESSES = "processes"
 ROUTED = "routed"
 """How far the events of each partition have been routed to processes."""
 STARTS = "process-starts"
-"""Where in `events` each process begins; the first record of a process counts, so it is not compacted."""
+"""Where in `events` each process begins; the first record of a process counts, so it is not compacted. And to which
+topics the offsets of partition owners belong."""
 
 BY_KEY = frozenset({COMMANDS, INBOX})
 """Topics to which owners of any partition append; a record's key decides its partition."""
+SINGLE = frozenset({DEAD_LETTERS, STARTS})
+"""Topics of one partition to which all owners append."""
 OBSERVATIONS = "observations"
 CAPTURED = "cdc."
 """Topics of captured tables begin with this: `cdc.shop.public.customers`."""
@@ -108,5 +113,6 @@ def _written(settings: LogSettings) -> dict[str, str]:
 
 
 def _safe(settings: LogSettings) -> dict[str, str]:
-    # acknowledged records are on most copies, so they survive the loss of any broker
-    return {"min.insync.replicas": str(settings.replication // 2 + 1)}
+    # acknowledged records are on most copies, so they survive the loss of any broker; and a broker's default of
+    # `log.retention.bytes` deletes nothing before its time, such as receipts
+    return {"min.insync.replicas": str(settings.replication // 2 + 1), RETENTION_BYTES: UNLIMITED}

@@ -36,11 +36,13 @@ class CommandTask:
         self._handler = Handler(registry, partition, log.partitions, store)
         self._next_beat = 0.0
         self._unwritten: Unwritten | None = None
+        self._commands_id = ""
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         done = restore(self._log, self._registry, self._partition, self._store, stopped)
         self._unwritten = Unwritten(self._store)
+        self._commands_id = self._log.incarnation(topics.COMMANDS)
         return f"{done.snapshots} snapshots and {done.receipts} receipts read, {done.refolded} streams folded"
 
     def wait_s(self) -> float:
@@ -73,7 +75,7 @@ class CommandTask:
             if receipts:
                 answers = [Entry(topics.RECEIPTS, key, value, batch.now_ms) for key, value in receipts.items()]
                 positions[topics.RECEIPTS] = transaction.append(answers)[-1] + 1
-            if refused := refusals(records[: batch.taken], receipts, batch.now_ms):
+            if refused := refusals(records[: batch.taken], receipts, batch.now_ms, self._commands_id):
                 transaction.append(refused)
             transaction.commit(batch.next_command)
         self._store.apply({**batch.snapshots, **written}, receipts, positions, batch.now_ms)
