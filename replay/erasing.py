@@ -155,11 +155,11 @@ class Eraser:
         events = target.events
         expected = events.version
         for _ in range(ATTEMPTS):
-            state: Any = None
+            state = None
             if aggregate is not None:
                 try:
                     folded: Any = events.state_without(aggregate, [version])
-                    state = orjson.loads(folded.__pydantic_serializer__.to_json(folded))
+                    state = folded.__pydantic_serializer__.to_json(folded).decode()
                 except Exception as error:
                     problem = f"the other events cannot be folded without it ({error_text(error)}): erase the stream"
                     raise CannotErase(f"{target.stream}/{version}", problem) from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-import orjson
 
 from commands.codec import write_snapshot
 from commands.declaring.registry import AnyAggregate
@@ -36,15 +35,15 @@ class Erasure(msgspec.Struct, frozen=True, omit_defaults=True):
     """The `data` of a request to erase the events from version `first` to `last`, both included.
 
     version: the last version of the stream that the log has; it counts if the owner has no readable state.
-    state: of the stream without them, as JSON; None if all its events are erased: then it is the state before the first
-    event. fields: the shape of this state, which must be that of the owner.
+    state: of the stream without them, as the text of its JSON; None if all its events are erased: then it is the state
+    before the first event. fields: the shape of this state, which must be that of the owner.
     """
 
     first: int
     last: int
     version: int
     whole: bool = False
-    state: dict[str, Any] | None = None
+    state: str | None = None
     fields: str | None = None
 
     def envelope(self, **more: Any) -> Envelope:
@@ -120,5 +119,5 @@ def _after(aggregate: AnyAggregate | None, stream: str, erasure: Erasure, versio
         return Known(aggregate.initial, version), write_snapshot(aggregate, aggregate.initial, version)
     if erasure.fields != aggregate.shape:
         raise _OtherState
-    state = type(aggregate.initial).model_validate_json(orjson.dumps(erasure.state))
+    state = type(aggregate.initial).model_validate_json(erasure.state or "")
     return kept(aggregate, stream, Known(state, version))

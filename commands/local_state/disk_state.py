@@ -196,7 +196,7 @@ class DiskStore:
         try:
             for stream in streams:
                 key = _SNAPSHOT + stream.encode(errors="surrogateescape")
-                self._db.flush()  # with it, the write-ahead log is deleted
+                # it also writes what is in memory to files, and so deletes the write-ahead log
                 self._db.compact_range(key, key + b"\0")
         except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
