@@ -12,6 +12,7 @@ MAX_RECORD_BYTES = 4 * 1024 * 1024
 """Of what the handler writes: a command's body may come back in several events, or as base64 in a dead letter."""
 
 COMMANDS_DAYS = 7
+PATCHES_DAYS = 2
 ERASED_DAYS = 7
 """After this time, a record whose key has a tombstone is on no broker's disk. To remove it, Kafka rewrites the whole
 partition, so a shorter time costs more.
@@ -75,7 +76,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     compact = compact_settings(settings)
     receipts_ms = (settings.receipts_days + 2) * DAY_MS
     receipts = {"cleanup.policy": "compact,delete", RETENTION: str(receipts_ms), **written}
-    patches = delete_settings(settings, 2 * DAY_MS)
+    patches = delete_settings(settings, PATCHES_DAYS * DAY_MS)
     return (
         TopicSpec(COMMANDS, settings.partitions, kept),
         TopicSpec(EVENTS, settings.partitions, compact),

@@ -13,7 +13,7 @@ from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.local_state.folders import UNUSED_DAYS
 from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS_DAYS, ERASED_DAYS, EVENTS
+from eventlog.topics import COMMANDS_DAYS, ERASED_DAYS, EVENTS, PATCHES_DAYS
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
 from replay.erasing import Copies, Eraser, Target, find
@@ -24,7 +24,6 @@ SHOWN: Final = 20
 """Events, letters and instances that the question lists."""
 SEGMENT_DAYS: Final = 7
 """So long Kafka may keep a record after its time, until the segment is complete."""
-PATCHES_DAYS: Final = 2
 
 
 def erase(
@@ -120,13 +119,16 @@ class Plan:
 
     def _left(self) -> list[str]:
         settings, names = self.settings, " ".join(view.name for view in self.views)
+        commands_days = min(COMMANDS_DAYS, settings.receipts_days) + 1
+        receipts_days = settings.receipts_days + 2 + SEGMENT_DAYS
         left = [
-            f"left in Kafka: the erased records themselves for up to {ERASED_DAYS} days; the commands for up to "
-            f"{min(COMMANDS_DAYS, settings.receipts_days) + 1} days, their receipts (ids, types, reasons) for up to "
-            f"{settings.receipts_days + 2 + SEGMENT_DAYS}, copies for processes for up to "
-            f"{COMMANDS_DAYS + SEGMENT_DAYS}, patches for up to {PATCHES_DAYS + SEGMENT_DAYS}",
-            "left on disks of handlers that owned the partition earlier: until a handler that runs there removes its "
-            f"unused copies, after {UNUSED_DAYS} day",
+            f"left in Kafka for up to {ERASED_DAYS} days: the erased records, which GET /streams/$all shows until then",
+            f"left in Kafka for up to {commands_days} days: the commands that made them",
+            f"left in Kafka for up to {receipts_days} days: the receipts of these commands (ids, types, reasons)",
+            f"left in Kafka for up to {COMMANDS_DAYS + SEGMENT_DAYS} days: copies for processes",
+            f"left in Kafka for up to {PATCHES_DAYS + SEGMENT_DAYS} days: patches of views",
+            f"left for about {UNUSED_DAYS} day: copies on disks of handlers that owned the partition earlier, and still "
+            "run there",
         ]
         if kept := [each for each in self.copies.instances if each not in self.ended]:
             left.append(f"left until they end, or --end-instances: process instances {', '.join(kept[:SHOWN])}")

@@ -15,6 +15,7 @@ from commands.codec import MAX_COMMAND_BYTES
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.erasing import MAX_ERASED, Erasure
+from commands.handling.refold import version_in
 from commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
 from commands.receipt import Receipt
 from commands.sending.outgoing import new_command_id
@@ -24,7 +25,7 @@ from eventlog.hidden_values import error_text
 from eventlog.letters import Letter
 from eventlog.ports import Entry, EventLog, Record
 from eventlog.times import now_ms
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS, SNAPSHOTS
 from replay.errors import AmbiguousTarget, CannotErase, NothingToErase
 from replay.stream_events import StoredEvent, StreamEvents, is_version
 
@@ -81,10 +82,29 @@ def find(log: EventLog, name: str, *, is_stream: bool = False, is_event: bool = 
     if not is_event and events.read():
         found.append(Target(events, None))
     if not found:
+        found += _known_by_snapshot(log, name, is_stream=is_stream, is_event=is_event)
+    if not found:
         raise NothingToErase(name)
     if len(found) > 1:
         raise AmbiguousTarget(name)
     return found[0]
+
+
+def _known_by_snapshot(log: EventLog, name: str, *, is_stream: bool, is_event: bool) -> list[Target]:
+    """What `name` is if all these events are gone from the log: their state may be left."""
+
+    def version_of(stream: str) -> int:
+        return version_in(log.last(SNAPSHOTS, partition_of(stream, log.partitions), stream) or b"")
+
+    stream, _, version = name.rpartition("/")
+    found = []
+    if "/" in stream and is_version(version) and not is_stream and 0 < int(version) <= version_of(stream):
+        found.append(Target(StreamEvents(log, stream), int(version)))
+    if not is_event and version_of(name):
+        found.append(Target(StreamEvents(log, name), None))
+    for target in found:
+        target.events.read()
+    return found
 
 
 @dataclass

@@ -76,7 +76,7 @@ def decide_erasure(
     value, None if the stream does not exist.
     """
     stream, expected = received.envelope.stream, received.envelope.expected_version
-    if known is None and snapshot is None:
+    if snapshot is None and (known is None or not known.version):
         return answered(received, "rejected", 0, ReceiptError(NO_STREAM, clipped(f'there is no stream "{stream}"')))
     version = known.version if known is not None else version_in(snapshot or b"")
     if known is None and not is_snapshot(snapshot):  # it cannot be folded, so it has got no event since

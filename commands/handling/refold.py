@@ -92,7 +92,7 @@ class Refolding:
         self._log, self._partition, self._store, self._aggregates = log, partition, store, aggregates
         self._complete = complete
         self._erased: set[str] = set()
-        """Keys of erased events of these aggregates."""
+        """Keys of erased events of the streams that are folded."""
         self._left = 0
         self.folded = 0
         self.failed: dict[str, int] = {}
@@ -161,12 +161,16 @@ class Refolding:
             if value[:1] in (_FAILED, _MISSING_FAILED):
                 marked[stream] = _TO_FOLD[value[:1]] + value[1:9]
                 self.failed[stream.partition("/")[0]] -= 1
-            elif self._store.snapshot(f"{UNWRITTEN}/{stream}") is not None:
+            elif self._is_folded(stream):
                 marked[stream] = waiting(value)
                 self.folded -= 1
         self._store.apply(marked, {}, {})
         self._left += len(marked)
         return len(marked)
+
+    def _is_folded(self, stream: str) -> bool:
+        """Whether a stream was folded in this scan, or in one that was interrupted."""
+        return self._store.snapshot(f"{UNWRITTEN}/{stream}") is not None
 
     def _take(self, records: list[Record]) -> None:
         streams: dict[str, _Stream | None] = {}
@@ -178,9 +182,9 @@ class Refolding:
             aggregate = self._aggregates.get(stream.partition("/")[0])
             if stream not in streams:
                 streams[stream] = self._stream(stream, aggregate, unknown)
-            if aggregate is not None and record.value is None:
-                self._erased.add(record.key)
             stream_fold = streams[stream]
+            if record.value is None and aggregate is not None and (stream_fold or self._is_folded(stream)):
+                self._erased.add(record.key)
             if stream_fold is None or stream_fold.failed:
                 continue
             try:

@@ -150,6 +150,8 @@ def _refold(
     noted = {name: each for name, each in registry.aggregates.items() if complete or store.position(_UNFOLDED + name)}
     if not noted and not complete:
         return 0
+    if complete:  # streams that an interrupted search has found are folded by the next restore
+        store.apply({}, {}, {_UNFOLDED + name: 1 for name in noted})
     refolding = Refolding(log, partition, store, noted, complete=complete)
     if refolding.run(stopped):
         folded = {_UNFOLDED + name: 0 for name in noted if name not in refolding.failed}

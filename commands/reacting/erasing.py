@@ -52,7 +52,7 @@ class InstanceErasure(msgspec.Struct, frozen=True):
 
     def keys(self, key: str) -> list[str]:
         """The keys in `processes` that get tombstones. key: of the instance."""
-        own = [each for each in self.parked if self.instance_of(each) == key]
+        own = [each for each in self.parked if self.instance_of(each) == key and each.rpartition("/")[2].isdecimal()]
         return [*own, key] if self.ends else own
 
     def offsets(self, key: str) -> frozenset[int]:
@@ -75,7 +75,7 @@ def instances_of(
     """The record keys of the instances that these events are routed to; unreadable events are routed to none."""
     found: dict[str, None] = {}
     for value in events:
-        with suppress(NotAnEnvelope):  # UnreadableEvent is one
+        with suppress(Exception):  # of an unreadable event, or of a user's validator: then no router has copied it
             envelope = decode(value)
             for process in processes.by_event.get(envelope.type, ()):
                 found[f"{process.name}/{getattr(read_typed(commands, envelope), process.key)}"] = None

@@ -97,8 +97,11 @@ def test_a_request_that_does_not_fit_changes_nothing(
     assert counters.snapshot() == (3, 3)
 
 
-def test_an_unknown_stream_has_nothing_to_erase() -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_an_unknown_stream_has_nothing_to_erase(asked: bool) -> None:
     counters = Counters()
+    if asked:
+        counters.send("nobody", by=-1)  # it is rejected, but the owner remembers that the stream is empty
     request = counters.erase(WHOLE, "nobody")
     counters.serve()
     receipt = counters.receipt(request)

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from commands.handling import unwritten
-from commands.handling.restore import STREAMS_KEY
+from commands.handling.restore import STREAMS_KEY, restore
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.state import MemoryStore, StateStore
 from eventlog.ports import NEXT_OFFSET, Record
 from eventlog.topics import EVENTS, SNAPSHOTS
 from tests.unit.commands.counted import Counters, with_state_version
+from tests.unit.commands.test_handler import REGISTRY
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -143,6 +144,24 @@ def test_all_snapshots_may_be_gone_and_the_events_are_searched_once() -> None:
     read = events_read(counters)
     counters.serve()
     assert read == []
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_a_search_that_is_broken_off_is_finished_by_the_next_restore(
+    looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commands.handling.refold.CHUNK_RECORDS", 2)
+    counters = Counters()
+    for name in "abc":
+        counters.send(name, events=2)
+    counters.serve()
+    counters.compact(SNAPSHOTS, "counter/a", "counter/b", "counter/c")
+    store = MemoryStore()
+    left = iter(range(100))
+    restore(counters.log, REGISTRY, 0, store, lambda: next(left) >= looks + 2)
+    again = [counters.send(name) for name in "abc"]
+    counters.serve(store)
+    assert [counters.receipt(each).version for each in again] == [3, 3, 3]
 
 
 def test_snapshots_that_are_all_there_cost_no_search() -> None:

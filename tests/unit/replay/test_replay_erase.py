@@ -113,6 +113,18 @@ def test_a_stream_whose_last_events_are_gone_keeps_the_version_that_its_owner_kn
     assert counters.snapshot() == (2, 3)
 
 
+def test_a_stream_of_which_only_a_snapshot_is_left_is_erased() -> None:
+    """As after tombstones that somebody appended to its events."""
+    counters, eraser = counted()
+    counters.compact(topics.EVENTS, *(f"counter/c/{n}" for n in (1, 2, 3)))
+    assert find(counters.log, "counter/c/2").version == 2
+    assert eraser.erase(find(counters.log, "counter/c/2")) == 3
+    assert counters.snapshot() == (0, 3)
+    with pytest.raises(NothingToErase):
+        find(counters.log, "counter/c/4")
+    assert eraser.erase(find(counters.log, "counter/c")) == 3
+
+
 def test_an_event_without_which_the_others_cannot_be_folded_is_refused() -> None:
     counters, eraser = counted()
     records = counters.log._records[topics.EVENTS, 0]
