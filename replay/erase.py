@@ -127,8 +127,7 @@ class Plan:
             f"left in Kafka for up to {receipts_days} days: the receipts of these commands (ids, types, reasons)",
             f"left in Kafka for up to {COMMANDS_DAYS + SEGMENT_DAYS} days: copies for processes",
             f"left in Kafka for up to {PATCHES_DAYS + SEGMENT_DAYS} days: patches of views",
-            f"left for about {UNUSED_DAYS} day: copies on disks of handlers that owned the partition earlier, and still "
-            "run there",
+            f"left for about {UNUSED_DAYS} day: copies on the disks of handlers that owned the partition earlier",
         ]
         if kept := [each for each in self.copies.instances if each not in self.ended]:
             left.append(f"left until they end, or --end-instances: process instances {', '.join(kept[:SHOWN])}")
