@@ -213,7 +213,9 @@ class Eraser:
                     if record.key == envelope.id and record.value is not None:
                         return Receipt.from_json(record.value)
         raise CannotErase(
-            target.stream, f"no handler answered within {TIMEOUT_S:g} s: start one, then run this command again"
+            target.stream,
+            f"no handler answered within {TIMEOUT_S:g} s: start one, which will erase the events, then run this command "
+            "again for their copies",
         )
 
     def _check(self, target: Target, receipt: Receipt) -> None:
