@@ -214,8 +214,8 @@ class Eraser:
                         return Receipt.from_json(record.value)
         raise CannotErase(
             target.stream,
-            f"no handler answered within {TIMEOUT_S:g} s: start one, which will erase the events, then run this command "
-            "again for their copies",
+            f"no handler answered within {TIMEOUT_S:g} s: start one, which will erase the events, then run this "
+            "command again for their copies",
         )
 
     def _check(self, target: Target, receipt: Receipt) -> None:
