@@ -79,6 +79,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
         host=settings.host,
         port=settings.port,
         access_log=settings.access_log,
+        log_config=None,  # its lines, with tracebacks, are formatted as all others
         timeout_graceful_shutdown=GRACE_S,
     )
     if settings.access_log:

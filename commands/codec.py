@@ -23,6 +23,7 @@ from commands.declaring.upcasting import version_problem
 from commands.errors import BadDecision, BrokenStream, MalformedCommand, TooLarge, UnreadableEvent, UnreadableSnapshot
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name
+from eventlog.hidden_values import error_text
 from eventlog.ports import Entry
 
 Body = bytes | Mapping[str, Any]
@@ -133,7 +134,9 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
     try:
         return kind.model_validate_json(orjson.dumps(data))
     except (ValidationError, TypeError) as error:
-        raise UnreadableEvent(f'the data of "{envelope.id}" does not match "{envelope.type}": {error}') from error
+        raise UnreadableEvent(
+            f'the data of "{envelope.id}" does not match "{envelope.type}": {error_text(error)}'
+        ) from error
 
 
 def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
@@ -142,7 +145,7 @@ def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
     try:
         return kind.history.upcast(envelope.data_version, envelope.data)
     except ValueError as error:
-        raise UnreadableEvent(f'"{envelope.id}", a "{envelope.type}": {error}') from error
+        raise UnreadableEvent(f'"{envelope.id}", a "{envelope.type}": {error_text(error)}') from error
 
 
 def fold(
@@ -169,7 +172,10 @@ def write_snapshot(aggregate: Aggregate[State], state: State, version: int) -> b
 
 def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int) -> bytes:
     """The value of a record of `snapshots`; body: the state as JSON."""
-    return b'{"version":%d,"shape":"%b","state":%b}' % (version, aggregate.shape.encode(), body)
+    # code of earlier releases, which may run beside this one, compares `shape`
+    return b'{"version":%d,"shape":"%b","fields":"%b","state":%b}' % (
+        version, aggregate.documented_shape.encode(), aggregate.shape.encode(), body,
+    )  # fmt: skip
 
 
 def read_back(event: Event, body: bytes) -> Event:
@@ -190,6 +196,23 @@ def read_back(event: Event, body: bytes) -> Event:
     return read
 
 
+def has_shape(aggregate: AnyAggregate, value: bytes) -> bool:
+    """Whether a snapshot was written for the state as it is declared now; its state is not read."""
+    head, found, _ = value.partition(b',"state":')
+    try:
+        return _is_shaped(aggregate, orjson.loads(head + b"}" if found else value))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return False
+
+
+def _is_shaped(aggregate: AnyAggregate, document: Any) -> bool:
+    """Whether a snapshot has this shape; snapshots of earlier releases have only `shape`, with documentation."""
+    fields: Any = document.get("fields") if isinstance(document, dict) else None
+    if fields is not None:
+        return bool(fields == aggregate.shape)
+    return document["shape"] in (aggregate.documented_shape, aggregate.shape)
+
+
 def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int]:
     """State and version of a snapshot; raises UnreadableSnapshot if it has another shape."""
     kind = type(aggregate.initial)
@@ -197,7 +220,7 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
     head, found, state = value.partition(b',"state":')
     try:
         document = orjson.loads(head + b"}" if found else value)
-        if document["shape"] != aggregate.shape:
+        if not _is_shaped(aggregate, document):
             raise UnreadableSnapshot(aggregate.name, "its state had another schema, or another state_version")
         version = document["version"]
         if type(version) is not int or version < 1:
@@ -207,4 +230,4 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
         )
         return read, version
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
-        raise UnreadableSnapshot(aggregate.name, str(error)) from error
+        raise UnreadableSnapshot(aggregate.name, error_text(error)) from error

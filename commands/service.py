@@ -17,6 +17,7 @@ from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionOwner, PartitionTask, run_together
 from commands.handling.restore import origin
 from commands.local_state.disk_state import DiskBudget, DiskStore
+from commands.local_state.folders import sweep
 from commands.local_state.slots import Slot
 from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from commands.reacting.process_task import ProcessTask
@@ -55,7 +56,7 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
         sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
         prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
         log = KafkaLog(settings)
-        owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry))]
+        owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry, stopped))]
         senders = [_outbox_owner(log, registry, source) for source in sources]
         run_together([*owners, *process_owners(log, registry, processes), *senders], stopped)
     except (EventLogError, CommandError) as error:
@@ -68,12 +69,19 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
     return 0
 
 
-def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], CommandTask]:
-    """Makes the task of a partition, with its state in the folder that this process holds."""
+def command_tasks(
+    log: KafkaLog, registry: CommandRegistry, stopped: threading.Event | None = None
+) -> Callable[[int], CommandTask]:
+    """Makes the task of a partition, with its state in the folder that this process holds.
+
+    stopped: until it is set, copies of partitions that moved away are removed.
+    """
     settings = log.settings
     slot = Slot(settings.state.absolute() / "handler" / settings.environment)
     budget, copied = DiskBudget(), origin(log)
     logger.info('local state: "%s"', slot.folder)
+    if stopped is not None:
+        sweep(slot, stopped)
 
     def new_task(partition: int) -> CommandTask:
         store = DiskStore(slot.folder / str(partition), copied, budget, settings.receipts_days)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from eventlog.envelope import format_time
+from eventlog.hidden_values import without_values
 from eventlog.topics import MAX_RECORD_BYTES
 
 VALUE_BYTES: Final = MAX_RECORD_BYTES * 5 // 8
@@ -34,7 +35,7 @@ class Letter(NamedTuple):
         """Read a record's value."""
         document = orjson.loads(written)
         key, value = (_bytes(document.get(name)) for name in ("key", "value"))
-        return cls(document.get("reason", ""), str(document.get("time") or ""), key, value)
+        return cls(without_values(document.get("reason", "")), str(document.get("time") or ""), key, value)
 
     def to_json(self, **place: Any) -> bytes:
         """The letter as a record's value; place: `topic`, `partition` and `offset` of the failed record."""
@@ -50,7 +51,7 @@ class Letter(NamedTuple):
 
     def _full_reason(self) -> str:
         # it may quote characters that JSON text cannot contain
-        reason = self.reason[:REASON_CHARACTERS].encode(errors="replace").decode()
+        reason = without_values(self.reason)[:REASON_CHARACTERS].encode(errors="replace").decode()
         left_out = self.value is not None and len(self.value) > VALUE_BYTES
         return f"{reason} (value not kept: {len(self.value or b'')} bytes are too large)" if left_out else reason
 

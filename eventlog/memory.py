@@ -195,7 +195,7 @@ class MemoryTransaction:
     def _partition(self, entry: Entry) -> int:
         if entry.topic in topics.BY_KEY:
             return partition_of(entry.key, self._log.partitions)
-        return 0 if entry.topic == topics.DEAD_LETTERS else self._writer.partition
+        return 0 if entry.topic in topics.SINGLE else self._writer.partition
 
     def _end(self, state: _State) -> None:
         self._outcome.state = state

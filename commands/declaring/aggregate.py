@@ -32,6 +32,13 @@ TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_NAMES = frozenset({"headwater", "heartbeat", "progress"})
 
+_DOCUMENTATION = frozenset({"title", "description", "examples", "deprecated", "$comment"})
+"""Members of a JSON schema that say nothing about which values are valid."""
+_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "dependentSchemas"})
+"""Members whose own members have names of the user's, which may be words of JSON schema."""
+_VALUES = frozenset({"default", "const", "enum", "required"})
+"""Members that hold values, which are not schemas."""
+
 State = TypeVar("State", bound=BaseModel)
 Kind = TypeVar("Kind", bound="Message")
 
@@ -138,7 +145,10 @@ class Aggregate(Generic[State]):
     commands: dict[str, type[Command]] = field(init=False)
     events: dict[str, type[Event]] = field(init=False)
     shape: str = field(init=False)
-    """Digest of the state's schema and version; a snapshot with another shape is folded again from the events."""
+    """Digest of the state's fields and `state_version`, without documentation; a snapshot with another shape is folded
+    again from the events."""
+    documented_shape: str = field(init=False)
+    """The digest with docstrings, titles and descriptions, as earlier releases compare it."""
     place: str = field(init=False, repr=False, compare=False)
     """Where it is declared, as `file:line`; empty if that is not known."""
 
@@ -158,13 +168,15 @@ class Aggregate(Generic[State]):
             raise DeclarationError(f'aggregate "{self.name}": {error}') from error
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
-        object.__setattr__(self, "shape", self._shape())
+        schema = type(self.initial).model_json_schema()
+        object.__setattr__(self, "shape", self._digest(undocumented(schema)))
+        object.__setattr__(self, "documented_shape", self._digest(schema))
 
-    def _shape(self) -> str:
-        schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
+    def _digest(self, schema: Any) -> str:
+        text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
         if self.state_version != 1:
-            schema += b"\n%d" % self.state_version
-        return hashlib.blake2b(schema, digest_size=8).hexdigest()
+            text += b"\n%d" % self.state_version
+        return hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def _messages(self, function: Callable[..., Any], argument: str, kind: type[Kind]) -> dict[str, type[Kind]]:
         """The message classes in the annotation of an argument of `function`, by storage name."""
@@ -193,6 +205,23 @@ class Aggregate(Generic[State]):
                 member.declared_by = self
             found[member.type] = member
         return found
+
+
+def undocumented(schema: Any) -> Any:
+    """A JSON schema without what only describes it: a changed docstring is no other schema."""
+    if isinstance(schema, list):
+        return [undocumented(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in _BY_NAME and isinstance(value, dict):
+            kept[name] = {key: undocumented(each) for key, each in value.items()}
+        elif name in _VALUES:
+            kept[name] = value
+        elif name not in _DOCUMENTATION:
+            kept[name] = undocumented(value)
+    return kept
 
 
 def _is_nullable(annotation: Any) -> bool:

@@ -25,6 +25,8 @@ class Batch:
     taken: how many commands of the run are included; the others are for the next transaction.
     heartbeat: the owner's, if one is due.
     changed: the last decision of each stream that got events.
+    new_streams: how many of these got their first event.
+    erased: the streams of which events are erased.
     snapshots: by stream.
     repeated: earlier receipts that are sent again, by command id.
     recorded_time: `now_ms` as the text that the events have.
@@ -42,6 +44,8 @@ class Batch:
     dead_letters: list[Entry] = field(default_factory=list)
     repeated: dict[str, bytes] = field(default_factory=dict)
     size_bytes: int = 0
+    new_streams: int = 0
+    erased: list[str] = field(default_factory=list)
     recorded_time: str = field(init=False)
     _by_key: dict[str, Decision] = field(default_factory=dict)
 
@@ -63,6 +67,7 @@ class Batch:
             if decision.stream not in self.changed:
                 self.size_bytes += decision.after.size_bytes  # about the size of its snapshot
             self.changed[decision.stream] = decision
+            self.new_streams += decision.begins
 
     def add_repeated(self, command_id: str, receipt: bytes) -> None:
         """Send an earlier receipt again."""
@@ -90,9 +95,9 @@ class Batch:
         written: dict[str, bytes | None] = dict(self.repeated)
         first = 0
         for decision in self.decisions:
-            end = first + len(decision.recorded)
-            written[decision.key] = receipt_json(decision.receipt, decision.recorded, offsets[first:end])
-            first = end
+            recorded = decision.recorded
+            written[decision.key] = receipt_json(decision.receipt, recorded, offsets[first : first + len(recorded)])
+            first += len(decision.events)
         return written
 
     def snapshots_end(self, offsets: Sequence[int]) -> int | None:

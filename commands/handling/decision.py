@@ -74,11 +74,12 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     key: of the receipt's record.
     receipt: the receipt's JSON up to its events.
-    events: the records to append.
-    recorded: the JSON of each event in the receipt, up to its offset.
+    events: the records to append; of an erasure, tombstones.
+    recorded: the JSON of each event in the receipt, up to its offset; of an erasure, none.
     after: the stream after the events; None if there are no events.
     snapshot: the value of its record, if it was made.
     size_bytes: of all appended records.
+    begins: whether the stream had no event before.
     """
 
     key: str
@@ -92,6 +93,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     after: Known | None = None
     snapshot: bytes | None = None
     size_bytes: int = 0
+    begins: bool = False
 
 
 def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
@@ -213,7 +215,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         raise _too_many(aggregate, f"a receipt of {receipt_bytes} bytes")
     return Decision(
         envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt, tuple(entries), tuple(recorded),
-        after, snapshot, size_bytes + receipt_bytes,
+        after, snapshot, size_bytes + receipt_bytes, begins=known.version == 0,
     )  # fmt: skip
 
 

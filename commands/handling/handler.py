@@ -19,6 +19,7 @@ from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
 from commands.handling.decision import Decision, Known, ReceivedCommand, answered, clipped, decide, failure, kept
+from commands.handling.erasing import ERASE, Erasure, decide_erasure
 from commands.local_state.state import StateStore
 from commands.receipt import KEY_REUSED, UNREADABLE, UNREADABLE_STATE, Receipt, ReceiptError, reuse_key
 from eventlog import topics
@@ -32,6 +33,7 @@ CACHED_STREAMS = 60_000
 CACHED_BYTES = 128 * 1024 * 1024
 """Likewise for a whole process: of the states as JSON. Decoded, a state takes a few times as much."""
 WATCHED_STREAMS = 1_000
+NOTHING_KNOWN = Known(None, 0)
 LOOKED_UP = 250
 """Commands whose receipts are looked up at once."""
 LAST_TIME_MS = 253_402_300_799_999
@@ -72,7 +74,8 @@ class Handler:
             logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
             for stream in batch.changed:
-                self._states_bytes -= self._states.pop(stream).size_bytes  # the store has the committed state
+                # the store has the committed state
+                self._states_bytes -= self._states.pop(stream, NOTHING_KNOWN).size_bytes
         while len(self._states) > self._max_states or self._states_bytes > self._max_states_bytes:
             self._states_bytes -= self._states.popitem(last=False)[1].size_bytes
         return batch
@@ -112,6 +115,9 @@ class Handler:
 
     def _handle(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
         """Add the answer to a command; stored: the receipt of its id in the store."""
+        if envelope.type == ERASE:
+            self._erase(record, envelope, stored, batch)
+            return
         typed, error = self._read(envelope, record, batch)
         if typed is not None:
             fingerprint = fingerprint_of(envelope.type, typed.body, envelope.expected_version)
@@ -127,6 +133,41 @@ class Handler:
             self._answer(received, typed, error, batch)
         else:
             _repeat(received, pending, stored, batch)
+
+    def _erase(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
+        """Add the answer to a request to erase events of a stream."""
+        stream = envelope.stream
+        try:
+            self._check_partition(stream)
+            erasure = Erasure.of(envelope)
+        except (NotAnEnvelope, MisplacedCommand) as error:
+            self._add_dead_letter(record, error, batch)
+            return
+        fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
+        received = ReceivedCommand(
+            envelope, format_time(envelope.time), fingerprint, self._partition, batch.recorded_time
+        )
+        pending = batch.decision(envelope.id)
+        if pending is not None or stored is not None:
+            _repeat(received, pending, stored, batch)
+            return
+        aggregate = self._registry.aggregates.get(stream.partition("/")[0])
+        known = self._states.get(stream)
+        value = self._store.snapshot(stream) if known is None else None
+        if known is None and stream in batch.changed:
+            known = batch.changed[stream].after  # an unknown aggregate's, whose states are not kept
+        decision = decide_erasure(received, erasure, aggregate, known, value, batch.now_ms)
+        batch.add(decision)
+        if decision.after is not None:
+            batch.erased.append(stream)
+            self._states_bytes -= self._states.pop(stream, NOTHING_KNOWN).size_bytes
+            if aggregate is not None:
+                self._states[stream] = decision.after
+                self._states_bytes += decision.after.size_bytes
+
+    def _check_partition(self, stream: str) -> None:
+        if partition_of(stream, self._partitions) != self._partition:
+            raise MisplacedCommand(f'"{stream}" does not belong to partition {self._partition}')
 
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
@@ -145,8 +186,7 @@ class Handler:
 
     def _typed(self, envelope: Envelope) -> TypedCommand:
         """The typed command; raises if it is invalid or belongs to another partition."""
-        if partition_of(envelope.stream, self._partitions) != self._partition:
-            raise MisplacedCommand(f'"{envelope.stream}" does not belong to partition {self._partition}')
+        self._check_partition(envelope.stream)
         typed = read_command(self._registry.command(envelope.type), envelope.data)
         if typed.stream != envelope.stream:
             raise MisplacedCommand(f'the subject is "{envelope.stream}", but the body belongs to "{typed.stream}"')

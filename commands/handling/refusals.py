@@ -32,11 +32,14 @@ def return_address(process: str, key: str | None) -> str:
     return f"/headwater/{process}" if key is None else f"/headwater/{process}/{quote(key, safe='')}"
 
 
-def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], now_ms: int) -> list[Entry]:
+def refusals(
+    records: Sequence[Record], receipts: Mapping[str, bytes | None], now_ms: int, topic_id: str = ""
+) -> list[Entry]:
     """The records for `process-inbox` about those of the commands `records` that were refused.
 
     receipts: of these commands, by record key. A command that was sent twice is refused twice, because the first
     process instance may have ended and a new instance with the same key waits for the answer.
+    topic_id: of `commands`; a topic that was deleted and made again has the same offsets again.
     """
     found = []
     for record in records:
@@ -49,7 +52,8 @@ def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], no
         address = _ADDRESS.fullmatch(command.source)
         receipt = _receipt(command, receipts) if address else None
         if address and receipt is not None and receipt.outcome != "accepted":
-            value = _encoded(command, record, receipt, now_ms)
+            place = f"{record.partition}@{topic_id}" if topic_id else f"{record.partition}"
+            value = _encoded(command, record, place, receipt, now_ms)
             found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", value, now_ms))
     return found
 
@@ -80,13 +84,13 @@ def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt
     return next(filter(answers, others), own or next(iter(others), None))
 
 
-def _encoded(command: Envelope, record: Record, receipt: Receipt, now_ms: int) -> bytes:
+def _encoded(command: Envelope, record: Record, place: str, receipt: Receipt, now_ms: int) -> bytes:
     error = receipt.error
     refusal = Envelope(
-        id=f"refused/{record.partition}/{record.offset}",
+        id=f"refused/{place}/{record.offset}",
         type=REFUSED,
         # an instance sees the answers to its commands in a partition in their order, like the events of a stream
-        stream=f"headwater.refused/{record.partition}",
+        stream=f"headwater.refused/{place}",
         sequence=record.offset + 1,
         time=max(command.time, datetime.fromtimestamp(now_ms / 1000, UTC)),
         data={

@@ -41,6 +41,9 @@ class StateStore(Protocol):
         even if they were given earlier; 0 if there are none.
         """
 
+    def purge(self, streams: Sequence[str]) -> None:
+        """Remove earlier snapshots of these streams from the disk, which may keep replaced values for a while."""
+
     def check(self) -> None:
         """Raise LocalStateError if the next `apply` could fail; call it before a transaction begins."""
 
@@ -93,6 +96,9 @@ class MemoryStore:
             for key in [key for key, value in new.items() if value is None]:
                 del known[key]
         self._positions.update(positions)
+
+    def purge(self, streams: Sequence[str]) -> None:
+        """See StateStore.purge."""
 
     def check(self) -> None:
         """See StateStore.check."""

@@ -22,6 +22,7 @@ from commands.handling.refusals import return_address
 from commands.reacting.row_changes import RowSeen
 from eventlog import topics
 from eventlog.envelope import Envelope, stream_name, timestamp_ms
+from eventlog.hidden_values import error_text
 from eventlog.ports import Entry
 
 MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
@@ -152,7 +153,7 @@ class Instance:
             try:
                 type(command).model_validate_json(command.__pydantic_serializer__.to_json(command))
             except ValidationError as error:
-                raise BadReaction(f'"{command.type}" does not match its own model: {error}') from error
+                raise BadReaction(f'"{command.type}" does not match its own model: {error_text(error)}') from error
             yield entry
 
     def _timers(self, reaction: Reaction[Any], cause: Cause) -> dict[str, Timer]:
@@ -236,7 +237,7 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         timers = {name: Timer(**timer) for name, timer in document.timers.items()}
         return Instance(process, key, state, document.seen, timers, document.missed, document.stopped, document.rows)
     except (Exception, SystemExit, GeneratorExit) as error:  # a user's validators may raise anything
-        raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error}") from error
+        raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error_text(error)}") from error
 
 
 def stopped_at(value: bytes) -> str | None:
@@ -261,4 +262,6 @@ def _checked(instance: Instance) -> tuple[Instance, bytes]:
     try:
         return read_instance(instance.process, instance.key, value), value
     except UnreadableProcess as error:
-        raise BadReaction(f'the state of "{instance.record_key}" does not match its own model: {error}') from error
+        raise BadReaction(
+            f'the state of "{instance.record_key}" does not match its own model: {error_text(error)}'
+        ) from error

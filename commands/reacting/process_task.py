@@ -19,6 +19,7 @@ from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import UnreadableProcess
 from commands.handling.handler import dead_letter
+from commands.reacting.erasing import InstanceErasure
 from commands.reacting.instance import Instance, Timer, read_instance, stopped_at
 from commands.reacting.turn import Turn
 from commands.reacting.waiting import PARKED_PREFIX, ParkedRecords
@@ -104,10 +105,14 @@ class ProcessTask:
                     break
                 turn.release(key, record, inbox_offset)
         for record in records:
-            if turn.is_full:
+            erasure = InstanceErasure.of(record)
+            if turn.is_full or erasure is not None:
                 self._commit(writer, turn, record.offset)
                 turn = self._turn(now)
-            self._receive(record, turn)
+            if erasure is None:
+                self._receive(record, turn)
+            else:
+                self._erase(writer, record, erasure, now)
         for _ in range(MAX_FIRED_TIMERS):
             due = self._next_timer()
             if due is None or due[0] > timestamp_ms(now) or turn.is_full:
@@ -143,6 +148,18 @@ class ProcessTask:
             turn.park(record)
         else:
             turn.handle(record)
+
+    def _erase(self, writer: PartitionWriter, record: Record, erasure: InstanceErasure, now: datetime) -> None:
+        """Erase what an instance keeps, in a transaction of its own."""
+        key = record.key
+        with abort_on_error(writer.begin()) as begun:
+            begun.append(erasure.tombstones(key, timestamp_ms(now)))
+            begun.commit(record.offset + 1)
+        self._waiting.forget(key, erasure.offsets(key))
+        if erasure.ends:
+            self._keep(key, None)
+            self._unreadable.pop(key, None)
+        self._update_resuming(key)
 
     def _commit(self, writer: PartitionWriter, turn: Turn, next_offset: int | None) -> None:
         entries = turn.entries()

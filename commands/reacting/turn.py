@@ -24,6 +24,7 @@ from commands.reacting.waiting import parked, released
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from eventlog.hidden_values import without_values
 from eventlog.ports import Entry, Record
 
 TIMED_OUT: Final = "headwater.timed_out"
@@ -214,7 +215,7 @@ def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, st
 
 def described(error: BaseException) -> str:
     """The type and message of a user's error, whose message may itself fail."""
-    return "".join(traceback.format_exception_only(error)).strip()
+    return without_values("".join(traceback.format_exception_only(error)).strip())
 
 
 def read_typed(registry: CommandRegistry, envelope: Envelope) -> Event:

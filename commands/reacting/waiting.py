@@ -54,6 +54,8 @@ class ParkedRecords:
         places = self._places.get(key)
         if places and places[0].inbox_offset == int(inbox_offset):  # they are handled in order
             self.remove(key, 1)
+        else:
+            self.forget(key, frozenset({int(inbox_offset)}))
 
     def add(self, key: str, inbox_offset: int, offset: int) -> None:
         """Add another waiting record, at `offset` of `processes`."""
@@ -66,6 +68,14 @@ class ParkedRecords:
             places.popleft()
         if not places:
             del self._places[key]
+
+    def forget(self, key: str, inbox_offsets: frozenset[int]) -> None:
+        """Remove records of this instance that were erased, wherever they are in the order."""
+        places = self._places.get(key, deque())
+        if left := deque(place for place in places if place.inbox_offset not in inbox_offsets):
+            self._places[key] = left
+        else:
+            self._places.pop(key, None)
 
     def first(self, key: str, limit: int) -> list[tuple[int, Record | None]]:
         """The first records of this instance, at most `limit`: their offsets in `process-inbox`, and their content.

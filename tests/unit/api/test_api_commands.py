@@ -10,6 +10,7 @@ import pytest
 
 from commands.errors import BadDecision, Unanswered
 from commands.handling.decision import failure
+from commands.handling.erasing import ERASE
 from commands.receipt import INTERNAL_ERROR, KEY_REUSED, STATE_TOO_LARGE, UNREADABLE, ReceiptError
 from eventlog.envelope import Envelope
 from eventlog.errors import LogUnavailable
@@ -116,6 +117,10 @@ def test_wrong_header(client: AppClient, headers: list[tuple[str, str]]) -> None
 def test_unknown_command(client: AppClient) -> None:
     problem = refused(client, 404, "unknown_command", url="/commands/listing.burn")
     assert "listing.sell" in problem["known"]
+
+
+def test_a_request_to_erase_events_is_no_command_of_a_client(client: AppClient) -> None:
+    refused(client, 404, "unknown_command", url=f"/commands/{ERASE}")
 
 
 @pytest.mark.parametrize(

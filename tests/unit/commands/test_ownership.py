@@ -234,6 +234,31 @@ def test_what_was_deleted_before_it_was_read_is_told_once_and_the_rest_is_read(
     assert caplog.text.count("were deleted before") == 1
 
 
+@pytest.mark.parametrize("role", [HANDLER, PROCESSES, ROUTER])
+def test_a_topic_that_was_made_again_is_read_from_its_start(
+    role: Role, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = MemoryLog(partitions=2)
+    for number in range(9):
+        log.submit(Entry(role.reads, f"k{number}", b"{}", 0), 1)
+    with closing(log.own(1, role)) as writer:
+        writer.begin().commit(7)  # by an earlier release, which notes no topic
+        for _ in range(2):
+            assert resume_offset(log, role, writer) == 7
+        assert not caplog.text
+    monkeypatch.setattr(log, "incarnation", lambda topic: f"new/{topic}")
+    del log._records[role.reads, 1]
+    with closing(log.own(1, role)) as writer:
+        assert resume_offset(log, role, writer) == 0
+        assert log.next_offset(1, role) == 0
+        for number in range(9):  # more than were read of the old one
+            log.submit(Entry(role.reads, f"n{number}", b"{}", 0), 1)
+        writer.begin().commit(3)
+        assert resume_offset(log, role, writer) == 3
+    assert caplog.text.count("was made again") == 1
+    assert not list(log.read(DEAD_LETTERS, 0, 0))
+
+
 def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the deletion of a mark would look like that of a record."""
     monkeypatch.setattr("commands.handling.ownership.COMMIT_IDLE_S", 0.0)

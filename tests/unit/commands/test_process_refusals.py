@@ -12,6 +12,7 @@ from commands.aggregates.orders import order, stock
 from commands.declaring.aggregate import Command
 from commands.declaring.process import Process, Reaction, Refused
 from commands.declaring.registry import CommandRegistry
+from commands.handling.refusals import return_address
 from commands.processes.orders.order_fulfilment import Fulfilment, order_fulfilment
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
@@ -80,6 +81,30 @@ def test_a_command_that_no_aggregate_takes_here_stops_the_instance_that_sent_it(
     world.settle()
     released = stock.Release(sku="tea", order_id="O")
     assert told(world) == [f"failed unreadable_command: {released!r}"]
+
+
+def test_a_refusal_is_heard_of_after_commands_was_made_again_with_lower_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(sending(ship))
+    placed(world)
+    assert told(world) == [f"rejected not_confirmed: {ship!r}"]
+    del world.log._records[topics.COMMANDS, 0]
+    monkeypatch.setattr(world.log, "incarnation", lambda topic: f"new/{topic}")
+    world.log.own(0, HANDLER).begin().commit(0)
+    world.restart_all()
+    again = Envelope(
+        "again",
+        "order.ship",
+        "order/O/1 ü",
+        world.now,
+        {"order_id": "O/1 ü"},
+        source=return_address("sending", "O/1 ü"),
+    )
+    world.log.submit(Entry(topics.COMMANDS, again.stream, encode(again), timestamp_ms(world.now)), 0)
+    world.settle()
+    assert told(world) == [f"rejected not_confirmed: {ship!r}"] * 2
 
 
 def test_each_is_heard_of_once_through_faults_restarts_and_redelivery() -> None:
