@@ -15,7 +15,7 @@ def accepted(receipt: Receipt) -> Accepted:
         "version": receipt.version,
         "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
         "position": None if receipt.position is None else str(receipt.position),
-        "links": {"stream": stream_link(receipt), "receipt": requests.link("receipts", receipt.command_id)},
+        "links": {"stream": stream_link(receipt), "receipt": receipt_link(receipt)},
     }
 
 
@@ -25,6 +25,11 @@ def receipt_headers(receipt: Receipt) -> dict[str, str]:
     if receipt.version:
         headers["ETag"] = f'"{receipt.version}"'
     return headers
+
+
+def receipt_link(receipt: Receipt) -> str:
+    """The path of the receipt, with its stream, because commands of other streams may have the same id."""
+    return f"{requests.link('receipts', receipt.command_id)}?stream={requests.quoted(receipt.stream)}"
 
 
 def stream_link(receipt: Receipt) -> str:

@@ -9,16 +9,19 @@ from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
 from api.answers import accepted, receipt_headers
-from api.components import ACCEPTED_HEADERS
-from api.errors import ReceiptMissing
+from api.components import ACCEPTED_HEADERS, TEXT
+from api.errors import BadParameter, ReceiptMissing
+from api.parameters import check_names
 from api.problems import documented
 from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.declaring.registry import CommandType
-from commands.receipt import raise_refusal
+from commands.receipt import ORIGINS, raise_refusal
+from eventlog.times import shortened
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+RECEIPT_PARAMETERS = ("stream", "origin")
 PROBLEMS = (400, 404, 409, 412, 413, 415, 422, 500, 503, 504)
 
 
@@ -48,9 +51,16 @@ def command_routes(service: Service) -> APIRouter:
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
-    async def read_receipt(command_id: str) -> Response:
-        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused."""
-        receipt = await service.gateway.receipt(command_id)
+    async def read_receipt(request: Request, command_id: str) -> Response:
+        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused.
+
+        An id is unique per stream. If commands of several streams have it, name the stream.
+        """
+        plain = check_names(request.query_params.multi_items(), RECEIPT_PARAMETERS)
+        origin = plain.get("origin")
+        if origin is not None and origin not in ORIGINS:
+            raise BadParameter("origin", f'is "{shortened(origin)}": send one of {", ".join(ORIGINS)}')
+        receipt = await service.gateway.receipt(command_id, stream=plain.get("stream"), origin=origin)
         if receipt is None:
             raise ReceiptMissing(command_id)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
@@ -66,7 +76,17 @@ def command_routes(service: Service) -> APIRouter:
         response_class=Response,
         responses={
             200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
-            **documented(404, 422, 500, 503),
+            **documented(404, 409, 422, 500, 503),
+        },
+        openapi_extra={
+            "parameters": [
+                schemas.query("stream", TEXT, "the stream of the command, such as listing/L1"),
+                schemas.query(
+                    "origin",
+                    {"type": "string", "enum": list(ORIGINS)},
+                    "who chose the id: a client (or a row of an outbox), a process, or the outbox itself",
+                ),
+            ]
         },
     )
     return router

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import structs
+
 from commands.handling.decision import Decision
-from commands.receipt import receipt_json
+from commands.receipt import receipt_json, shared_head
 from eventlog import topics
 from eventlog.letters import time_of
 from eventlog.ports import Entry
@@ -26,7 +28,7 @@ class Batch:
     heartbeat: the owner's, if one is due.
     changed: the last decision of each stream that got events.
     snapshots: by stream.
-    repeated: earlier receipts that are sent again, by command id.
+    repeated: earlier receipts that are sent again, by record key.
     recorded_time: `now_ms` as the text that the events have.
     """
 
@@ -64,9 +66,16 @@ class Batch:
                 self.size_bytes += decision.after.size_bytes  # about the size of its snapshot
             self.changed[decision.stream] = decision
 
-    def add_repeated(self, command_id: str, receipt: bytes) -> None:
-        """Send an earlier receipt again."""
-        self.repeated[command_id] = receipt
+    def share(self, key: str) -> None:
+        """Say in the receipt with this key, which is one of this batch, that it is shared."""
+        decision = self._by_key[key]
+        shared = structs.replace(decision, receipt=shared_head(decision.receipt))
+        self.decisions[next(at for at, each in enumerate(self.decisions) if each is decision)] = shared
+        self._by_key[key] = shared
+
+    def add_repeated(self, key: str, receipt: bytes) -> None:
+        """Send an earlier receipt again, which has this record key."""
+        self.repeated[key] = receipt
         self.size_bytes += len(receipt)
 
     def add_dead_letter(self, letter: Entry) -> None:

@@ -51,6 +51,7 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     """A command from the log: its envelope, its time as text, its fingerprint, and its partition.
 
     recorded_time: of its events, as text: when their batch was begun.
+    origin: who chose its id. key: of its receipt's record.
     """
 
     envelope: Envelope
@@ -58,6 +59,8 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str
     partition: int
     recorded_time: str
+    origin: str | None
+    key: str
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +75,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """The decision on one command. It cannot fail any more: it consists of bytes, and each part fits in its record.
 
     key: of the receipt's record.
+    command_id, origin: see Receipt.
     receipt: the receipt's JSON up to its events.
     events: the records to append.
     recorded: the JSON of each event in the receipt, up to its offset.
@@ -81,6 +85,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """
 
     key: str
+    command_id: str
+    origin: str | None
     command_type: str
     fingerprint: str
     stream: str
@@ -126,11 +132,13 @@ def answered(
     *,
     key: str | None = None,
 ) -> Decision:
-    """A decision without events; key: of the receipt's record, if it is not the command id."""
+    """A decision without events; key: of the receipt's record, if it is not the command's."""
     envelope = received.envelope
     receipt = _head(received, outcome, version, error)
     return Decision(
-        key or envelope.id,
+        key or received.key,
+        envelope.id,
+        received.origin,
         envelope.type,
         received.fingerprint,
         envelope.stream,
@@ -210,8 +218,8 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
     if receipt_bytes > MAX_ENTRY_BYTES:
         raise _too_many(aggregate, f"a receipt of {receipt_bytes} bytes")
     return Decision(
-        envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt, tuple(entries), tuple(recorded),
-        after, snapshot, size_bytes + receipt_bytes,
+        received.key, envelope.id, received.origin, envelope.type, received.fingerprint, stream, "accepted", receipt,
+        tuple(entries), tuple(recorded), after, snapshot, size_bytes + receipt_bytes,
     )  # fmt: skip
 
 
@@ -264,6 +272,7 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
         received.fingerprint,
         received.time,
         error,
+        received.origin,
     )
 
 

@@ -6,6 +6,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from commands.codec import (
     MAX_NAME_CHARACTERS,
     TypedCommand,
@@ -18,9 +20,19 @@ from commands.codec import (
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
-from commands.handling.decision import Decision, Known, ReceivedCommand, answered, clipped, decide, failure, kept
+from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
+from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
 from commands.local_state.state import StateStore
-from commands.receipt import KEY_REUSED, UNREADABLE, UNREADABLE_STATE, Receipt, ReceiptError, reuse_key
+from commands.receipt import (
+    KEY_REUSED,
+    SCOPED,
+    UNREADABLE,
+    UNREADABLE_STATE,
+    ReceiptError,
+    origin_of,
+    reuse_key,
+    reused_message,
+)
 from eventlog import topics
 from eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
 from eventlog.errors import NotAnEnvelope
@@ -111,7 +123,7 @@ class Handler:
         return unkept
 
     def _handle(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
-        """Add the answer to a command; stored: the receipt of its id in the store."""
+        """Add the answer to a command; stored: the receipt in the store whose key is its id."""
         typed, error = self._read(envelope, record, batch)
         if typed is not None:
             fingerprint = fingerprint_of(envelope.type, typed.body, envelope.expected_version)
@@ -120,13 +132,25 @@ class Handler:
         else:
             return  # another partition must answer it
         received = ReceivedCommand(
-            envelope, format_time(envelope.time), fingerprint, self._partition, batch.recorded_time
-        )
-        pending = batch.decision(envelope.id)
-        if pending is None and stored is None:
+            envelope, format_time(envelope.time), fingerprint, self._partition, batch.recorded_time,
+            origin_of(envelope), envelope.id,
+        )  # fmt: skip
+        if stored is None and batch.decision(envelope.id) is None and not envelope.id.startswith(SCOPED):
+            self._answer(received, typed, error, batch)  # nearly always
+            return
+        try:
+            earlier = earlier_receipt(envelope, received.origin, fingerprint, stored, batch, self._store)
+        except ValueError as unreadable:  # not written by a handler, so it is not known what was done
+            key = reuse_key(envelope.id, fingerprint)
+            batch.add(answered(received, "failed", 0, failure(envelope, unreadable), key=key))
+            return
+        if earlier.key != envelope.id:
+            received = structs.replace(received, key=earlier.key)
+            keep_beside(envelope.id, stored, batch)
+        if earlier.first is None:
             self._answer(received, typed, error, batch)
         else:
-            _repeat(received, pending, stored, batch)
+            _repeat(received, earlier, batch)
 
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
@@ -212,29 +236,16 @@ def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
     return envelope
 
 
-def _repeat(received: ReceivedCommand, pending: Decision | None, stored: bytes | None, batch: Batch) -> None:
-    """Send the receipt of a command id again, or refuse the command if the id was used for another one.
-
-    pending: its decision in this batch; else its receipt is stored.
-    """
-    command_id = received.envelope.id
-    if pending is not None:
-        first_type, first_fingerprint = pending.command_type, pending.fingerprint
-    else:
-        try:
-            first = Receipt.from_json(stored or b"")
-        except ValueError as error:  # not written by a handler, so it is not known what was done
-            key = reuse_key(command_id, received.fingerprint)
-            batch.add(answered(received, "failed", 0, failure(received.envelope, error), key=key))
-            return
-        first_type, first_fingerprint = first.type, first.fingerprint
-    if first_fingerprint != received.fingerprint:
+def _repeat(received: ReceivedCommand, earlier: Earlier, batch: Batch) -> None:
+    """Send the receipt of a command id again, or refuse the command if the id was used for another one."""
+    command_id, stream, first = received.envelope.id, received.envelope.stream, earlier.first
+    if first is not None and first.fingerprint != received.fingerprint:
         # under another key, because the first receipt must stay the latest record of its key
-        message = clipped(f'the command id "{command_id}" was used for another "{first_type}": use a new one')
         key = reuse_key(command_id, received.fingerprint)
-        batch.add(answered(received, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
-    elif pending is None and stored is not None and command_id not in batch.repeated:
-        batch.add_repeated(command_id, stored)
+        error = ReceiptError(KEY_REUSED, clipped(reused_message(command_id, stream)))
+        batch.add(answered(received, "failed", 0, error, key=key))
+    elif earlier.stored is not None and earlier.key not in batch.repeated:
+        batch.add_repeated(earlier.key, earlier.stored)
 
 
 def dead_letter(record: Record, reason: str, now_ms: int, *, reader: str = "") -> Entry:

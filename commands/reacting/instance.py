@@ -20,7 +20,7 @@ from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableP
 from commands.handling.refusals import return_address
 from commands.reacting.row_changes import RowSeen
 from eventlog import topics
-from eventlog.envelope import Envelope, stream_name, timestamp_ms
+from eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
 from eventlog.ports import Entry
 
 MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
@@ -189,6 +189,7 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         correlation_id=cause.correlation_id,
         causation_id=cause.causation_id,
         traceparent=cause.traceparent,
+        origin=PROCESS,
     )
     body = command.__pydantic_serializer__.to_json(command)
     # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be

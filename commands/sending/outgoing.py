@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, TypedDict, Unpack
 from commands.codec import Body, command_record, fingerprint_of, read_command
 from commands.declaring.registry import CommandType
 from commands.errors import TooLarge
-from commands.receipt import reuse_key
-from eventlog.envelope import Envelope, timestamp_ms
+from commands.receipt import Receipt, has_id, reuse_key, scoped_key
+from eventlog.envelope import CLIENT, Envelope, timestamp_ms
 from eventlog.ports import Entry
 from eventlog.times import now_ms
 
@@ -21,7 +21,7 @@ MAX_BODY_BYTES: Final = 900_000
 class Options(TypedDict, total=False):
     """The options of a command.
 
-    command_id: chosen by the client (default: a new id). expected_version: None any, 0 must not exist.
+    command_id: chosen by the client, for one stream (default: a new id). expected_version: None any, 0 must not exist.
     """
 
     command_id: str | None
@@ -50,7 +50,16 @@ class Outgoing(NamedTuple):
         """The keys of the records that may be its receipt."""
         if self.is_new:
             return (self.command_id,)
-        return self.command_id, reuse_key(self.command_id, self.fingerprint)
+        return *self.first_keys, reuse_key(self.command_id, self.fingerprint)
+
+    @property
+    def first_keys(self) -> tuple[str, str]:
+        """The keys of the records that may be the first receipt of its id; the second one only beside the first."""
+        return self.command_id, scoped_key(self.command_id, self.stream, CLIENT)
+
+    def has_id_of(self, receipt: Receipt) -> bool:
+        """Whether it is not decided again, because its id has this receipt."""
+        return has_id(receipt, self.command_id, self.stream, CLIENT, self.fingerprint)
 
 
 def prepare(
@@ -78,6 +87,7 @@ def prepare(
         correlation_id=options.get("correlation_id"),
         causation_id=options.get("causation_id"),
         traceparent=options.get("traceparent"),
+        origin=CLIENT,
     )
     fingerprint = fingerprint_of(command_type, typed.body, expected_version)
     entry = command_record(envelope, typed.aggregate.id_field, typed.body, timestamp_ms(time))
