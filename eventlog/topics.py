@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.settings import LogSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
-MAX_RECORD_BYTES = 4 * 1024 * 1024
-"""Of what the handler writes: a command's body may come back in several events, or as base64 in a dead letter."""
 
 COMMANDS_DAYS = 7
 ERASED_DAYS = 7

@@ -17,6 +17,7 @@ from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
+from eventlog.limits import MAX_ENTRY_BYTES, entry_size
 from eventlog.modules import DEFAULT_MODULES, by_name, find
 from eventlog.ports import Entry
 
@@ -30,7 +31,6 @@ ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 LARGE = re.compile(rb"[0-9]{19}")
 """May be an integer of more than 64 bits."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-MAX_ENTRY_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
 """Of an observation's record, without what Kafka adds."""
 MAX_AHEAD = timedelta(seconds=60)
 """How far the clock of who reports may be ahead of this machine's."""
@@ -149,6 +149,6 @@ def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, tra
         recorded_time=now,
     )
     value = encode(envelope, data.__pydantic_serializer__.to_json(data))
-    if len(value) > MAX_ENTRY_BYTES:
-        raise TooLarge(len(value), MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')
+    if (size_bytes := entry_size(envelope.id, value)) > MAX_ENTRY_BYTES:
+        raise TooLarge(size_bytes, MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')
     return Entry(topics.OBSERVATIONS, envelope.id, value, timestamp_ms(time))

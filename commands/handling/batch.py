@@ -12,9 +12,9 @@ from commands.handling.decision import Decision
 from commands.receipt import receipt_json, shared_head
 from eventlog import topics
 from eventlog.letters import time_of
+from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry
 
-MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 MAX_BATCH_EVENTS: Final = 20_000
 
 
@@ -53,7 +53,7 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """Whether the next command belongs in another transaction; an open transaction delays every reader."""
-        return self.size_bytes >= MAX_BATCH_BYTES or len(self.events) >= MAX_BATCH_EVENTS
+        return self.size_bytes >= MAX_TRANSACTION_BYTES or len(self.events) >= MAX_BATCH_EVENTS
 
     def add(self, decision: Decision) -> None:
         """Add a decision after all others."""

@@ -31,10 +31,9 @@ from commands.receipt import (
 )
 from eventlog import topics
 from eventlog.envelope import Envelope, encode_event, timestamp_ms
+from eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
 from eventlog.ports import Entry
 
-MAX_ENTRY_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
-"""Of a record's key and value together; Kafka also counts its framing."""
 MAX_EVENTS: Final = 10_000
 """Of one command. All are in one transaction, which delays every reader, and in one receipt."""
 MAX_EVENTS_BYTES: Final = 8 * 1024 * 1024
@@ -164,7 +163,7 @@ def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, byt
     """
     body = known.state.__pydantic_serializer__.to_json(known.state)
     snapshot = snapshot_json(aggregate, body, known.version)
-    size_bytes = len(snapshot) + len(stream.encode())
+    size_bytes = entry_size(stream, snapshot)
     if size_bytes > MAX_ENTRY_BYTES:
         raise BadDecision(
             f'the state of "{stream[:200]}" would have {size_bytes} bytes, but at most {MAX_ENTRY_BYTES} are allowed; '
@@ -214,7 +213,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         after, snapshot = kept(aggregate, stream, after)
         size_bytes += len(snapshot)
     receipt = _head(received, "accepted", version, None)
-    receipt_bytes += len(receipt)
+    receipt_bytes += len(receipt) + size_of(received.key)
     if receipt_bytes > MAX_ENTRY_BYTES:
         raise _too_many(aggregate, f"a receipt of {receipt_bytes} bytes")
     return Decision(
@@ -252,9 +251,9 @@ def _entry(
     value = encode_event(
         command, received.time, received.recorded_time, source, event.type, event.version, version, body
     )
-    if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # the characters of the key suffice
+    if (size_bytes := entry_size(event_id, value)) > MAX_ENTRY_BYTES:
         raise BadDecision(
-            f'event "{event_id[:200]}" would have {len(value)} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
+            f'event "{event_id[:200]}" would have {size_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
             f'was changed: make "{event.type}" smaller, or split it into several events',
             EVENT_TOO_LARGE,
         )

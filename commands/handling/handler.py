@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from commands.codec import (
-    MAX_NAME_CHARACTERS,
     TypedCommand,
     fingerprint_of,
     fingerprint_of_unreadable,
@@ -37,6 +36,7 @@ from eventlog import topics
 from eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter, time_of
+from eventlog.limits import MAX_NAMES_BYTES, MAX_RECORD_BYTES
 from eventlog.ports import Entry, Record
 
 CACHED_STREAMS = 60_000
@@ -64,7 +64,7 @@ class Handler:
         self._partition, self._partitions = partition, partitions
         self._store = store
         self._max_states = max(1, CACHED_STREAMS // partitions)
-        self._max_states_bytes = max(topics.MAX_RECORD_BYTES, CACHED_BYTES // partitions)
+        self._max_states_bytes = max(MAX_RECORD_BYTES, CACHED_BYTES // partitions)
         self._states: OrderedDict[str, Known] = OrderedDict()
         self._states_bytes = 0
         """The sum of their `size_bytes`."""
@@ -232,7 +232,7 @@ def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
     except NotAnEnvelope as unreadable:
         return unreadable
     if not has_short_names(envelope):
-        return NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
+        return NotAnEnvelope(f"id, type and subject together have more than {MAX_NAMES_BYTES} bytes")
     return envelope
 
 

@@ -20,12 +20,12 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
 from commands.handling.deleted_unread import begin_at
 from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
-from commands.sending.outgoing import MAX_BODY_BYTES
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
 from eventlog.capturing.postgres.positions import lsn_text
 from eventlog.envelope import CLIENT, OUTBOX, Envelope
 from eventlog.errors import NotAnEnvelope
+from eventlog.limits import MAX_BODY_BYTES
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms

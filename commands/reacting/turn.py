@@ -24,12 +24,13 @@ from commands.reacting.waiting import parked, released
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from eventlog.letters import letter_key
+from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry, Record
 
 TIMED_OUT: Final = "headwater.timed_out"
 """Type of the envelope in the dead letter of a timer at which `react` failed."""
 MAX_TURN_ENTRIES: Final = 5_000
-MAX_TURN_BYTES: Final = 8 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Turn:
     @property
     def is_full(self) -> bool:
         """Whether the rest should be another transaction."""
-        return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TURN_BYTES
+        return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TRANSACTION_BYTES
 
     def current(self, key: str) -> Instance | None:
         """The current instance of a record key."""
@@ -146,7 +147,7 @@ class Turn:
         if failure is not None:
             letter = dead_letter(timed_out(instance, timer, self._partition), failure, self._now_ms)
             at = f"{topics.INBOX}/{self._partition}/timer/{key}/{timer}@{instance.timers[timer].due_ms}"
-            self.letters.append(structs.replace(letter, key=at))
+            self.letters.append(structs.replace(letter, key=letter_key(at)))
             self._stop(instance, timer_id(instance.key, timer, instance.timers[timer]))
 
     def _take(self, key: str, step: Step) -> None:

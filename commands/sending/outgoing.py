@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import Final, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 from commands.codec import Body, command_record, fingerprint_of, read_command
 from commands.declaring.registry import CommandType
 from commands.errors import TooLarge
 from commands.receipt import Receipt, has_id, reuse_key, scoped_key
 from eventlog.envelope import CLIENT, Envelope, timestamp_ms
+from eventlog.limits import MAX_BODY_BYTES
 from eventlog.ports import Entry
 from eventlog.times import now_ms
-
-MAX_BODY_BYTES: Final = 900_000
-"""Kafka's records have at most 1 MiB; the envelope, and the event that repeats the body, need space as well."""
 
 
 class Options(TypedDict, total=False):
