@@ -85,6 +85,9 @@ class EventReader(Protocol):
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics; raises LogUnavailable."""
 
+    async def slow_code(self) -> Sequence[str]:
+        """What handlers report of code that does not return, one line each; raises LogUnavailable."""
+
 
 class CapturedSources(Protocol):
     """Captured databases, as far as the log has them. Each method raises LogUnavailable. name: of a source."""

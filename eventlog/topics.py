@@ -34,6 +34,9 @@ ROUTED = "routed"
 STARTS = "process-starts"
 """Where in `events` each process begins; the first record of a process counts, so it is not compacted."""
 
+SLOW_CODE = "slow-code"
+"""Code of the user that does not return, by role and partition: written by handlers while it runs."""
+
 BY_KEY = frozenset({COMMANDS, INBOX})
 """Topics to which owners of any partition append; a record's key decides its partition."""
 OBSERVATIONS = "observations"
@@ -81,6 +84,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
+        TopicSpec(SLOW_CODE, 1, delete_settings(settings, DAY_MS)),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),
     )
 

@@ -31,12 +31,18 @@ def health_routes(service: Service) -> APIRouter:
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
     async def ready() -> Response:
-        """Whether the process can serve requests: the state of the log, the receipts and the registry."""
-        log, registry = await asyncio.gather(_check(service.events.ends((EVENTS,))), _check(_registry(service)))
+        """Whether the process can serve requests: the state of the log, the receipts and the registry.
+
+        `handlers` names commands and events whose code does not return. Their partitions wait, and all others are
+        served, so the process is ready nevertheless.
+        """
+        log, registry, handlers = await asyncio.gather(
+            _check(service.events.ends((EVENTS,))), _check(_registry(service)), _handlers(service)
+        )
         receipts = "ready" if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
         fine = all(state == "ready" for state in parts.values())
-        document: Health = {"status": "ready" if fine else "not ready", "parts": parts}
+        document: Health = {"status": "ready" if fine else "not ready", "parts": {**parts, "handlers": handlers}}
         body = orjson.dumps(document)
         headers = {} if fine else {"Retry-After": "2"}
         return Response(body, 200 if fine else 503, headers, "application/json")
@@ -62,6 +68,16 @@ async def _registry(service: Service) -> None:
             await service.generations.live(view, fresh=True)
         except GenerationMissing:  # the registry answers; queries of the view report that it is not built
             return
+
+
+async def _handlers(service: Service) -> str:
+    slow: list[str] = []
+
+    async def read() -> None:
+        slow.extend(await service.events.slow_code())
+
+    state = await _check(read())
+    return "; ".join(slow) or state
 
 
 async def _check(answer: Awaitable[object]) -> str:

@@ -21,6 +21,7 @@ from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
 from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
 from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
+from commands.handling.running_code import running
 from commands.local_state.state import StateStore
 from commands.receipt import (
     KEY_REUSED,
@@ -99,7 +100,8 @@ class Handler:
                 if batch.is_full:
                     return batch
                 if isinstance(envelope, Envelope):
-                    self._handle(record, envelope, stored[envelope.id], batch)
+                    with running("decide", envelope.type, envelope.stream, envelope.id):
+                        self._handle(record, envelope, stored[envelope.id], batch)
                 else:
                     self._add_dead_letter(record, envelope, batch)  # there is nobody to answer
                 batch.taken += 1
@@ -114,7 +116,8 @@ class Handler:
             try:
                 if snapshot is None and after is not None:
                     aggregate = self._registry.aggregates[stream.partition("/")[0]]
-                    known, snapshot = kept(aggregate, stream, after)
+                    with running("write the state", aggregate.name, stream, decision.command_id):
+                        known, snapshot = kept(aggregate, stream, after)
                     self._states[stream] = known
                     self._states_bytes += known.size_bytes - after.size_bytes
                 batch.snapshots[stream] = snapshot

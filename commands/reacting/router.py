@@ -19,6 +19,7 @@ import orjson
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
+from commands.handling.running_code import running
 from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
@@ -97,12 +98,14 @@ def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
 
 def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, reader: str = ROUTED_BY) -> list[Entry]:
     """All copies of a record; if making them fails, its dead letter instead. reader: end of the letter's key."""
+    place = f"{record.topic}/{record.partition}/{record.offset}"
     try:
-        return list(copies())
+        with running(f"read, for the {reader}", record.key, record.topic, place):
+            return list(copies())
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also of a user's upcaster or validator; the partition must continue
-        logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
+        logger.warning("%s is a dead letter", place, exc_info=True)
         return [dead_letter(record, described(error), record.timestamp_ms, reader=reader)]
 
 

@@ -18,6 +18,7 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
+from commands.handling.running_code import running
 from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
 from commands.reacting.row_changes import read_row
 from commands.reacting.waiting import parked, released
@@ -123,9 +124,10 @@ class Turn:
         except NotAnEnvelope as error:  # not written by a router: routers copy only what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
-        step, failure = _attempt(
-            record.key, lambda: next_step(self._registry, process, key, instance, envelope, self._now)
-        )
+        with running("react", envelope.type, record.key, envelope.id):
+            step, failure = _attempt(
+                record.key, lambda: next_step(self._registry, process, key, instance, envelope, self._now)
+            )
         if failure is not None:
             self.letters.append(dead_letter(record, failure, self._now_ms))
             self._stop(instance or Instance(process, key, process.initial), envelope.id)
@@ -141,7 +143,8 @@ class Turn:
             return  # a record of this turn has ended or stopped the instance, or cancelled the timer
         if instance.timers[timer].due_ms > self._now_ms:
             return
-        step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
+        with running("react", timer, key, timer_id(instance.key, timer, instance.timers[timer])):
+            step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
         if step is not None:
             self._take(key, step)
         if failure is not None:

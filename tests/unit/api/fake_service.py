@@ -124,6 +124,7 @@ class FakeEvents:
 
     events: dict[Position, Envelope] = field(default_factory=dict)
     error: Exception | None = None
+    slow: list[str] = field(default_factory=list)
 
     async def event_at(self, position: Position) -> Envelope | None:
         if self.error is not None:
@@ -132,6 +133,9 @@ class FakeEvents:
 
     async def record_at(self, place: SourcePosition) -> Record | None:
         return None  # the records of captured tables here are in the log of `captured`
+
+    async def slow_code(self) -> Sequence[str]:
+        return self.slow
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         if self.error is not None:

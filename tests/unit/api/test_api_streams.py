@@ -171,6 +171,13 @@ def test_health(client: AppClient, service: Service) -> None:
     assert (ready.status_code, set(ready.json()["parts"].values())) == (200, {"ready"})
 
 
+def test_code_that_does_not_return_is_named_and_the_process_is_ready(client: AppClient, service: FakeService) -> None:
+    service.events.slow = ["partition 3 of the handler waits: …", "partition 4 of the handler waits: …"]
+    ready = client.get("/health/ready")
+    assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    assert ready.json()["parts"]["handlers"] == "; ".join(service.events.slow)
+
+
 @pytest.mark.parametrize("part", ["log", "receipts", "registry"])
 def test_not_ready_names_the_part(client: AppClient, service: FakeService, part: str) -> None:
     if part == "log":
