@@ -30,8 +30,8 @@ POLL_S = 0.2
 MEMBER_POLL_S = 0.2
 """How long a failed worker or a stop signal may go unnoticed; a rebalance interrupts the poll."""
 FENCED_PAUSE_S = 2.0
-"""Until a partition whose worker was fenced is taken over again, if it is still assigned: long enough for a group to take
-it from an owner that lost it unnoticed.
+"""Until a partition whose worker was fenced is taken over again, if it is still assigned: long enough for a group to
+take it from an owner that lost it unnoticed.
 """
 GIVE_UP_S = 15.0
 """How long a worker may take to give up its partition: for an open transaction, but not for code that does not return.
@@ -127,7 +127,7 @@ class PartitionOwner:
                 self._left[worker.partition] = worker
                 logger.error(
                     "partition %d: given up as %s, although its worker has not ended: it runs %s",
-                    worker.partition, self._role.name, running_in(worker.ident) or "no code of an aggregate or a process",
+                    worker.partition, self._role.name, running_in(worker.ident) or "none of your code",
                 )  # fmt: skip
             else:
                 logger.info("partition %d: given up as %s", worker.partition, self._role.name)

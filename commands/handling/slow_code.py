@@ -75,8 +75,8 @@ class SlowCode:
         if now >= log_at:
             log_at = now + LOGGED_EVERY_S
             logger.warning(
-                "partition %d of the %s waits: %s has been running for %.0f s; if it does not return, fix it and restart"
-                " the handler",
+                "partition %d of the %s waits: %s has been running for %.0f s; if it does not return, fix it and "
+                "restart the handler",
                 partition, self._role.name, code, code.seconds,
             )  # fmt: skip
         if now >= renew_at:
