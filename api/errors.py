@@ -323,8 +323,11 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
         422, "malformed_observation", "Invalid observation", ("observation_type", "errors", "error_count")
     ),
     commands.WrongVersion: Meaning(412, "wrong_version", "Version conflict", ("stream", "expected", "actual")),
+    commands.AmbiguousReceipt: Meaning(
+        409, "ambiguous_receipt", "Commands of several streams have this id", ("command_id", "streams")
+    ),
     commands.IdempotencyKeyReused: Meaning(
-        422, "idempotency_key_reused", "The command id was used for another command", ("command_id",)
+        422, "idempotency_key_reused", "The command id was used for another command of the stream", ("command_id",)
     ),
     commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate's code failed", ("command_id",)),
     commands.UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read", ("command_id",)),

@@ -155,6 +155,11 @@ def link(*parts: str) -> str:
     return "".join("/" + quote(part, safe="") for part in parts)
 
 
+def quoted(value: str) -> str:
+    """The value of a query parameter, percent-encoded if necessary."""
+    return value if UNRESERVED.fullmatch(value) else quote(value)
+
+
 def check_no_query(request: Request) -> None:
     """Refuse query parameters if a path has none, so that a mistake is not silently ignored."""
     for name in request.query_params:

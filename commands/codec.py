@@ -24,6 +24,7 @@ from commands.errors import BadDecision, BrokenStream, MalformedCommand, TooLarg
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name
 from eventlog.hidden_values import error_text
+from eventlog.limits import MAX_COMMAND_BYTES, MAX_NAMES_BYTES, entry_size, size_of
 from eventlog.ports import Entry
 
 Body = bytes | Mapping[str, Any]
@@ -34,10 +35,6 @@ _ESCAPED_NUL: Final = b"\\u0000"
 _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19
 """Integers with fewer digits fit in 64 bits."""
-MAX_NAME_CHARACTERS: Final = 100_000
-"""Of a command's id, type and stream together, which its receipt repeats."""
-MAX_COMMAND_BYTES: Final = 960 * 1024
-"""Of a command's record with its key: the topic allows 1 MiB, and Kafka also counts framing."""
 
 
 class TypedCommand(msgspec.Struct, frozen=True, gc=False):
@@ -91,10 +88,10 @@ def command_record(envelope: Envelope, id_field: str, body: bytes, timestamp_ms:
     the command, or Kafka would not store it.
     """
     if not has_short_names(envelope):
-        msg = f"the command's id, type and stream together have more than {MAX_NAME_CHARACTERS} characters"
+        msg = f"the command's id, type and stream together have more than {MAX_NAMES_BYTES} bytes"
         raise MalformedCommand(envelope.type, [{"type": "string_too_long", "loc": (id_field,), "msg": msg}])
     value = encode(envelope, body)
-    size_bytes = len(value) + len(envelope.stream.encode())
+    size_bytes = entry_size(envelope.stream, value)
     if size_bytes > MAX_COMMAND_BYTES:
         raise TooLarge(size_bytes, MAX_COMMAND_BYTES, "the command's record")
     return Entry(topics.COMMANDS, envelope.stream, value, timestamp_ms)
@@ -102,7 +99,7 @@ def command_record(envelope: Envelope, id_field: str, body: bytes, timestamp_ms:
 
 def has_short_names(envelope: Envelope) -> bool:
     """Whether the id, the type and the stream of a command fit in a receipt."""
-    return len(envelope.id) + len(envelope.type) + len(envelope.stream) <= MAX_NAME_CHARACTERS
+    return size_of(envelope.id) + size_of(envelope.type) + size_of(envelope.stream) <= MAX_NAMES_BYTES
 
 
 def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:

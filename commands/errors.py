@@ -8,7 +8,8 @@ CommandError
 ├── UnknownObservation   no observation of this type is declared
 ├── MalformedObservation the report does not fit the observation's type
 ├── WrongVersion         the stream is not at the version that the command expected
-├── IdempotencyKeyReused the command id was used for another command
+├── IdempotencyKeyReused the command id was used for another command of the stream
+├── AmbiguousReceipt     commands of several streams or origins have the command id
 ├── DecideFailed         the aggregate's code failed on the command
 ├── UnreadableCommand    the handler could not read the command
 ├── TooLarge             the body does not fit in one record of the log
@@ -103,11 +104,27 @@ class WrongVersion(CommandError):
 
 
 class IdempotencyKeyReused(CommandError):
-    """The command id (`Idempotency-Key`) was used for a command with another type, body or expected version."""
+    """The id (`Idempotency-Key`) was used for a command of the stream with another type, body or expected version."""
 
     def __init__(self, command_id: str) -> None:
-        super().__init__(f'the command id "{command_id}" was used for another command: use a new one')
+        super().__init__(f'the command id "{command_id}" was used for another command of its stream: use a new one')
         self.command_id = command_id
+
+
+class AmbiguousReceipt(CommandError):
+    """Commands of several streams or origins have the id, so it does not name one receipt.
+
+    found: stream and origin of those that were found; there may be others.
+    """
+
+    def __init__(self, command_id: str, found: Sequence[tuple[str, str | None]]) -> None:
+        named = ", ".join(f'"{stream}" (origin: {origin or "unknown"})' for stream, origin in found)
+        several = f"commands of several streams or origins: {named}" if found else "commands of several streams"
+        super().__init__(
+            f'the command id "{command_id}" may be that of {several}; name the stream, and the origin if it is still '
+            "ambiguous"
+        )
+        self.command_id, self.streams = command_id, tuple(dict.fromkeys(stream for stream, _ in found))
 
 
 class DecideFailed(CommandError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -10,12 +11,15 @@ import orjson
 
 from eventlog.envelope import format_time
 from eventlog.hidden_values import without_values
-from eventlog.topics import MAX_RECORD_BYTES
+from eventlog.limits import MAX_RECORD_BYTES, size_of
 
 VALUE_BYTES: Final = MAX_RECORD_BYTES * 5 // 8
 """The longest value that is kept: base64 makes it a third longer, and a letter must fit in a record."""
 KEY_BYTES: Final = MAX_RECORD_BYTES // 16
 REASON_CHARACTERS: Final = 10_000
+LETTER_KEY_BYTES: Final = 64 * 1024
+"""Of the key of a letter itself, which may name a row, or a timer."""
+SHOWN_KEY_CHARACTERS: Final = 1_000
 
 
 class Letter(NamedTuple):
@@ -54,6 +58,14 @@ class Letter(NamedTuple):
         reason = without_values(self.reason)[:REASON_CHARACTERS].encode(errors="replace").decode()
         left_out = self.value is not None and len(self.value) > VALUE_BYTES
         return f"{reason} (value not kept: {len(self.value or b'')} bytes are too large)" if left_out else reason
+
+
+def letter_key(place: str) -> str:
+    """The key of the letter of `place`: the place, or its beginning and a digest if it is too long for a record."""
+    if size_of(place) <= LETTER_KEY_BYTES:
+        return place
+    digest = hashlib.blake2b(place.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return f"{place[:SHOWN_KEY_CHARACTERS]}…{digest}"
 
 
 def time_of(timestamp_ms: int) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.settings import LogSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
-MAX_RECORD_BYTES = 4 * 1024 * 1024
-"""Of what the handler writes: a command's body may come back in several events, or as base64 in a dead letter."""
 
 COMMANDS_DAYS = 7
 PATCHES_DAYS = 2
@@ -38,6 +37,9 @@ ROUTED = "routed"
 STARTS = "process-starts"
 """Where in `events` each process begins; the first record of a process counts, so it is not compacted. And to which
 topics the offsets of partition owners belong."""
+
+SLOW_CODE = "slow-code"
+"""Code of the user that does not return, by role and partition: written by handlers while it runs."""
 
 BY_KEY = frozenset({COMMANDS, INBOX})
 """Topics to which owners of any partition append; a record's key decides its partition."""
@@ -88,6 +90,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
+        TopicSpec(SLOW_CODE, 1, delete_settings(settings, DAY_MS)),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),
     )
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import orjson
 
-from commands.codec import MAX_COMMAND_BYTES
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.erasing import MAX_ERASED, Erasure
@@ -23,6 +22,7 @@ from eventlog.envelope import decode, encode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.hidden_values import error_text
 from eventlog.letters import Letter
+from eventlog.limits import MAX_COMMAND_BYTES
 from eventlog.ports import Entry, EventLog, Record
 from eventlog.times import now_ms
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS, SNAPSHOTS

@@ -20,8 +20,9 @@ from commands.reacting.outbox import SENT_BY, command_of
 from commands.reacting.router import ROUTED_BY, Router, Routes
 from commands.reacting.row_router import RowRouter, row_role
 from commands.reacting.starts import read_starts
-from commands.receipt import Receipt
-from eventlog.envelope import decode, partition_of, timestamp_ms
+from commands.receipt import Receipt, is_asked_for, origin_of
+from commands.sending.waiting import receipt_of
+from eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
 from eventlog.ports import ROUTER, Entry, EventLog, Record, Role
@@ -92,15 +93,16 @@ class Resender:
         partition = partition_of(typed.stream, self._log.partitions)
         start = self._log.end(RECEIPTS, partition)
         self._log.submit(entry, partition).result(TIMEOUT_S)
-        return self._receipt(key, again.id, partition, start)
+        return self._receipt(key, again, partition, start)
 
-    def _receipt(self, key: str, command_id: str, partition: int, start: int) -> Receipt:
+    def _receipt(self, key: str, command: Envelope, partition: int, start: int) -> Receipt:
         deadline = time.monotonic() + TIMEOUT_S
         with closing(self._log.tail(RECEIPTS, {partition: start})) as tail:
             while time.monotonic() < deadline:
                 for record in tail.poll(1_000, 0.1):
-                    if record.key == command_id and record.value is not None:
-                        return Receipt.from_json(record.value)
+                    receipt = receipt_of(record)
+                    if receipt is not None and is_asked_for(receipt, command.id, command.stream, origin_of(command)):
+                        return receipt
         raise CannotRetry(
             key, f"no handler answered within {TIMEOUT_S:g} s; the command was sent, look up its receipt later"
         )

@@ -24,7 +24,7 @@ from commands.reacting.starts import read_starts, settle_starts
 from commands.receipt import Receipt
 from eventlog import topics
 from eventlog.capturing import Captured
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
+from eventlog.envelope import CLIENT, HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
 from eventlog.errors import LogUnavailable
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
@@ -104,7 +104,7 @@ class World:
         kind = self.commands.command(command_type)
         stream = stream_name(kind.aggregate.name, body[kind.aggregate.id_field])
         self._sent += 1
-        envelope = Envelope(f"c{self._sent}", command_type, stream, self.now, body)
+        envelope = Envelope(f"c{self._sent}", command_type, stream, self.now, body, origin=CLIENT)
         partition = partition_of(stream, self.log.partitions)
         self.log.submit(Entry(topics.COMMANDS, stream, encode(envelope), timestamp_ms(self.now)), partition)
         return envelope.id

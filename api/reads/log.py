@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from api.reads.threads import Threads
+from commands.handling.slow_code import slow_code
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import EventLog, Record
 from eventlog.source_positions import SourcePosition, sources_of, topic_and_partition
+from eventlog.times import now_ms
 from eventlog.topics import EVENTS
 
 ASK_S: Final = 0.005
@@ -62,6 +64,10 @@ class LogReader:
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics."""
         return await self._threads.run(self._ends, topics)
+
+    async def slow_code(self) -> Sequence[str]:
+        """What handlers report of code that does not return, one line each."""
+        return await self._threads.run(slow_code, self._log, now_ms())
 
     def _read(self, position: Position) -> Envelope | None:
         record = self._record(SourcePosition(EVENTS, position))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,11 +18,13 @@ from api.problems import documented
 from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.declaring.registry import CommandType
-from commands.receipt import raise_refusal
+from commands.receipt import ORIGINS, raise_refusal
 from commands.sending.outgoing import Options, Outgoing, prepare
+from eventlog.times import shortened
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+RECEIPT_PARAMETERS = ("stream", "origin")
 PROBLEMS = (400, 404, 408, 409, 412, 413, 415, 422, 500, 503, 504)
 
 
@@ -56,19 +58,24 @@ def command_routes(service: Service) -> APIRouter:
         raise AssertionError(command_type)
 
     async def read_receipt(request: Request, command_id: str) -> Response:
-        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused."""
-        requests.check_no_query(request)
-        return await receipt_of(command_id)
+        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused.
+
+        An id is unique per stream. If commands of several streams have it, name the stream.
+        """
+        return await receipt_of(command_id, check_names(request.query_params.multi_items(), RECEIPT_PARAMETERS))
 
     async def find_receipt(request: Request) -> Response:
         """The receipt of a command id that cannot be part of a path, such as `..`."""
-        plain = check_names(request.query_params.multi_items(), ("command_id",))
+        plain = check_names(request.query_params.multi_items(), ("command_id", *RECEIPT_PARAMETERS))
         if "command_id" not in plain:
             raise BadParameter("command_id", "is missing: send the id of a command")
-        return await receipt_of(plain["command_id"])
+        return await receipt_of(plain["command_id"], plain)
 
-    async def receipt_of(command_id: str) -> Response:
-        receipt = await service.gateway.receipt(command_id)
+    async def receipt_of(command_id: str, plain: Mapping[str, str]) -> Response:
+        origin = plain.get("origin")
+        if origin is not None and origin not in ORIGINS:
+            raise BadParameter("origin", f'is "{shortened(origin)}": send one of {", ".join(ORIGINS)}')
+        receipt = await service.gateway.receipt(command_id, stream=plain.get("stream"), origin=origin)
         if receipt is None:
             raise ReceiptMissing(command_id)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
@@ -77,8 +84,16 @@ def command_routes(service: Service) -> APIRouter:
     router.include_router(typed)
     answers: dict[int | str, Any] = {
         200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
-        **documented(404, 422, 500, 503),
+        **documented(404, 409, 422, 500, 503),
     }
+    parameters = [
+        schemas.query("stream", TEXT, "the stream of the command, such as listing/L1"),
+        schemas.query(
+            "origin",
+            {"type": "string", "enum": list(ORIGINS)},
+            "who chose the id: a client (or a row of an outbox), a process, or the outbox itself",
+        ),
+    ]
     router.add_api_route(
         "/receipts/{command_id:key}",
         read_receipt,
@@ -87,6 +102,7 @@ def command_routes(service: Service) -> APIRouter:
         summary="The receipt of a command.",
         response_class=Response,
         responses=answers,
+        openapi_extra={"parameters": parameters},
     )
     router.add_api_route(
         "/receipts",
@@ -96,7 +112,7 @@ def command_routes(service: Service) -> APIRouter:
         summary="The receipt of a command id that cannot be part of a path.",
         response_class=Response,
         responses=answers,
-        openapi_extra={"parameters": [schemas.query("command_id", TEXT, "the command id", required=True)]},
+        openapi_extra={"parameters": [schemas.query("command_id", TEXT, "the command id", required=True), *parameters]},
     )
     return router
 

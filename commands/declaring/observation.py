@@ -21,6 +21,7 @@ from commands.errors import DeclarationError, MalformedObservation, TooLarge, Un
 from eventlog import topics
 from eventlog.declaring import must_be_version
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
+from eventlog.limits import MAX_ENTRY_BYTES, entry_size
 from eventlog.modules import by_name, find
 from eventlog.ports import Entry
 from eventlog.times import FIRST_RECORD_MS
@@ -33,8 +34,6 @@ SOURCE = "/headwater/observations"
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """U+0000 in a JSON text, which only an escape can write; an escaped backslash may come before `u0000`."""
 EARLIEST = datetime.fromtimestamp(FIRST_RECORD_MS / 1000, UTC)
-MAX_ENTRY_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
-"""Of an observation's record, without what Kafka adds."""
 MAX_AHEAD = timedelta(seconds=60)
 """How far the clock of who reports may be ahead of this machine's."""
 
@@ -160,7 +159,7 @@ def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, tra
         recorded_time=now,
     )
     value = encode(envelope, data.__pydantic_serializer__.to_json(data))
-    if len(value) > MAX_ENTRY_BYTES:
-        raise TooLarge(len(value), MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')
     key = f"{envelope.id}@{timestamp_ms(now)}-{secrets.token_hex(6)}"
+    if (size_bytes := entry_size(key, value)) > MAX_ENTRY_BYTES:
+        raise TooLarge(size_bytes, MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')
     return Entry(topics.OBSERVATIONS, key, value, timestamp_ms(time))

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import structs
+
 from commands.handling.decision import Decision
-from commands.receipt import receipt_json
+from commands.receipt import receipt_json, shared_head
 from eventlog import topics
 from eventlog.letters import time_of
+from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry
 
-MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 MAX_BATCH_EVENTS: Final = 20_000
 
 
@@ -28,7 +30,7 @@ class Batch:
     new_streams: how many of these got their first event.
     erased: the streams of which events are erased.
     snapshots: by stream.
-    repeated: earlier receipts that are sent again, by command id.
+    repeated: earlier receipts that are sent again, by record key.
     recorded_time: `now_ms` as the text that the events have.
     """
 
@@ -55,7 +57,7 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """Whether the next command belongs in another transaction; an open transaction delays every reader."""
-        return self.size_bytes >= MAX_BATCH_BYTES or len(self.events) >= MAX_BATCH_EVENTS
+        return self.size_bytes >= MAX_TRANSACTION_BYTES or len(self.events) >= MAX_BATCH_EVENTS
 
     def add(self, decision: Decision) -> None:
         """Add a decision after all others."""
@@ -69,9 +71,16 @@ class Batch:
             self.changed[decision.stream] = decision
             self.new_streams += decision.begins
 
-    def add_repeated(self, command_id: str, receipt: bytes) -> None:
-        """Send an earlier receipt again."""
-        self.repeated[command_id] = receipt
+    def share(self, key: str) -> None:
+        """Say in the receipt with this key, which is one of this batch, that it is shared."""
+        decision = self._by_key[key]
+        shared = structs.replace(decision, receipt=shared_head(decision.receipt))
+        self.decisions[next(at for at, each in enumerate(self.decisions) if each is decision)] = shared
+        self._by_key[key] = shared
+
+    def add_repeated(self, key: str, receipt: bytes) -> None:
+        """Send an earlier receipt again, which has this record key."""
+        self.repeated[key] = receipt
         self.size_bytes += len(receipt)
 
     def add_dead_letter(self, letter: Entry) -> None:

@@ -98,12 +98,20 @@ def decide_erasure(
     )
     envelope = received.envelope
     receipt = receipt_head(
-        envelope.id, envelope.type, stream, "accepted", version, received.fingerprint, received.time, None
+        envelope.id,
+        envelope.type,
+        stream,
+        "accepted",
+        version,
+        received.fingerprint,
+        received.time,
+        None,
+        received.origin,
     )
     size_bytes = len(receipt) + len(written) + sum(len(each.key) for each in tombstones)
     return Decision(
-        envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt, tombstones,
-        after=after, snapshot=written, size_bytes=size_bytes,
+        received.key, envelope.id, received.origin, envelope.type, received.fingerprint, stream, "accepted", receipt,
+        tombstones, after=after, snapshot=written, size_bytes=size_bytes,
     )  # fmt: skip
 
 

@@ -13,10 +13,10 @@ import orjson
 
 from commands.codec import fold, has_shape, read_snapshot, write_snapshot
 from commands.declaring.registry import AnyAggregate
-from commands.handling.decision import MAX_ENTRY_BYTES
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.envelope import decode
+from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.ports import EventLog, Record
 
 Item = TypeVar("Item")

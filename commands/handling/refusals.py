@@ -13,7 +13,7 @@ from commands.declaring.process import Refused
 from commands.declaring.registry import CommandRegistry
 from commands.errors import MalformedCommand
 from commands.handling.decision import clipped
-from commands.receipt import Receipt, reuse_key
+from commands.receipt import Receipt, origin_of, reuse_key, scoped_key
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, format_time
 from eventlog.errors import NotAnEnvelope
@@ -69,19 +69,22 @@ def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
 
 
 def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt | None:
-    """The receipt of this command; a client may have used its id for another command."""
-    time = format_time(command.time)
-
-    def answers(receipt: Receipt) -> bool:
-        return (receipt.type, receipt.stream, receipt.time) == (command.type, command.stream, time)
-
-    value = receipts.get(command.id)
-    own = Receipt.from_json(value) if value else None
-    if own is not None and answers(own):
-        return own  # nearly always; the others are searched for only if it is not
+    """The receipt of this command; others may have the same id, and so may a command with another body."""
+    time, origin = format_time(command.time), origin_of(command)
     reused = reuse_key(command.id, "")
-    others = [Receipt.from_json(value) for key, value in receipts.items() if value and key.startswith(reused)]
-    return next(filter(answers, others), own or next(iter(others), None))
+    found: Receipt | None = None
+    keys = [command.id, scoped_key(command.id, command.stream, origin)]
+    for key in [*keys, *(key for key in receipts if key.startswith(reused))]:
+        value = receipts.get(key)
+        receipt = Receipt.from_json(value) if value else None
+        if receipt is None or (receipt.command_id, receipt.stream) != (command.id, command.stream):
+            continue
+        if receipt.origin not in (None, origin):
+            continue
+        if (receipt.type, receipt.time) == (command.type, time):
+            return receipt
+        found = found or receipt
+    return found
 
 
 def _encoded(command: Envelope, record: Record, place: str, receipt: Receipt, now_ms: int) -> bytes:

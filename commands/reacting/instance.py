@@ -20,12 +20,11 @@ from commands.declaring.row_inputs import Row, RowDeleted
 from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
 from commands.handling.refusals import return_address
 from commands.reacting.row_changes import RowSeen
-from eventlog import topics
-from eventlog.envelope import Envelope, stream_name, timestamp_ms
+from eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
 from eventlog.hidden_values import error_text
+from eventlog.limits import MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, entry_size, size_of
 from eventlog.ports import Entry
 
-MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
 """Of all commands of one reaction, which are one transaction."""
@@ -161,6 +160,11 @@ class Instance:
         for name, within in reaction.timers.items():
             if not isinstance(name, str) or not isinstance(within, timedelta | None):
                 raise BadReaction(f"the timer {name!r} is {within!r}: use a text as name, and a timedelta or None")
+            if (size_bytes := size_of(name)) > MAX_INSTANCE_KEY_BYTES:
+                raise BadReaction(
+                    f'the name of the timer "{name[:200]}…" has {size_bytes} bytes, but the limit is '
+                    f"{MAX_INSTANCE_KEY_BYTES}: use a shorter name"
+                )
             timers.pop(name, None)
             if within is not None:
                 timers[name] = Timer(timestamp_ms(cause.time + within), cause.causation_id, cause.correlation_id)
@@ -191,6 +195,7 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         correlation_id=cause.correlation_id,
         causation_id=cause.causation_id,
         traceparent=cause.traceparent,
+        origin=PROCESS,
     )
     body = command.__pydantic_serializer__.to_json(command)
     # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be
@@ -255,9 +260,9 @@ def _checked(instance: Instance) -> tuple[Instance, bytes]:
     if type(state) is not expected:
         raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {expected.__name__}')
     value = write_instance(instance)
-    if len(value) > MAX_INSTANCE_BYTES:
+    if (size_bytes := entry_size(instance.record_key, value)) > MAX_ENTRY_BYTES:
         raise BadReaction(
-            f'"{instance.record_key}" would have {len(value)} bytes, but the limit is {MAX_INSTANCE_BYTES}: keep less'
+            f'"{instance.record_key}" would have {size_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}: keep less'
         )
     try:
         return read_instance(instance.process, instance.key, value), value

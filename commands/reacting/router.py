@@ -19,25 +19,21 @@ import orjson
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
+from commands.handling.running_code import running
 from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
+from eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
 from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.times import now_ms
 
 COMMIT_IDLE_S: Final = 5.0
 """How long a router may leave its offset uncommitted if no event concerns a process; this much is read again."""
 IDLE_S: Final = 60.0
-MAX_KEY_BYTES: Final = 16 * 1024
-"""Of an instance: with a key of this size, a copy is still a valid record for Kafka."""
 MAX_SPAN_OFFSETS: Final = 5_000
 """Of the events that one transaction copies for processes that are behind."""
-MAX_COPIED_BYTES: Final = 8 * 1024 * 1024
-"""Of the copies for processes that are behind in one transaction, and of those for the others; the last one may exceed
-it. A larger transaction delays every reader, or takes longer than Kafka lets it be open.
-"""
 ROUTED_BY: Final = "router"
 """End of the keys of routers' dead letters; the read side may have a dead letter for the same event."""
 
@@ -90,22 +86,26 @@ class Router:
 
 
 def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
-    """The record of `process-inbox` for the instance `key`; raises NotAnEnvelope if the key is too long."""
+    """The record of `process-inbox` for the instance `key`; raises NotAnEnvelope if it or its key is too large."""
     record_key = f"{process.name}/{key}"
-    if len(record_key.encode()) > MAX_KEY_BYTES:
-        raise NotAnEnvelope(f"the key of an instance has more than {MAX_KEY_BYTES} bytes")
+    if size_of(record_key) > MAX_INSTANCE_KEY_BYTES:
+        raise NotAnEnvelope(f"the key of an instance has more than {MAX_INSTANCE_KEY_BYTES} bytes")
+    if (size_bytes := entry_size(record_key, value)) > MAX_COPY_BYTES:
+        raise NotAnEnvelope(f"its copy for a process would have {size_bytes} bytes, more than {MAX_COPY_BYTES}")
     # with the current time: retention would delete old events before they are handled
     return Entry(topics.INBOX, record_key, value, now_ms())
 
 
 def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, reader: str = ROUTED_BY) -> list[Entry]:
     """All copies of a record; if making them fails, its dead letter instead. reader: end of the letter's key."""
+    place = f"{record.topic}/{record.partition}/{record.offset}"
     try:
-        return list(copies())
+        with running(f"read, for the {reader}", record.key, record.topic, place):
+            return list(copies())
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also of a user's upcaster or validator; the partition must continue
-        logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
+        logger.warning("%s is a dead letter", place, exc_info=True)
         return [dead_letter(record, described(error), record.timestamp_ms, reader=reader)]
 
 
@@ -163,7 +163,7 @@ class RoutingTask:
         entries: list[Entry] = []
         taken = size_bytes = 0
         for record in records:
-            if size_bytes >= MAX_COPIED_BYTES:
+            if size_bytes >= MAX_TRANSACTION_BYTES:  # also of those for processes that are behind
                 break
             offset = record.offset
             copies = self._router.route(record, lambda name: self._first_offsets.get(name, offset + 1) <= offset)  # noqa: B023
@@ -202,7 +202,7 @@ class RoutingTask:
             copies = self._router.route(record, together.__contains__)
             entries += copies
             size_bytes += _size_bytes(copies)
-            if size_bytes >= MAX_COPIED_BYTES:
+            if size_bytes >= MAX_TRANSACTION_BYTES:
                 end = record.offset + 1
                 break
         for name in together:

@@ -18,6 +18,7 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
+from commands.handling.running_code import running
 from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
 from commands.reacting.row_changes import read_row
 from commands.reacting.waiting import parked, released
@@ -25,12 +26,13 @@ from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.hidden_values import without_values
+from eventlog.letters import letter_key
+from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry, Record
 
 TIMED_OUT: Final = "headwater.timed_out"
 """Type of the envelope in the dead letter of a timer at which `react` failed."""
 MAX_TURN_ENTRIES: Final = 5_000
-MAX_TURN_BYTES: Final = 8 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +65,7 @@ class Turn:
     @property
     def is_full(self) -> bool:
         """Whether the rest should be another transaction."""
-        return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TURN_BYTES
+        return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TRANSACTION_BYTES
 
     def current(self, key: str) -> Instance | None:
         """The current instance of a record key."""
@@ -123,9 +125,10 @@ class Turn:
         except NotAnEnvelope as error:  # not written by a router: routers copy only what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
-        step, failure = _attempt(
-            record.key, lambda: next_step(self._registry, process, key, instance, envelope, self._now)
-        )
+        with running("react", envelope.type, record.key, envelope.id):
+            step, failure = _attempt(
+                record.key, lambda: next_step(self._registry, process, key, instance, envelope, self._now)
+            )
         if failure is not None:
             self.letters.append(dead_letter(record, failure, self._now_ms))
             self._stop(instance or Instance(process, key, process.initial), envelope.id)
@@ -141,13 +144,14 @@ class Turn:
             return  # a record of this turn has ended or stopped the instance, or cancelled the timer
         if instance.timers[timer].due_ms > self._now_ms:
             return
-        step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
+        with running("react", timer, key, timer_id(instance.key, timer, instance.timers[timer])):
+            step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
         if step is not None:
             self._take(key, step)
         if failure is not None:
             letter = dead_letter(timed_out(instance, timer, self._partition), failure, self._now_ms)
             at = f"{topics.INBOX}/{self._partition}/timer/{key}/{timer}@{instance.timers[timer].due_ms}"
-            self.letters.append(structs.replace(letter, key=at))
+            self.letters.append(structs.replace(letter, key=letter_key(at)))
             self._stop(instance, timer_id(instance.key, timer, instance.timers[timer]))
 
     def _take(self, key: str, step: Step) -> None:

@@ -49,6 +49,7 @@ class FakeGateway:
     error: Exception | None = None
     answer: Receipt | None = None
     known: dict[str, Receipt] = field(default_factory=dict)
+    several: Exception | None = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     ready: bool = True
 
@@ -77,7 +78,10 @@ class FakeGateway:
             raise self.error
         return self.answer or receipt(command.stream, command.type, fingerprint=command.fingerprint)
 
-    async def receipt(self, command_id: str) -> Receipt | None:
+    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
+        self.calls.append({"receipt": command_id, "stream": stream, "origin": origin})
+        if self.several is not None:
+            raise self.several
         if command_id not in self.known and not self.ready:
             raise EarlierReceiptsUnread(command_id)
         return self.known.get(command_id)
@@ -120,6 +124,7 @@ class FakeEvents:
 
     events: dict[Position, Envelope] = field(default_factory=dict)
     error: Exception | None = None
+    slow: list[str] = field(default_factory=list)
 
     async def event_at(self, position: Position) -> Envelope | None:
         if self.error is not None:
@@ -128,6 +133,9 @@ class FakeEvents:
 
     async def record_at(self, place: SourcePosition) -> Record | None:
         return None  # the records of captured tables here are in the log of `captured`
+
+    async def slow_code(self) -> Sequence[str]:
+        return self.slow
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         if self.error is not None:

@@ -22,9 +22,10 @@ from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt, raise_refusal
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event, format_time
+from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, RECEIPTS, SNAPSHOTS
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS, SNAPSHOTS
 from tests.badly_behaved import BAD, CODES, MIB, Wild, wild
 from tests.seeds import seed_of
 
