@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from commands.declaring.times import TIME
+from eventlog.integers import HIGHEST, LOWEST
 from projections.folding.lists import Gathered, Parts, Ranks, Values, combined
 from projections.table.expressions import format_milliseconds
 from projections.table.monoids.sketches import register_of
@@ -46,8 +47,6 @@ __all__ = [
 """The names that compiled source uses."""
 
 _TIME: Final = re.compile(TIME)
-LOWEST: Final = -(2**63)
-HIGHEST: Final = 2**63 - 1
 
 
 class Unclear(ValueError):
