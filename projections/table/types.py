@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-import orjson
 from pydantic import BaseModel
 
 from commands.declaring.upcasting import kind_of
 from projections.table.declared import storage_word
+from projections.table.json_text import dumps
 
 
 @storage_word("ColumnType")
@@ -95,7 +95,7 @@ def canonical(value: Any, kind: ColumnType) -> Any:
         case int() if kind is ColumnType.FLOAT:
             return float(value)
         case dict() | list() | bool() | int() | float() if kind is ColumnType.JSON:
-            return orjson.dumps(value).decode()
+            return dumps(value)
         case _:
             return value
 
