@@ -1,4 +1,4 @@
-"""Numbers in JSON texts and in keys: what Spark reads live is what Python reads in bulk, whatever its producer wrote."""
+"""Numbers in JSON texts: what Spark reads live is what Python reads in bulk, however their producer wrote them."""
 
 from __future__ import annotations
 
