@@ -16,8 +16,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticUndefined
 
+from commands.declaring.field_kinds import field_kinds
 from commands.declaring.steps import Change
-from commands.declaring.upcasting import History, HistoryError, kind_of
+from commands.declaring.upcasting import History, HistoryError
 from commands.errors import DeclarationError
 
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
@@ -78,11 +79,10 @@ class Event(Message):
                     f'its field "{name}" has a default, which Spark does not know: remove it; for a new field, raise '
                     f'the version and add default("{name}", …) to the history'
                 )
-        required = [name for name, info in fields.items() if not _is_nullable(info.annotation)]
+        kinds = field_kinds(cls)
+        required = [name for name, each in kinds.items() if not each.nullable]
         try:
-            cls.history = History(
-                version, history, {name: kind_of(info.annotation) for name, info in fields.items()}, required
-            )
+            cls.history = History(version, history, {name: each.kind for name, each in kinds.items()}, required)
         except HistoryError as error:
             raise cls._declaration_error(str(error)) from error
 
@@ -162,7 +162,3 @@ class Aggregate(Generic[State]):
                 member.declared_by = self
             found[member.type] = member
         return found
-
-
-def _is_nullable(annotation: Any) -> bool:
-    return annotation in (None, Any) or type(None) in typing.get_args(annotation)
