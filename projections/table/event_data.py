@@ -12,7 +12,7 @@ from commands.declaring.upcasting import evaluate, fits, version_problem
 from eventlog.envelope import Envelope
 from projections.table.changes import Absent
 from projections.table.fold_plan import FoldPlan, Lift
-from projections.table.json_text import canonical_text, dumps
+from projections.table.json_text import as_text, canonical_text
 from projections.table.rows import Row, is_row
 from projections.table.types import ColumnType, field_types
 
@@ -33,7 +33,7 @@ def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, 
         elif kind in (int, float, bool, datetime) and not fits(made.get(name), kind):
             made[name] = None
         elif kind is str and not isinstance(made.get(name), str | None):
-            made[name] = dumps(made[name])
+            made[name] = as_text(made[name])
     return made
 
 

@@ -13,7 +13,7 @@ from commands.declaring.times import is_time
 from eventlog.integers import fits_64_bits
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Source, attribute, identifier, literal, typed
-from projections.table.json_text import canonical_text, dumps
+from projections.table.json_text import as_text, canonical_text
 from projections.table.monoids.monoid import StateField
 from projections.table.monoids.sketches import register_of, register_spark
 from projections.table.types import SPARK_TYPES, ColumnType, in_milliseconds, is_required_item, item_types, within_years
@@ -279,7 +279,7 @@ def _typed(value: Any, kind: ColumnType) -> Any:
         return None
     if isinstance(value, str):
         return canonical_text(value) if kind is ColumnType.JSON else value
-    return dumps(value) if kind is ColumnType.TEXT else value
+    return as_text(value) if kind is ColumnType.TEXT else value
 
 
 def _read_item(name: str, kind: ColumnType) -> str:

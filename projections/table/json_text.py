@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +52,23 @@ def canonical_text(text: str) -> str:
     return dumps(float(text)) if SPARK_NUMBER.fullmatch(text) else text
 
 
+def as_text(value: Any) -> str:
+    """A value that is no text, in a field that is declared as text: as the live query's parser writes it.
+
+    Its key may be made of that, and the key decides which partition of `patches` has the row. So Python follows Spark
+    here: a double has an exponent below 10^-3 and from 10^7 on.
+    """
+    match value:
+        case str():
+            return value
+        case float():
+            return _java_text(value)
+        case dict() | list():
+            return dumps(_with_java_doubles(value))
+        case _:
+            return dumps(value)
+
+
 def make_canonical(fields: dict[str, Any], texts: JsonTexts) -> None:
     """Write the JSON texts among the values of a patch or a row in the form of rows, in place."""
     for name, of_entries in texts.items():
@@ -62,6 +80,27 @@ def make_canonical(fields: dict[str, Any], texts: JsonTexts) -> None:
                 for each in of_entries:
                     if isinstance(entry.get(each), str):
                         entry[each] = canonical_text(entry[each])
+
+
+def _java_text(number: float) -> str:
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return repr(number)
+    two_digits = f"{number:.1e}"  # Java writes two at least: 4.9E-324
+    exact = two_digits if float(two_digits) == number else f"{Decimal(repr(number)).normalize():e}"
+    digits, _, exponent = exact.partition("e")
+    return f"{digits}E{int(exponent)}"
+
+
+def _with_java_doubles(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _with_java_doubles(each) for name, each in value.items()}
+        case list():
+            return [_with_java_doubles(each) for each in value]
+        case float():
+            return orjson.Fragment(_java_text(value))
+        case _:
+            return value
 
 
 def _with_long_integers(value: Any) -> Any:
