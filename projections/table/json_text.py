@@ -6,6 +6,7 @@ patch is decoded. All integers are exact; a number with a point or an exponent i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -24,18 +25,27 @@ SPARK_NUMBER: Final = re.compile(r"-?[0-9]\.[0-9]+E-?[0-9]{1,3}")
 
 
 def loads(text: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError if it is none."""
-    if LONG_INTEGER.search(text):
+    """The value of a JSON text. Raises ValueError if it is none, or has too many levels."""
+    if not LONG_INTEGER.search(text):
+        return orjson.loads(text)
+    try:
         return msgspec.json.decode(text)
-    return orjson.loads(text)
+    except RecursionError as error:
+        raise ValueError("too many levels") from error
 
 
 def dumps(value: Any) -> str:
-    """The text of a value in JSON types."""
+    """The text of a value in JSON types. Raises ValueError if it has too many levels, which are hundreds."""
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # rare: integers of more than 64 bits
+    except orjson.JSONEncodeError:  # rare: integers of more than 64 bits, or more than 254 levels
+        pass
+    try:
         return orjson.dumps(_with_long_integers(value)).decode()
+    except orjson.JSONEncodeError:
+        return _deep(value)
+    except RecursionError as error:
+        raise ValueError("too many levels") from error
 
 
 def canonical_text(text: str) -> str:
@@ -80,6 +90,13 @@ def make_canonical(fields: dict[str, Any], texts: JsonTexts) -> None:
                 for each in of_entries:
                     if isinstance(entry.get(each), str):
                         entry[each] = canonical_text(entry[each])
+
+
+def _deep(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError as error:
+        raise ValueError("too many levels") from error
 
 
 def _java_text(number: float) -> str:

@@ -94,6 +94,14 @@ def test_a_text_stays_as_it_is(text: str) -> None:
         assert canonical_text(text) == text
 
 
+@pytest.mark.parametrize("levels", [10, 300, 100_000])
+@pytest.mark.parametrize("number", ["1.0E8", "1" + 30 * "0"])
+def test_any_depth_stops_nothing(levels: int, number: str) -> None:
+    text = canonical_text("[" * levels + number + "]" * levels)
+    assert canonical_text(text) == text
+    assert (number in text) == (number != "1.0E8" or levels > 1_000)
+
+
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 def test_compiled_views_write_the_texts_of_the_reference(view: TableView) -> None:
     sources = noted([*ODD * 3, *map(repr, doubles(seed_of(1), 500))])
