@@ -66,7 +66,7 @@ def as_text(value: Any) -> str:
     """A value that is no text, in a field that is declared as text: as the live query's parser writes it.
 
     Its key may be made of that, and the key decides which partition of `patches` has the row. So Python follows Spark
-    here: a double has an exponent below 10^-3 and from 10^7 on.
+    here: a double has an exponent below 10^-3 and from 10^7 on. Raises ValueError if it has too many levels.
     """
     match value:
         case str():
@@ -74,7 +74,10 @@ def as_text(value: Any) -> str:
         case float():
             return _java_text(value)
         case dict() | list():
-            return dumps(_with_java_doubles(value))
+            try:
+                return dumps(_with_java_doubles(value))
+            except RecursionError as error:
+                raise ValueError("too many levels") from error
         case _:
             return dumps(value)
 
