@@ -33,9 +33,12 @@ def as_java_writes(number: float) -> str:
     """The text of a double by Java's rules: with an exponent below 10^-3 and from 10^7 on."""
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return json.dumps(number)
-    shortest = next(text for size in range(1, 18) if float(text := f"{number:.{size}e}") == number)
-    digits, _, exponent = shortest.partition("e")
-    return f"{digits}E{int(exponent)}"
+    digits = "".join(filter(str.isdigit, repr(number).partition("e")[0])).strip("0")
+    two = f"{number:.1e}"
+    if len(digits) == 1 and float(two) == number:  # the nearest text of two digits, as of the smallest numbers
+        digits = "".join(filter(str.isdigit, two.partition("e")[0]))
+    exponent = f"{number:.17e}".partition("e")[2]
+    return f"{'-' if number < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{int(exponent)}"
 
 
 def as_spark_writes(value: object) -> str:
@@ -66,6 +69,7 @@ def test_every_double_has_one_text(number: float) -> None:
 
 @given(FINITE)
 @example(59689421.0)
+@example(5.960464477539063e-08)
 @example(1e22)
 @example(5e-324)
 def test_a_number_that_should_be_a_text_is_as_java_writes_it(number: float) -> None:
