@@ -52,7 +52,7 @@ def _values(step: Order, view: View, query: Query, end: Any) -> list[Any]:
     missing = LOWEST if step.descending else HIGHEST
     infinite = f"-{INFINITE}" if step.descending else INFINITE
     if query.computes(step):
-        return [infinite if end is None else end]
+        return [INFINITE if end is None else end]  # a missing place is the furthest one in both directions
     match view.types[step.column]:
         case ColumnType.INTEGER:
             return [missing, 0] if end is None else [end, end]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from api.cursor import continued, write_cursor
 from api.ports import Live, Page
 from api.query import read_query
 from api.reads.elasticsearch import HIGHLIGHTED_CHARACTERS, ElasticsearchReader
@@ -61,13 +62,14 @@ def settings(stack: StackSettings) -> Iterator[StoreSettings]:
         yield made
 
 
-def searched(settings: StoreSettings, *parameters: tuple[str, str]) -> Page:
+def searched(settings: StoreSettings, *parameters: tuple[str, str], cursor: str = "") -> Page:
     async def ask() -> Page:
         reader = ElasticsearchReader(settings.elasticsearch, settings.environment, 1)
         await reader.open()
         try:
             await reader.refresh(LIVE)
-            return await reader.search(LIVE, read_query(VIEW, parameters, searching=True))
+            query = read_query(VIEW, parameters, searching=True)
+            return await reader.search(LIVE, continued(VIEW, query, cursor) if cursor else query)
         finally:
             await reader.close()
 
@@ -87,3 +89,19 @@ def test_a_row_without_a_place_is_last_and_has_no_distance(settings: StoreSettin
     page = searched(settings, ("near", "38.5,-121"), ("fields", "thing_id"))
     assert [row["thing_id"] for row in page.rows] == ["short", "late", "long"]
     assert [match["distance_km"] for match in page.matches] == [0.0, None, None]
+
+
+@pytest.mark.parametrize("order", ["distance", "-distance", "-relevance", "relevance,-distance", "thing_id"])
+def test_pages_of_a_search_have_each_row_once(settings: StoreSettings, order: str) -> None:
+    parameters = (("q", "needle"), ("near", "38.5,-121"), ("sort", order), ("limit", "1"))
+    query = read_query(VIEW, parameters, searching=True)
+    found, cursor = list[str](), ""
+    while True:
+        page = searched(settings, *parameters, cursor=cursor)
+        found += [str(row["thing_id"]) for row in page.rows]
+        if page.last is None:
+            break
+        cursor = write_cursor(VIEW, query, page.last)
+    assert sorted(found) == sorted(TEXTS)
+    whole = searched(settings, *parameters[:-1])
+    assert found == [row["thing_id"] for row in whole.rows]
