@@ -1,4 +1,4 @@
-"""`make demo`: load the samples, check all views, rebuild them under traffic, check again."""
+"""`make demo`: load the samples, check all views, rebuild them under traffic, check again, and verify every row."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ from compose.shop.sample import Shop
 from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
 from projections.supervision.supervisor import Supervisor
+from replay.verify import DIFFERENT_EXIT
 
 SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {
     "buses": partial(ObservedSample, BUS_DOMAIN),
@@ -75,6 +76,7 @@ class Report:
     freshness_ms: list[float] = field(default_factory=list)
     rebuild: dict[str, Any] = field(default_factory=dict)
     commands_during_rebuild: int = 0
+    verified_rows: int = 0
     mismatches: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
@@ -88,12 +90,13 @@ class Report:
             "freshness_p99_ms": round(cuts[98], 1),
             "rebuild_events_per_s": round(self.rebuild.get("events_per_s", 0)),
             "commands_during_rebuild": self.commands_during_rebuild,
+            "verified_rows": self.verified_rows,
             "mismatches": len(self.mismatches),
         }
 
 
 async def play(client: Client, samples: Mapping[str, Sample], deployment: Deployment) -> Report:
-    """Send the commands of the samples, check, rebuild under traffic, check again."""
+    """Send the commands of the samples, check, rebuild under traffic, check again, and verify every row."""
     report = Report({sample.things: sample.number for sample in samples.values()})
 
     async def check(when: str) -> None:
@@ -130,6 +133,13 @@ async def play(client: Client, samples: Mapping[str, Sample], deployment: Deploy
     await asyncio.gather(*traffic)
     report.commands, report.commands_during_rebuild = client.sent, client.sent - before
     await check("after the rebuild")
+
+    console.print("verifying every row of every view with a separate rebuild")
+    report.verified_rows, different = await verify_all(deployment)
+    console.print(f"verified {report.verified_rows} rows: {len(different)} stores of views differ")
+    for text in different:
+        console.print(f"  {text}", style="red", markup=False)
+    report.mismatches += different
     return report
 
 
@@ -152,19 +162,30 @@ async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> None:
 
 async def rebuild_all(deployment: Deployment) -> dict[str, Any]:
     """Run `replay rebuild --all --json` as a user would; returns its summary."""
+    return await _replay(deployment, "rebuild", "--all")
+
+
+async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
+    """Run `replay verify --all --json` as a user would: the number of compared rows, and a text per difference."""
+    summary = await _replay(deployment, "verify", "--all", also=DIFFERENT_EXIT)
+    compared = [(view["view"], store) for view in summary["views"] for store in view["stores"]]
+    different = [
+        f"{view} in {store['store']}: {store['differences']} of {store['rows']} rows differ from a rebuild, "
+        f"{store['undecided']} kept changing, such as {json.dumps(store['sample'][:1])}"
+        for view, store in compared
+        if store["differences"] or store["undecided"]
+    ]
+    return sum(store["rows"] for _, store in compared), different
+
+
+async def _replay(deployment: Deployment, *words: str, also: int = 0) -> dict[str, Any]:
+    """The document that a `replay` command prints with `--json`. also: an exit code that is no failure."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "replay",
-        "rebuild",
-        "--all",
-        "--json",
-        env=deployment.variables,
-        stdout=subprocess.PIPE,
+        sys.executable, "-m", "replay", *words, "--json", env=deployment.variables, stdout=subprocess.PIPE
     )
     output, _ = await process.communicate()
-    if process.returncode:
-        raise ComposeError(f"replay rebuild --all ended with {process.returncode}: {output.decode()}")
+    if process.returncode not in (0, also):
+        raise ComposeError(f"replay {' '.join(words)} ended with {process.returncode}: {output.decode()}")
     summary: dict[str, Any] = json.loads(output.decode().strip().splitlines()[-1])
     return summary
 

@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
-from api.cursor import STALE
-from api.errors import BadParameter
-from api.filters import AnyOf, Condition, in_either_case
+from api.filters import AnyOf, Condition
+from api.letter_case import in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
-from api.query import DISTANCE, RELEVANCE, Order, Query, place_column
+from api.query import DISTANCE, RELEVANCE, Query, place_column
+from api.reads.elasticsearch_order import position, search_after, sorting
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
@@ -27,6 +27,8 @@ from projections.table.types import ColumnType
 from projections.view import View
 
 MAX_FACETS: Final = 100
+HIGHLIGHTED_CHARACTERS: Final = 1_000_000
+"""Of each text: Elasticsearch refuses to analyse more for one answer, and by default fails the request."""
 MILLISECOND: Final = timedelta(milliseconds=1)
 LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
 
@@ -126,18 +128,20 @@ class ElasticsearchReader:
         except IndexGone as error:
             raise GenerationGone(str(error)) from error
 
-    async def _document(self, index: str, key: str, *fields: str) -> dict[str, Any] | None:
+    async def _document(self, index: str, id_: str, *fields: str) -> dict[str, Any] | None:
+        # the id is in the body: no path of a URL can carry the ids "." and ".."
+        answer = await self._ask(self._client.mget(index=index, ids=[id_], source_includes=list(fields) or None))
         try:
-            answer = await self._ask(self._client.get(index=index, id=key, source_includes=list(fields) or None))
-        except NotFoundError:
-            return None
-        source: dict[str, Any] = answer["_source"]
+            (found,) = documents(answer.body)
+        except IndexGone as error:
+            raise GenerationGone(str(error)) from error
+        source: dict[str, Any] | None = found.get("_source") if found["found"] else None
         return source
 
     async def _page(self, live: Live, query: Query, more: dict[str, Any]) -> Page:
         body: dict[str, Any] = {
             "query": _matching(live.view, query),
-            "sort": [_step(step, live.view, query) for step in query.order],
+            "sort": [clause for step in query.order for clause in sorting(step, live.view, query)],
             "size": query.limit + 1,
             "source_includes": list(query.stored(live.view)),
             **more,
@@ -145,23 +149,23 @@ class ElasticsearchReader:
         if query.highlight:
             # Elasticsearch's encoder escapes the text, so that a page can show it as HTML
             texts: dict[str, Any] = {f"{column}.text": {} for column in _settings(live.view).text}
-            body["highlight"] = {"fields": texts, "encoder": "html", "require_field_match": False}
+            body["highlight"] = {
+                "fields": texts,
+                "encoder": "html",
+                "require_field_match": False,
+                "max_analyzed_offset": HIGHLIGHTED_CHARACTERS,
+            }
         if query.beyond is not None:
-            body["search_after"] = list(query.beyond)
-        try:
-            answer = await self._ask(self._client.search(index=self._index(live), **body))
-        except BadRequestError as error:
-            if query.beyond is None:
-                raise
-            raise BadParameter("cursor", STALE) from error
+            body["search_after"] = search_after(live.view, query)
+        answer = await self._ask(self._client.search(index=self._index(live), **body))
         hits = answer["hits"]["hits"]
         page = hits[: query.limit]
         page = page[: fitting(len(orjson.dumps(hit["_source"])) for hit in page)]
         return Page(
             rows=[_row(live.view, hit["_source"], query.stored(live.view)) for hit in page],
-            last=page[-1]["sort"] if len(hits) > len(page) else None,
+            last=position(live.view, query, page[-1]["sort"]) if len(hits) > len(page) else None,
             total=answer["hits"].get("total", {}).get("value"),
-            matches=[_match(query, hit) for hit in page] if query.includes_matches else (),
+            matches=[_match(live.view, query, hit) for hit in page] if query.includes_matches else (),
             facets={
                 name: [(_facet(live.view.types[name], bucket), bucket["doc_count"]) for bucket in facet["buckets"]]
                 for name, facet in answer.get("aggregations", {}).items()
@@ -259,27 +263,17 @@ def _bound(operator: str, value: Any) -> Any:
     return value
 
 
-def _step(step: Order, view: View, query: Query) -> dict[str, Any]:
-    direction = "desc" if step.descending else "asc"
-    if step.column == RELEVANCE:
-        return {"_score": {"order": direction}}
-    if step.column == DISTANCE and query.near is not None:
-        place = {"lat": query.near[0], "lon": query.near[1]}
-        return {"_geo_distance": {str(place_column(view)): place, "order": direction, "unit": "km"}}
-    return {step.column: {"order": direction, "missing": "_last"}}
-
-
 def _facet(kind: ColumnType, bucket: Mapping[str, Any]) -> Any:
     if kind is ColumnType.BOOLEAN:
         return bool(bucket["key"])
     return bucket.get("key_as_string", bucket["key"])
 
 
-def _match(query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
+def _match(view: View, query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
     """How a row matches: its score, its distance, and its texts with the found words."""
     names = {RELEVANCE: "score", DISTANCE: "distance_km"}
-    placed = zip(query.order, hit["sort"], strict=True)
-    found = {names[step.column]: value for step, value in placed if step.column in names}
+    placed = zip(query.order, position(view, query, hit["sort"]), strict=True)
+    found = {names[step.column]: value for step, value in placed if query.computes(step)}
     if query.highlight:
         marked = hit.get("highlight", {})
         found["highlights"] = {name.removesuffix(".text"): parts for name, parts in marked.items()}

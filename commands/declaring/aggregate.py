@@ -21,9 +21,10 @@ from commands.declaring.argument_checks import (
     quoted_value,
     take_arguments,
 )
+from commands.declaring.field_kinds import field_kinds
 from commands.declaring.history_checks import check_history
 from commands.declaring.steps import Change
-from commands.declaring.upcasting import History, kind_of
+from commands.declaring.upcasting import History
 from commands.errors import DeclarationError
 from eventlog.declaring import arguments_checked, must_be_text, must_be_version, shown
 from eventlog.places import called_from
@@ -95,13 +96,12 @@ class Event(Message):
                     f'its field "{name}" has a default, which Spark does not know: remove it; for a new field, raise '
                     f'the version and add default("{name}", …) to the history'
                 )
-        required = [name for name, info in fields.items() if not _is_nullable(info.annotation)]
+        kinds = field_kinds(cls)
+        required = [name for name, each in kinds.items() if not each.nullable]
         try:
             must_be_version("version", version)
             check_history(history)
-            cls.history = History(
-                version, history, {name: kind_of(info.annotation) for name, info in fields.items()}, required
-            )
+            cls.history = History(version, history, {name: each.kind for name, each in kinds.items()}, required)
         except ValueError as error:
             raise cls._declaration_error(str(error)) from error
 
@@ -222,7 +222,3 @@ def undocumented(schema: Any) -> Any:
         elif name not in _DOCUMENTATION:
             kept[name] = undocumented(value)
     return kept
-
-
-def _is_nullable(annotation: Any) -> bool:
-    return annotation in (None, Any) or type(None) in typing.get_args(annotation)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from pydantic import BaseModel
+
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import lineage_text
 from eventlog.capturing.declaring import Captured
@@ -27,6 +29,7 @@ from projections.table.items import Item
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.rows import is_row
+from projections.table.types import earlier_type, field_types, item_model
 
 
 @arguments_checked(
@@ -120,6 +123,7 @@ class TableView(DeclaredView):
         parts += [f"restored by {event.type}" for event in self.restored_by]
         parts += [f"where {described(self.where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
+        parts += self._types_that_changed()
         # if an older version of an event is read differently now, the rows differ too
         return parts + [
             f"past of {event.type}: {version} {name}: {lineage_text(lineage)}"
@@ -127,6 +131,19 @@ class TableView(DeclaredView):
             for version in range(1, event.version)
             for name, lineage in sorted(event.history.changed(version, self.plan.lifts[event].fields).items())
         ]
+
+    def _types_that_changed(self) -> list[str]:
+        """A line for each field whose type earlier releases read otherwise, as of a `NewType`: its column differs."""
+        found = []
+        for event in self.plan.events.values():
+            lift = self.plan.lifts[event]
+            read: list[tuple[type[BaseModel], str, str]] = [(event, name, name) for name in lift.fields]
+            read += [(item_model(event, each.list), each.name, f"{each.list}[].{each.name}") for each in lift.items]
+            for model, name, shown in read:
+                kind = field_types(model)[name]
+                if kind is not earlier_type(model, name):
+                    found.append(f"type of {event.type}: {shown} {kind.value}")
+        return sorted(found)
 
     def named(self, name: str) -> TableView:
         return replace(self, name=name)
