@@ -12,6 +12,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.ids import id_text
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
 from commands.declaring.scalars import is_as_in_json
@@ -68,7 +69,7 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
         raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
     if may_hold_times(kind) and (unfit := list(unfit_times(command))):
         raise MalformedCommand(kind.type, unfit)
-    aggregate_id = str(getattr(command, aggregate.id_field))
+    aggregate_id = id_text(getattr(command, aggregate.id_field))
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from commands.codec import command_record
 from commands.declaring.aggregate import Command, Event
+from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import Row, RowDeleted
 from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
@@ -178,7 +179,7 @@ def timer_id(key: str, name: str, timer: Timer) -> str:
 def command_entry(instance: Instance, command: Command, cause: Cause, step: int, now: datetime) -> Entry:
     """The record of `commands`; it has the same id if the same event comes again. Raises BadReaction."""
     process = instance.process
-    stream = stream_name(command.type.partition(".")[0], str(getattr(command, command.id_field)))
+    stream = stream_name(command.type.partition(".")[0], id_text(getattr(command, command.id_field)))
     envelope = Envelope(
         id=f"{process.name}:{cause.id}:{step}",
         type=command.type,
