@@ -117,6 +117,6 @@ def _routers(
     starts = settle_starts(log, processes, role)
 
     def new_task(partition: int) -> PartitionTask:
-        return RoutingTask(log, new_router(), partition, starts, role)
+        return RoutingTask(log, new_router, partition, starts, role)
 
     return PartitionOwner(log, role, new_task)

@@ -92,12 +92,15 @@ class World:
             return CommandTask(self.log, self.commands, partition, MemoryStore())
         if role is PROCESSES:
             return ProcessTask(self.log, self.commands, self.processes, partition, lambda: self.now)
-        router: Routes = Router(self.commands, self.processes)
-        if role is not ROUTER:
-            router = RowRouter(self.log, self.processes, role.reads)
+
+        def new_router() -> Routes:
+            if role is ROUTER:
+                return Router(self.commands, self.processes)
+            return RowRouter(self.log, self.processes, role.reads)
+
         # it may leave its place uncommitted for a while: in a world without time, it would look again for ever
         clock = count(0.0, COMMIT_IDLE_S).__next__
-        return RoutingTask(self.log, router, partition, read_starts(self.log, role), role, clock)
+        return RoutingTask(self.log, new_router, partition, read_starts(self.log, role), role, clock)
 
     def send(self, command_type: str, **body: Any) -> str:
         """Append a command, as the API does; returns its id."""

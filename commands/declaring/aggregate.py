@@ -78,7 +78,7 @@ class Event(Message):
                     f'its field "{name}" has a default, which Spark does not know: remove it; for a new field, raise '
                     f'the version and add default("{name}", …) to the history'
                 )
-        required = [name for name, info in fields.items() if not _is_nullable(info.annotation)]
+        required = [name for name, info in fields.items() if not is_nullable(info.annotation)]
         try:
             cls.history = History(
                 version, history, {name: kind_of(info.annotation) for name, info in fields.items()}, required
@@ -164,5 +164,6 @@ class Aggregate(Generic[State]):
         return found
 
 
-def _is_nullable(annotation: Any) -> bool:
+def is_nullable(annotation: Any) -> bool:
+    """Whether a field with this annotation may be null."""
     return annotation in (None, Any) or type(None) in typing.get_args(annotation)

@@ -24,7 +24,7 @@ from typing import Any, Generic, Literal, TypeVar
 import orjson
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
+from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event, is_nullable
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
@@ -160,6 +160,11 @@ class Process(Generic[State]):
             )
         if self.key not in member.model_fields:
             raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
+        if is_nullable(member.model_fields[self.key].annotation):
+            raise DeclarationError(
+                f'"{self.key}" of "{member.type}", the key of process "{self.name}", may be null, which names no '
+                "instance: choose a field that always has a value"
+            )
         return member
 
     def _type_of(self, start: Any) -> str | None:

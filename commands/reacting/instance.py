@@ -18,6 +18,7 @@ from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import Row, RowDeleted
 from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
+from commands.handling.handler import LAST_TIME_MS
 from commands.handling.refusals import return_address
 from commands.reacting.row_changes import RowSeen
 from eventlog import topics
@@ -28,7 +29,8 @@ MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
 """Of all commands of one reaction, which are one transaction."""
-
+FIRST_TIME_MS: Final = timestamp_ms(datetime.min.replace(tzinfo=UTC))
+"""The first time that Python has, since 1970; LAST_TIME_MS is the last one."""
 
 Seen = Event | Row | RowDeleted[Any] | Refused
 """What `react` gets, except its timers."""
@@ -162,8 +164,16 @@ class Instance:
                 raise BadReaction(f"the timer {name!r} is {within!r}: use a text as name, and a timedelta or None")
             timers.pop(name, None)
             if within is not None:
-                timers[name] = Timer(timestamp_ms(cause.time + within), cause.causation_id, cause.correlation_id)
+                timers[name] = Timer(_due_ms(cause.time, within), cause.causation_id, cause.correlation_id)
         return timers
+
+
+def _due_ms(time: datetime, within: timedelta) -> int:
+    """When a timer fires that was set at `time`; one beyond the years of Python fires at their end."""
+    try:
+        return timestamp_ms(time + within)
+    except OverflowError:
+        return LAST_TIME_MS if within > timedelta(0) else FIRST_TIME_MS
 
 
 def digest(cause_id: str) -> str:

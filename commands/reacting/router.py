@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import orjson
 
+from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
@@ -86,7 +87,7 @@ class Router:
         if not processes:
             return []
         event = read_typed(self._commands, envelope)
-        return [copied(process, str(getattr(event, process.key)), record.value) for process in processes]
+        return [copied(process, id_text(getattr(event, process.key)), record.value) for process in processes]
 
 
 def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
@@ -120,14 +121,16 @@ class RoutingTask:
     def __init__(
         self,
         log: EventLog,
-        router: Routes,
+        new_router: Callable[[], Routes],
         partition: int,
         starts: Starts,
         role: Role = ROUTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """starts: of every process, in what `role` reads. clock: returns the time in seconds."""
-        self._log, self._router, self._partition, self._starts = log, router, partition, starts
+        self._log, self._partition, self._starts = log, partition, starts
+        # each reads records in their order, as the deletions of rows require
+        self._router, self._late_router = new_router(), new_router()
         self._role, self._places = role, role.owns[0]
         self._clock = clock
         self._noted = clock()
@@ -199,7 +202,7 @@ class RoutingTask:
         entries: list[Entry] = []
         size_bytes = 0
         for record in self._log.read(self._role.reads, self._partition, start, end):
-            copies = self._router.route(record, together.__contains__)
+            copies = self._late_router.route(record, together.__contains__)
             entries += copies
             size_bytes += _size_bytes(copies)
             if size_bytes >= MAX_COPIED_BYTES:

@@ -120,7 +120,6 @@ WORST: dict[str, Callable[[Counted], Any]] = {
     "commands without an end": lambda state: Reaction(state, repeat(cancels())),  # type: ignore[arg-type]
     "a timer that is no time": lambda state: Reaction(state, timers={"t": 5}),  # type: ignore[dict-item]
     "a timer without a name": lambda state: Reaction(state, timers={None: SOON}),  # type: ignore[dict-item]
-    "a timer after all time": lambda state: Reaction(state, timers={"t": timedelta.max}),
 }
 
 
@@ -339,6 +338,22 @@ def test_a_timer_that_fails_is_a_dead_letter_and_rings_when_that_is_retried() ->
     for _ in range(2):
         retry_all(world)
         assert seen(world) == ["order.placed", "timer"]
+
+
+@pytest.mark.parametrize(("within", "fires"), [(timedelta.max, False), (timedelta.min, True)])
+def test_a_timer_beyond_all_times_stops_nothing(within: timedelta, fires: bool) -> None:
+    world = World(random.Random(1))
+    world.deploy(counting(lambda state: Reaction(state, timers={"soon": within})))
+    world.record_events("order/bad", *history("bad"))
+    world.settle()
+    world.wait(timedelta(days=365 * 1_000))
+    world.settle()
+    assert world.letters() == {}
+    instance = world.instance("counting/bad")
+    assert instance is not None
+    assert ("timer" in instance["state"]["seen"]) is fires
+    assert [name for name in instance["timers"]] == ([] if fires else ["soon"])
+    assert set(KINDS) <= set(instance["state"]["seen"])
 
 
 def test_timers_of_a_stopped_instance_run_out_after_what_has_waited() -> None:
