@@ -20,6 +20,7 @@ from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
+from commands.reacting.source_places import SourcePlace, placed
 from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
@@ -87,7 +88,8 @@ class Router:
         if not processes:
             return []
         event = read_typed(self._commands, envelope)
-        return [copied(process, id_text(getattr(event, process.key)), record.value) for process in processes]
+        value = placed(record.value or b"", SourcePlace(f"{record.topic}/{record.partition}", record.offset))
+        return [copied(process, id_text(getattr(event, process.key)), value) for process in processes]
 
 
 def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:

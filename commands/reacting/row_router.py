@@ -14,6 +14,7 @@ from commands.reacting.captured_rows import CapturedRows
 from commands.reacting.published_rows import PublishedRows
 from commands.reacting.router import ROUTED_BY, copied, or_dead_letter, role_reading
 from commands.reacting.row_changes import RowChange, change_envelope, read_row
+from commands.reacting.source_places import SourcePlace, placed
 from eventlog.capturing.naming import table_topic
 from eventlog.envelope import encode
 from eventlog.ports import Entry, EventLog, Record, Role
@@ -70,10 +71,14 @@ class RowRouter:
             return
         for process in self.processes.values():
             if accepts(process.name):
-                yield from self.copies(process, change)
+                yield from self.copies(process, change, record.partition)
 
-    def copies(self, process: AnyProcess, change: RowChange) -> Iterator[Entry]:
-        """The copy for one process, if it handles the change; raises NotAnEnvelope if its class does not fit."""
+    def copies(self, process: AnyProcess, change: RowChange, partition: int) -> Iterator[Entry]:
+        """The copy for one process, if it handles the change; raises NotAnEnvelope if its class does not fit.
+
+        partition: of the topic.
+        """
+        place = SourcePlace(f"{self._topic}@{self.incarnation}/{partition}", change.offset)
         for row in process.rows.values():
             if row.topic != self._topic or row.is_deletion is not (change.row is None):
                 continue
@@ -81,4 +86,4 @@ class RowRouter:
             read_row(row, envelope)
             key = change.instance_key(row)
             if key is not None:
-                yield copied(process, key, encode(envelope))
+                yield copied(process, key, placed(encode(envelope), place))

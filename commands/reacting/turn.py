@@ -20,6 +20,7 @@ from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
 from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
 from commands.reacting.row_changes import read_row
+from commands.reacting.source_places import SourcePlace, place_of
 from commands.reacting.waiting import parked, released
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
@@ -122,8 +123,9 @@ class Turn:
         except NotAnEnvelope as error:  # not written by a router: routers copy only what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
+        place = place_of(record.value, envelope)
         step, failure = _attempt(
-            record.key, lambda: next_step(self._registry, process, key, instance, envelope, self._now)
+            record.key, lambda: next_step(self._registry, process, key, instance, envelope, place, self._now)
         )
         if failure is not None:
             self.letters.append(dead_letter(record, failure, self._now_ms))
@@ -171,11 +173,12 @@ def next_step(
     key: str,
     instance: Instance | None,
     envelope: Envelope,
+    place: SourcePlace | None,
     now: datetime,
 ) -> Step | None:
     """The result of an envelope of `process-inbox` for the instance `key`; None if the instance ignores it.
 
-    instance: as it is now; None if it has not begun, or has ended. Raises BadReaction, any error of `react`, and
+    instance: as it is now; None if it has not begun, or has ended. place: see Instance.handle. Raises BadReaction, any error of `react`, and
     NotAnEnvelope or UnknownCommand if this version of the code cannot read the envelope.
     """
     if envelope.type == TIMED_OUT:
@@ -187,14 +190,14 @@ def next_step(
     if envelope.type == REFUSED:
         if instance is None or not process.sees_refusals:
             return None
-        return instance.handle(read_refused(registry, envelope), envelope, now)
+        return instance.handle(read_refused(registry, envelope), envelope, place, now)
     row = process.rows.get(envelope.type)
     if row is None and envelope.type not in process.events:
         return None
     if instance is None and envelope.type not in process.starting:
         return None
     event = read_typed(registry, envelope) if row is None else read_row(row, envelope)
-    return (instance or Instance(process, key, process.initial)).handle(event, envelope, now)
+    return (instance or Instance(process, key, process.initial)).handle(event, envelope, place, now)
 
 
 def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
@@ -240,7 +243,7 @@ def timed_out(instance: Instance, name: str, partition: int) -> Record:
 
 
 def _resumed(instance: Instance) -> Step:
-    if not instance.seen:
+    if not instance.has_begun:
         return Step(None, None, [])  # the start of the instance is given up
     going_on = instance.resume()
     return Step(going_on, write_instance(going_on), [])
