@@ -19,7 +19,7 @@ from commands.reacting.instance import read_instance
 from commands.reacting.outbox import SENT_BY, command_of
 from commands.reacting.router import ROUTED_BY, Router, Routes
 from commands.reacting.row_router import RowRouter, row_role
-from commands.reacting.starts import read_starts
+from commands.reacting.starts import read_starts, start_of
 from commands.receipt import Receipt
 from eventlog.envelope import decode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
@@ -128,7 +128,7 @@ class Resender:
         starts = read_starts(self._log, role)
         routed = router.route(
             Record(topic, partition, offset, record_key, value, timestamp_ms(datetime.now(UTC))),
-            lambda name: starts.get(name, {}).get(partition, 0) <= offset,
+            lambda name: start_of(starts, name, partition) <= offset,
         )
         for entry in routed:
             if entry.topic == DEAD_LETTERS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final, Protocol
 
@@ -21,7 +21,7 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
 from commands.reacting.source_places import SourcePlace, placed
-from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts
+from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
 from eventlog.envelope import decode
@@ -57,20 +57,23 @@ def role_reading(topic: str, name: str, partitions: int | None = None) -> Role:
 class Routes(Protocol):
     """Decides what is copied for one record of a topic."""
 
-    processes: Mapping[str, AnyProcess]
-    """Those that handle records of the topic, by name."""
+    inputs: frozenset[str]
+    """The names of the inputs that are routed, see input_name."""
     incarnation: str | None
     """The id of the topic, noted beside its offsets; None if it is never made again."""
 
     def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
-        """One copy for each process that handles the record and that `accepts` it (by name), or a dead letter."""
+        """One copy for each process that handles the record, or a dead letter.
+
+        accepts: whether the record is routed to an input, by its name.
+        """
 
 
 class Router:
     """Decides what is copied for one event."""
 
     def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
-        self.processes = processes.processes
+        self.inputs = frozenset(input_name(each.name, kind) for kind, all_ in processes.by_event.items() for each in all_)
         self.incarnation: str | None = None
         self._commands, self._by_event = commands, processes.by_event
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
@@ -84,7 +87,8 @@ class Router:
 
     def _copies(self, record: Record, accepts: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
-        processes = [each for each in self._by_event.get(envelope.type, ()) if accepts(each.name)]
+        handling = self._by_event.get(envelope.type, ())
+        processes = [each for each in handling if accepts(input_name(each.name, envelope.type))]
         if not processes:
             return []
         event = read_typed(self._commands, envelope)
@@ -115,9 +119,9 @@ def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, rea
 class RoutingTask:
     """Copies the events of one partition into `process-inbox`, for the processes that handle them; a PartitionTask.
 
-    Events are routed to all processes together, except those that are behind: new processes that begin at the origin,
-    and processes that were not declared for a while. These catch up in order, while the others continue. Changes of
-    rows are routed likewise.
+    Events are routed to all processes together, except to inputs that are behind: those of new processes that begin at
+    the origin, and those that were not declared for a while, or not yet while a router with older code worked. These
+    catch up in order, while the others continue. Changes of rows are routed likewise.
     """
 
     def __init__(
@@ -129,7 +133,7 @@ class RoutingTask:
         role: Role = ROUTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """starts: of every process, in what `role` reads. clock: returns the time in seconds."""
+        """starts: of every process and input, in what `role` reads. clock: returns the time in seconds."""
         self._log, self._partition, self._starts = log, partition, starts
         # each reads records in their order, as the deletions of rows require
         self._router, self._late_router = new_router(), new_router()
@@ -138,25 +142,30 @@ class RoutingTask:
         self._noted = clock()
         self._next_offset = 0
         self._first_offsets: dict[str, int] = {}
-        """For processes that are not behind, the offset of their first event."""
+        """For inputs that are not behind, the offset of their first record."""
         self._behind: dict[str, int] = {}
-        """For the others, the offset to continue from; processes that are not declared here stay there."""
+        """For the others, the offset to continue from; inputs that are not declared here stay there: newer code may
+        handle them."""
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         self._next_offset = self._log.next_offset(self._partition, self._role)
         kept = orjson.loads(self._log.last(self._places, self._partition, PLACES_KEY) or b"{}")
         kept.pop(INCARNATION, None)
-        for name in {*kept, *self._router.processes}:
-            declared = name in self._router.processes
-            start = self._starts.get(name, {}).get(self._partition, 0)
-            at = kept.get(name, start)
+        known = {name.partition("/")[0] for name in kept if "/" in name}
+        for name in {*kept, *self._router.inputs}:
+            process, slash, _ = name.partition("/")
+            if not slash and (process in known or any(each.startswith(f"{name}/") for each in self._router.inputs)):
+                continue  # it says what its inputs say, for earlier versions of Headwater
+            declared = name in self._router.inputs
+            start = start_of(self._starts, name, self._partition)
+            at = kept.get(name, start if process in known else kept.get(process, start))
             if at is None:
                 at = start if declared else self._next_offset
                 self._place(name, at, behind=not declared)
             else:
                 self._place(name, at, behind=at < self._next_offset or not declared)
-        behind = ", ".join(self._catching_up())
+        behind = ", ".join(sorted(self._catching_up()))
         return f"processes catching up: {behind}" if behind else "no process is behind"
 
     def wait_s(self) -> float:
@@ -190,7 +199,7 @@ class RoutingTask:
         (self._behind if behind else self._first_offsets)[name] = at
 
     def _catching_up(self) -> list[str]:
-        return [name for name in self._behind if name in self._router.processes]
+        return [name for name in self._behind if name in self._router.inputs]
 
     def _catch_up(self) -> list[Entry] | None:
         """What is copied for the processes that are furthest behind; None if none is behind."""
@@ -219,6 +228,9 @@ class RoutingTask:
 
     def _commit(self, writer: PartitionWriter, entries: Sequence[Entry]) -> None:
         places: dict[str, int | str | None] = {**dict.fromkeys(self._first_offsets), **self._behind}
+        for name in [name for name in places if "/" in name]:  # earlier versions of Headwater know processes only
+            process, at = name.partition("/")[0], self._behind.get(name)
+            places[process] = min((each for each in (places.get(process), at) if isinstance(each, int)), default=None)
         if self._router.incarnation is not None:
             places[INCARNATION] = self._router.incarnation
         place = Entry(self._places, PLACES_KEY, orjson.dumps(places), now_ms())
