@@ -319,15 +319,6 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error}") from error
 
 
-def stopped_at(value: bytes) -> str | None:
-    """Where the instance of a record has stopped, even if the rest of the record cannot be read."""
-    try:
-        stopped = orjson.loads(value)["stopped"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return None
-    return stopped if isinstance(stopped, str) else None
-
-
 def _checked(instance: Instance) -> tuple[Instance, bytes]:
     """The instance as it is read at the next start, and its record; raises BadReaction if it could not be read."""
     state, expected = instance.state, type(instance.process.initial)

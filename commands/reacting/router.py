@@ -11,10 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import orjson
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
 
 from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, ProcessRegistry
@@ -24,7 +27,7 @@ from commands.reacting.source_places import SourcePlace, placed
 from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
-from eventlog.envelope import decode
+from eventlog.envelope import Envelope, decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.times import now_ms
@@ -73,7 +76,8 @@ class Router:
     """Decides what is copied for one event."""
 
     def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
-        self.inputs = frozenset(input_name(each.name, kind) for kind, all_ in processes.by_event.items() for each in all_)
+        declared = processes.processes.values()
+        self.inputs = frozenset(input_name(each.name, kind) for each in declared for kind in each.events)
         self.incarnation: str | None = None
         self._commands, self._by_event = commands, processes.by_event
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
@@ -91,9 +95,42 @@ class Router:
         processes = [each for each in handling if accepts(input_name(each.name, envelope.type))]
         if not processes:
             return []
-        event = read_typed(self._commands, envelope)
         value = placed(record.value or b"", SourcePlace(f"{record.topic}/{record.partition}", record.offset))
-        return [copied(process, id_text(getattr(event, process.key)), value) for process in processes]
+        return [copied(process, key, value) for process, key in self._keys(processes, envelope)]
+
+    def _keys(self, processes: Sequence[AnyProcess], envelope: Envelope) -> list[tuple[AnyProcess, str]]:
+        """The instances of `processes` that an event belongs to, even if the rest of it cannot be read.
+
+        Such an instance stops at the event, or waits for code that reads it. If its later events were handled first, a
+        retry would come too late. Raises the error of the event if its data does not have the key.
+        """
+        try:
+            event = read_typed(self._commands, envelope)
+            return [(process, id_text(getattr(event, process.key))) for process in processes]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also of a user's upcaster or validator
+            keys = [(process, key_in_data(process, envelope)) for process in processes]
+            found = [(process, key) for process, key in keys if key is not None]
+            if len(found) < len(keys):
+                raise
+            logger.warning('"%s" cannot be read: %s', envelope.id, described(error))
+            return found
+
+
+def key_in_data(process: AnyProcess, envelope: Envelope) -> str | None:
+    """The key in the data of an event that cannot be read; None if there is none that fits its type."""
+    event = process.events[envelope.type]
+    info, data = event.model_fields[process.key], envelope.data
+    if 0 < envelope.data_version < event.version:
+        with suppress(ValueError):
+            data = event.history.upcast(envelope.data_version, data)
+    try:
+        field: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        adapter = TypeAdapter(field, config=event.model_config)
+        return id_text(adapter.validate_json(orjson.dumps(data[info.alias or process.key])))
+    except (KeyError, ValueError, TypeError, PydanticUserError):  # pydantic's ValidationError is a ValueError
+        return None
 
 
 def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:

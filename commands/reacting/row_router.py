@@ -80,7 +80,7 @@ class RowRouter:
         process: AnyProcess,
         change: RowChange,
         partition: int,
-        accepts: Callable[[str], bool] = lambda name: True,
+        accepts: Callable[[str], bool] = lambda _: True,
     ) -> Iterator[Entry]:
         """The copy for one process, if it handles the change; raises NotAnEnvelope if its class does not fit.
 

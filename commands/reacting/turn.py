@@ -6,7 +6,7 @@ import logging
 import secrets
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,6 +18,7 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
+from commands.reacting.declared_inputs import Removed
 from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
 from commands.reacting.row_changes import read_row
 from commands.reacting.source_places import SourcePlace, place_of
@@ -36,29 +37,34 @@ logger = logging.getLogger(__name__)
 
 
 class Turn:
-    """The changed instances (None: ended), and the records to append for them, in one transaction."""
+    """The changed instances, and the records to append for them, in one transaction.
+
+    changed: by record key, the instance and its record; None if it has ended. released: how many waiting records were
+    handled, by record key. released_places: their record keys and offsets in `process-inbox`.
+    """
 
     def __init__(
         self,
         commands: CommandRegistry,
         processes: ProcessRegistry,
+        removed: Removed,
         partition: int,
-        known: Mapping[str, Instance],
+        known: Callable[[str], Instance | None],
         now: datetime,
     ) -> None:
-        """known: the instances before the transaction, by record key. now: in UTC."""
-        self.changed: dict[str, Instance | None] = {}
+        """removed: see settle_inputs. known: the instance before the transaction, of a record key. now: in UTC."""
+        self.changed: dict[str, tuple[Instance | None, bytes | None]] = {}
         self.letters: list[Entry] = []
         self.parked: list[Record] = []
         self.released: Counter[str] = Counter()
-        """How many waiting records were handled, by record key."""
+        self.released_places: list[tuple[str, int]] = []
         self._registry, self._processes, self._partition = commands, processes.processes, partition
-        self._known, self._now, self._now_ms = known, now, timestamp_ms(now)
-        self._values: dict[str, bytes | None] = {}
+        self._removed, self._known, self._now, self._now_ms = removed, known, now, timestamp_ms(now)
         self._parking: set[str] = set()
         self._commands: list[Entry] = []
         self._tombstones: list[Entry] = []
         self._count = self._size_bytes = 0
+        self._decoded: tuple[Record, Envelope] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -66,13 +72,13 @@ class Turn:
         return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TURN_BYTES
 
     def current(self, key: str) -> Instance | None:
-        """The current instance of a record key."""
-        return self.changed[key] if key in self.changed else self._known.get(key)
+        """The current instance of a record key; raises UnreadableProcess."""
+        return self.changed[key][0] if key in self.changed else self._known(key)
 
     def entries(self) -> list[Entry]:
         """All records to append, topic by topic; those of `parked` come first."""
         kept = [parked(record) for record in self.parked]
-        instances = [Entry(topics.PROCESSES, key, value, self._now_ms) for key, value in self._values.items()]
+        instances = [Entry(topics.PROCESSES, key, value, self._now_ms) for key, (_, value) in self.changed.items()]
         return [*kept, *instances, *self._tombstones, *self._commands, *self.letters]
 
     def parks(self, key: str) -> bool:
@@ -88,6 +94,7 @@ class Turn:
     def release(self, key: str, record: Record | None, inbox_offset: int) -> None:
         """Handle the first record that waits for an instance."""
         self.released[key] += 1
+        self.released_places.append((key, inbox_offset))
         self._tombstones.append(released(key, inbox_offset, self._now_ms))
         self._spend(0)
         if record is not None:
@@ -103,9 +110,19 @@ class Turn:
         if stopped is None:
             return False
         try:
-            return digest(decode(record.value).id) == stopped
+            return digest(self._decode(record).id) == stopped
         except NotAnEnvelope:
             return False
+
+    def newer_type(self, record: Record) -> str | None:
+        """The type of a record that only newer code handles; None if this code does, or earlier code did."""
+        try:
+            envelope = self._decode(record)
+        except NotAnEnvelope:
+            return None
+        name = record.key.partition("/")[0]
+        is_new = is_newer(self._processes[name], envelope, self._removed.get(name, frozenset()))
+        return envelope.type if is_new else None
 
     def refuse(self, record: Record) -> None:
         """Make a record of `process-inbox` a dead letter again, because its instance cannot be read."""
@@ -119,7 +136,7 @@ class Turn:
         name, _, key = record.key.partition("/")
         process = self._processes[name]
         try:
-            envelope = decode(record.value)
+            envelope = self._decode(record)
         except NotAnEnvelope as error:  # not written by a router: routers copy only what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
@@ -152,7 +169,7 @@ class Turn:
             self._stop(instance, timer_id(instance.key, timer, instance.timers[timer]))
 
     def _take(self, key: str, step: Step) -> None:
-        self.changed[key], self._values[key] = step.instance, step.value
+        self.changed[key] = step.instance, step.value
         self._commands += step.commands
         for entry in step.commands:
             self._spend(len(entry.value or b""))
@@ -162,9 +179,24 @@ class Turn:
         stopped = instance.stop(cause_id)
         self._take(instance.record_key, Step(stopped, write_instance(stopped), []))
 
+    def _decode(self, record: Record) -> Envelope:
+        if self._decoded is None or self._decoded[0] is not record:
+            self._decoded = record, decode(record.value)
+        return self._decoded[1]
+
     def _spend(self, size_bytes: int) -> None:
         self._count += 1
         self._size_bytes += size_bytes
+
+
+def is_newer(process: AnyProcess, envelope: Envelope, removed: frozenset[str]) -> bool:
+    """Whether only newer code of a process handles an envelope. removed: what only earlier code has handled."""
+    event = process.events.get(envelope.type)
+    if event is not None:
+        return envelope.data_version > event.version
+    if envelope.type == TIMED_OUT or envelope.type in process.rows or envelope.type in removed:
+        return False
+    return envelope.type != REFUSED or not process.sees_refusals
 
 
 def next_step(
@@ -178,8 +210,8 @@ def next_step(
 ) -> Step | None:
     """The result of an envelope of `process-inbox` for the instance `key`; None if the instance ignores it.
 
-    instance: as it is now; None if it has not begun, or has ended. place: see Instance.handle. Raises BadReaction, any error of `react`, and
-    NotAnEnvelope or UnknownCommand if this version of the code cannot read the envelope.
+    instance: as it is now; None if it has not begun, or has ended. place: see Instance.handle. Raises
+    BadReaction, any error of `react`, and NotAnEnvelope or UnknownCommand if this code cannot read the envelope.
     """
     if envelope.type == TIMED_OUT:
         name = str(envelope.data.get("timer"))

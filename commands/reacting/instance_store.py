@@ -1,0 +1,330 @@
+"""The instances of one partition in its local store: their records, what waits for them, and their timers by due time.
+
+Changes are kept in memory until `flush`, which writes them after their transaction was committed. Nothing else in
+memory grows with the number of instances, timers or waiting records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
+
+import msgspec
+
+from commands.local_state.state import StateStore
+
+_INSTANCE, _SHAPE = "instance", "shape"
+"""`instance/<record key>`: the value of its record. `shape/<process>`: of the state, when its instances were read."""
+_WAITING, _COUNT, _READY = "waiting", "count", "ready"
+"""`waiting/<digest of the record key>/<offset in process-inbox>`: the offset in `processes`. `count/<digest>`: how many
+wait, and the record key. `ready/<digest>`: the record key of an instance that can handle what waits for it."""
+_TIMER: Final = "timer"
+"""`timer/<due>/<digest>`: the record key and the name; of instances that can fire."""
+_UNREADABLE, _LETTER = "unreadable", "letter"
+"""`unreadable/<record key>`: where the instance has stopped. `letter/<record key>`: why, until it is a dead letter."""
+MAX_PENDING: Final = 1_000
+MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
+
+Declared = Callable[[str], bool]
+"""Whether a process is declared, by its name."""
+
+
+class DueTimer(NamedTuple):
+    """A timer and the record key of its instance. due_ms: since 1970."""
+
+    due_ms: int
+    key: str
+    name: str
+
+
+class WaitingPlace(NamedTuple):
+    """The place of a waiting record in `process-inbox`, and its place in `processes`."""
+
+    inbox_offset: int
+    offset: int
+
+
+class _Due(msgspec.Struct):
+    due_ms: int
+
+
+class _Scheduled(msgspec.Struct):
+    """What the record of an instance says about its timers."""
+
+    timers: dict[str, _Due] = {}
+    stopped: str | None = None
+    shape: str = ""
+
+
+_SCHEDULED: Final = msgspec.json.Decoder(_Scheduled)
+
+
+class InstanceStore:
+    """What the owner of a partition keeps of its process instances; each method may raise LocalStateError."""
+
+    def __init__(self, store: StateStore, declared: Declared) -> None:
+        self._store, self._declared = store, declared
+        self._pending: dict[str, bytes | None] = {}
+        self._pending_bytes = 0
+        self._touched: set[str] = set()
+        self._held: set[str] = set()
+        self._first_due_ms = 0
+        self._ready_after = ""
+        self._ready = self._letters = 0
+
+    def position(self, topic: str) -> int:
+        """The offset of a topic up to which it was read."""
+        return self._store.position(topic)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the changes should be written before others are made."""
+        return len(self._touched) >= MAX_PENDING or self._pending_bytes >= MAX_PENDING_BYTES
+
+    def instance(self, key: str) -> bytes | None:
+        """The value of an instance's record."""
+        return self._get(f"{_INSTANCE}/{key}")
+
+    def instances(self, process: str) -> Iterator[tuple[str, bytes]]:
+        """The instances of a process, by record key, as they were last written."""
+        for name, value in self._store.snapshots(f"{_INSTANCE}/{process}"):
+            yield name.removeprefix(f"{_INSTANCE}/"), value
+
+    def put(self, key: str, value: bytes | None) -> None:
+        """Set the record of an instance; None: it has ended."""
+        self._set(key, f"{_INSTANCE}/{key}", value)
+
+    def shapes(self) -> Mapping[str, str]:
+        """The shape of the state of each process, when its instances were read."""
+        return {name.partition("/")[2]: value.decode() for name, value in self._store.snapshots(_SHAPE)}
+
+    def put_shape(self, process: str, shape: str) -> None:
+        """Note that all instances of a process were read with this shape of its state."""
+        self._pending[f"{_SHAPE}/{process}"] = shape.encode()
+
+    def count(self, key: str) -> int:
+        """How many records wait for an instance."""
+        found = self._get(f"{_COUNT}/{_digest(key)}")
+        return int(found.partition(b":")[0]) if found else 0
+
+    def waiting_keys(self) -> Iterator[str]:
+        """The record keys of all instances for which records wait."""
+        return (_text(value.partition(b":")[2]) for _, value in self._store.snapshots(_COUNT))
+
+    def waiting(self, key: str, limit: int) -> list[WaitingPlace]:
+        """The first records that wait for an instance, as they were last written."""
+        found = islice(self._store.snapshots(f"{_WAITING}/{_digest(key)}"), limit)
+        return [WaitingPlace(int(name.rpartition("/")[2]), int(value)) for name, value in found]
+
+    def park(self, key: str, inbox_offset: int, offset: int) -> None:
+        """Let a record wait, which is at `offset` of `processes`."""
+        name = f"{_WAITING}/{_digest(key)}/{inbox_offset:020d}"
+        if self._get(name) is None:
+            self._change_count(key, 1)
+        self._set(key, name, b"%d" % offset)
+
+    def release(self, key: str, inbox_offset: int) -> None:
+        """Remove a record that has waited."""
+        name = f"{_WAITING}/{_digest(key)}/{inbox_offset:020d}"
+        if self._get(name) is not None:
+            self._change_count(key, -1)
+            self._set(key, name, None)
+
+    def hold(self, key: str) -> None:
+        """Let the records of an instance wait until the next start, although it has not stopped."""
+        self._held.add(key)
+        self._touched.add(key)
+
+    def touch(self, key: str) -> None:
+        """Look again whether an instance can fire and handle what waits."""
+        self._touched.add(key)
+
+    def ready(self, limit: int) -> list[str]:
+        """Record keys of instances that can handle what waits for them, others at each call."""
+        if not self._ready:
+            return []
+        # what was removed in front of the last ones makes a look-up from the start slow
+        found = list(islice(self._store.snapshots(_READY, self._ready_after), limit))
+        if not found and self._ready_after:
+            self._ready_after = ""
+            found = list(islice(self._store.snapshots(_READY), limit))
+        self._ready_after = found[-1][0].partition("/")[2] + "\x00" if found else ""
+        return [_text(value) for _, value in found]
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `ready` finds any."""
+        return self._ready > 0
+
+    def unreadable(self, key: str) -> str | None:
+        """Where an instance has stopped that this code cannot read or does not know; None if it can read it."""
+        found = self._get(f"{_UNREADABLE}/{key}")
+        return None if found is None else found.decode()
+
+    def unreadables(self) -> Iterator[tuple[str, bytes]]:
+        """The instances that this code could not read or did not know, as they were last written."""
+        for name, _ in self._store.snapshots(_UNREADABLE):
+            key = name.removeprefix(f"{_UNREADABLE}/")
+            value = self._store.snapshot(f"{_INSTANCE}/{key}")
+            if value is not None:
+                yield key, value
+
+    def mark_unreadable(self, key: str, value: bytes, reason: str | None) -> None:
+        """Note that this code cannot read an instance. reason: of its dead letter; None: none is needed."""
+        self._set(key, f"{_UNREADABLE}/{key}", (stopped_at(value) or "").encode())
+        if reason is not None:
+            self._set_letter(key, reason.encode(errors="replace"))
+
+    def mark_readable(self, key: str) -> None:
+        """Note that this code can read an instance, or that it has ended."""
+        if self.unreadable(key) is not None:
+            self._set(key, f"{_UNREADABLE}/{key}", None)
+            self._set_letter(key, None)
+
+    def letters(self, limit: int) -> list[tuple[str, str]]:
+        """Unreadable instances without a dead letter: their record keys, and why they cannot be read."""
+        if not self._letters:
+            return []
+        found = islice(self._store.snapshots(_LETTER), limit)
+        return [(name.partition("/")[2], value.decode()) for name, value in found]
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether `letters` finds any."""
+        return self._letters > 0
+
+    def report(self, key: str) -> None:
+        """Note that an unreadable instance is a dead letter."""
+        self._set_letter(key, None)
+
+    def due(self, until_ms: int, limit: int) -> list[DueTimer]:
+        """The timers that are due until then, in their order, as they were last written."""
+        found = []
+        for _, value in islice(self._store.snapshots(_TIMER, f"{self._first_due_ms:020d}"), limit):
+            timer = _timer(value)
+            if timer.due_ms > until_ms:
+                break
+            found.append(timer)
+        return found
+
+    def next_due_ms(self) -> int | None:
+        """When the next timer is due; None if there is none."""
+        found = next(iter(self._store.snapshots(_TIMER, f"{self._first_due_ms:020d}")), None)
+        if found is None:
+            return None
+        # what fired before leaves traces that make a look-up from the start slow
+        due_ms = _timer(found[1]).due_ms
+        self._first_due_ms = max(0, due_ms)
+        return due_ms
+
+    def flush(self, positions: Mapping[str, int], time_ms: int) -> None:
+        """Write all changes at once, with the offsets up to which topics were read. time_ms: now, since 1970."""
+        for key in self._touched:
+            self._schedule(key)
+        self._store.apply(self._pending, {}, positions, time_ms)
+        self._pending, self._pending_bytes = {}, 0
+        self._touched.clear()
+        self._held.clear()
+
+    def count_ready(self) -> None:
+        """Count what is ready and what has no dead letter yet; call it before the first use."""
+        self._ready = sum(1 for _ in self._store.snapshots(_READY))
+        self._letters = sum(1 for _ in self._store.snapshots(_LETTER))
+
+    def check(self) -> None:
+        """See StateStore.check."""
+        self._store.check()
+
+    def clear(self) -> None:
+        """See StateStore.clear."""
+        self._store.clear()
+
+    def close(self) -> None:
+        """See StateStore.close."""
+        self._store.close()
+
+    def _schedule(self, key: str) -> None:
+        """Set the timers of an instance, if it can fire, and whether it can handle what waits."""
+        for name, due in _scheduled(self._store.snapshot(f"{_INSTANCE}/{key}")).timers.items():
+            self._pending[_timer_name(key, name, due.due_ms)] = None
+        value, count = self.instance(key), self.count(key)
+        scheduled = _scheduled(value)
+        works = scheduled.stopped is None and self.unreadable(key) is None
+        if works and not count:
+            for name, due in scheduled.timers.items():
+                self._pending[_timer_name(key, name, due.due_ms)] = _timer_value(key, name, due.due_ms)
+                self._first_due_ms = min(self._first_due_ms, max(0, due.due_ms))
+        is_ready = works and count > 0 and key not in self._held and self._declared(key.partition("/")[0])
+        name = f"{_READY}/{_digest(key)}"
+        was_ready = self._store.snapshot(name) is not None
+        if is_ready is not was_ready:
+            self._pending[name] = _bytes(key) if is_ready else None
+            self._ready += 1 if is_ready else -1
+
+    def _change_count(self, key: str, by: int) -> None:
+        count = self.count(key) + by
+        value = b"%d:" % count + _bytes(key) if count else None
+        self._set(key, f"{_COUNT}/{_digest(key)}", value)
+
+    def _set_letter(self, key: str, value: bytes | None) -> None:
+        name = f"{_LETTER}/{key}"
+        before = self._get(name) is not None
+        if before or value is not None:
+            self._letters += (value is not None) - before
+            self._set(key, name, value)
+
+    def _set(self, key: str, name: str, value: bytes | None) -> None:
+        self._pending[name] = value
+        self._pending_bytes += len(value or b"")
+        self._touched.add(key)
+
+    def _get(self, name: str) -> bytes | None:
+        return self._pending[name] if name in self._pending else self._store.snapshot(name)
+
+
+def stopped_at(value: bytes) -> str | None:
+    """Where the instance of a record has stopped, even if its state cannot be read."""
+    return _scheduled(value).stopped
+
+
+def shape_of(value: bytes) -> str:
+    """The shape of the state in the record of an instance; empty if the record cannot be read."""
+    return _scheduled(value).shape
+
+
+def _scheduled(value: bytes | None) -> _Scheduled:
+    if value is None:
+        return _Scheduled()
+    try:
+        return _SCHEDULED.decode(value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _Scheduled()  # no code can read it
+
+
+def _timer_name(key: str, name: str, due_ms: int) -> str:
+    return f"{_TIMER}/{max(0, due_ms):020d}/{_digest(f'{len(key)}:{key}{name}')}"
+
+
+def _timer_value(key: str, name: str, due_ms: int) -> bytes:
+    written = _bytes(key)
+    return b"%d:%d:" % (due_ms, len(written)) + written + _bytes(name)
+
+
+def _timer(value: bytes) -> DueTimer:
+    due_ms, length, rest = value.split(b":", 2)
+    return DueTimer(int(due_ms), _text(rest[: int(length)]), _text(rest[int(length) :]))
+
+
+def _digest(key: str) -> str:
+    """Of fixed length, so that no key is the beginning of another."""
+    return hashlib.blake2b(_bytes(key), digest_size=16).hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _text(written: bytes) -> str:
+    return written.decode(errors="surrogateescape")
