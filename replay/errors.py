@@ -8,6 +8,7 @@ ReplayError
 ├── NoSuchLetter    there is no dead letter with this key
 ├── NoTerminal      a deletion must be confirmed, but there is no terminal
 └── CannotRetry     a dead letter cannot be retried
+    └── NothingToRetry  nothing needs the record of a dead letter any more
 """
 
 from __future__ import annotations
@@ -73,3 +74,7 @@ class CannotRetry(ReplayError):
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f'dead letter "{key}" cannot be retried: {problem}')
         self.key, self.problem = key, problem
+
+
+class NothingToRetry(CannotRetry):
+    """Nothing needs the record of a dead letter any more, so the letter can be removed."""

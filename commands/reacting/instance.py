@@ -319,6 +319,17 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error}") from error
 
 
+def waits_for(value: bytes | None, event_id: str) -> bool:
+    """Whether the instance of a record handles an event or a timer if it comes again: it has stopped at it."""
+    try:
+        document = orjson.loads(value or b"{}")
+    except orjson.JSONDecodeError:
+        return False
+    if not isinstance(document, dict):
+        return False
+    return document.get("stopped") == digest(event_id) or event_id in document.get("missed", ())
+
+
 def _checked(instance: Instance) -> tuple[Instance, bytes]:
     """The instance as it is read at the next start, and its record; raises BadReaction if it could not be read."""
     state, expected = instance.state, type(instance.process.initial)

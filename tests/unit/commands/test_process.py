@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -155,14 +155,7 @@ def test_if_a_process_fails_the_event_is_a_dead_letter_and_other_processes_go_on
     assert "a bug" in caplog.text
 
 
-def other_data(document: dict[str, Any]) -> None:
-    document["data"] = {"order_id": 5}
-
-
-@pytest.mark.parametrize(("change", "says"), [(other_data, "does not match")])
-def test_an_event_without_the_key_of_its_instance_is_a_dead_letter(
-    change: Callable[[dict[str, Any]], None], says: str
-) -> None:
+def test_an_event_without_the_key_of_its_instance_is_a_dead_letter() -> None:
     world = World(random.Random(1))
     world.send("order.place", order_id="O", customer="Ada", lines=[{"sku": "tea", "quantity": 1, "unit_cents": 1}])
     partition = partition_of("order/O", world.log.partitions)
@@ -171,11 +164,11 @@ def test_an_event_without_the_key_of_its_instance_is_a_dead_letter(
             world.step(role, owned, 100)
     document = orjson.loads(next(iter(world.log.read(topics.EVENTS, partition, 0))).value or b"")
     assert decode(orjson.dumps(document)).type == "order.placed"
-    change(document)
+    document["data"] = {"order_id": 5}
     world.log.submit(Entry(topics.EVENTS, "order/O/1", orjson.dumps(document), 0), partition)
     world.settle()
     (reason,) = letters(world)
-    assert says in reason
+    assert "does not match" in reason
     assert world.instances() == ["order_fulfilment/O"]
 
 

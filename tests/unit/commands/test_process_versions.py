@@ -136,7 +136,8 @@ def test_an_instance_that_newer_code_begins_waits_for_that_code(world: World) ->
 def test_timers_of_an_instance_that_waits_for_newer_code_wait_too(world: World) -> None:
     world.keeps_stores = True
     owned_by(world, NEWER, ROUTER)
-    instance = b'{"shape":"","seen":{},"timers":{"t":{"due_ms":5,"causation_id":"c","correlation_id":null}},"state":{"seen":[]}}'
+    timer = b'{"due_ms":5,"causation_id":"c","correlation_id":null}'
+    instance = b'{"shape":"","seen":{},"timers":{"t":' + timer + b'},"state":{"seen":[]}}'
     partition = partition_of("p/O", 2)
     world.log.submit(Entry(topics.PROCESSES, "p/O", instance, 0), partition)
     world.record_events("order/O", EVENTS[1])
