@@ -53,7 +53,6 @@ class InstanceRestore:
             self._store.touch(key)
             self._flush_if_full()
         self._store.flush({}, now_ms())
-        self._store.count_ready()
         return RestoredInstances(records, sum(1 for _ in self._store.unreadables()))
 
     def _read_log(self, stopped: Callable[[], bool]) -> int:

@@ -72,7 +72,11 @@ class InstanceStore:
         self._held: set[str] = set()
         self._first_due_ms = 0
         self._ready_after = ""
-        self._ready = self._letters = 0
+        self._looked_up: dict[str, bytes | None] = {}
+        """Instances as they were last written, until the next flush."""
+        self._looked_up_bytes = 0
+        # nearly always there are none of these, so that nothing needs to be looked up
+        self._totals = {kind: sum(1 for _ in store.snapshots(kind)) for kind in (_COUNT, _READY, _UNREADABLE, _LETTER)}
 
     def position(self, topic: str) -> int:
         """The offset of a topic up to which it was read."""
@@ -85,7 +89,8 @@ class InstanceStore:
 
     def instance(self, key: str) -> bytes | None:
         """The value of an instance's record."""
-        return self._get(f"{_INSTANCE}/{key}")
+        name = f"{_INSTANCE}/{key}"
+        return self._pending[name] if name in self._pending else self._written(key)
 
     def instances(self, process: str) -> Iterator[tuple[str, bytes]]:
         """The instances of a process, by record key, as they were last written."""
@@ -106,7 +111,7 @@ class InstanceStore:
 
     def count(self, key: str) -> int:
         """How many records wait for an instance."""
-        found = self._get(f"{_COUNT}/{_digest(key)}")
+        found = self._find(_COUNT, key)
         return int(found.partition(b":")[0]) if found else 0
 
     def waiting_keys(self) -> Iterator[str]:
@@ -143,7 +148,7 @@ class InstanceStore:
 
     def ready(self, limit: int) -> list[str]:
         """Record keys of instances that can handle what waits for them, others at each call."""
-        if not self._ready:
+        if not self.has_ready:
             return []
         # what was removed in front of the last ones makes a look-up from the start slow
         found = list(islice(self._store.snapshots(_READY, self._ready_after), limit))
@@ -156,11 +161,11 @@ class InstanceStore:
     @property
     def has_ready(self) -> bool:
         """Whether `ready` finds any."""
-        return self._ready > 0
+        return self._totals[_READY] > 0
 
     def unreadable(self, key: str) -> str | None:
         """Where an instance has stopped that this code cannot read or does not know; None if it can read it."""
-        found = self._get(f"{_UNREADABLE}/{key}")
+        found = self._find(_UNREADABLE, key)
         return None if found is None else found.decode()
 
     def unreadables(self) -> Iterator[tuple[str, bytes]]:
@@ -173,19 +178,18 @@ class InstanceStore:
 
     def mark_unreadable(self, key: str, value: bytes, reason: str | None) -> None:
         """Note that this code cannot read an instance. reason: of its dead letter; None: none is needed."""
-        self._set(key, f"{_UNREADABLE}/{key}", (stopped_at(value) or "").encode())
+        self._note(_UNREADABLE, key, (stopped_at(value) or "").encode())
         if reason is not None:
-            self._set_letter(key, reason.encode(errors="replace"))
+            self._note(_LETTER, key, reason.encode(errors="replace"))
 
     def mark_readable(self, key: str) -> None:
         """Note that this code can read an instance, or that it has ended."""
-        if self.unreadable(key) is not None:
-            self._set(key, f"{_UNREADABLE}/{key}", None)
-            self._set_letter(key, None)
+        self._note(_UNREADABLE, key, None)
+        self._note(_LETTER, key, None)
 
     def letters(self, limit: int) -> list[tuple[str, str]]:
         """Unreadable instances without a dead letter: their record keys, and why they cannot be read."""
-        if not self._letters:
+        if not self.has_letters:
             return []
         found = islice(self._store.snapshots(_LETTER), limit)
         return [(name.partition("/")[2], value.decode()) for name, value in found]
@@ -193,11 +197,11 @@ class InstanceStore:
     @property
     def has_letters(self) -> bool:
         """Whether `letters` finds any."""
-        return self._letters > 0
+        return self._totals[_LETTER] > 0
 
     def report(self, key: str) -> None:
         """Note that an unreadable instance is a dead letter."""
-        self._set_letter(key, None)
+        self._note(_LETTER, key, None)
 
     def due(self, until_ms: int, limit: int) -> list[DueTimer]:
         """The timers that are due until then, in their order, as they were last written."""
@@ -225,13 +229,9 @@ class InstanceStore:
             self._schedule(key)
         self._store.apply(self._pending, {}, positions, time_ms)
         self._pending, self._pending_bytes = {}, 0
+        self._looked_up, self._looked_up_bytes = {}, 0
         self._touched.clear()
         self._held.clear()
-
-    def count_ready(self) -> None:
-        """Count what is ready and what has no dead letter yet; call it before the first use."""
-        self._ready = sum(1 for _ in self._store.snapshots(_READY))
-        self._letters = sum(1 for _ in self._store.snapshots(_LETTER))
 
     def check(self) -> None:
         """See StateStore.check."""
@@ -240,6 +240,7 @@ class InstanceStore:
     def clear(self) -> None:
         """See StateStore.clear."""
         self._store.clear()
+        self._totals = dict.fromkeys(self._totals, 0)
 
     def close(self) -> None:
         """See StateStore.close."""
@@ -247,7 +248,7 @@ class InstanceStore:
 
     def _schedule(self, key: str) -> None:
         """Set the timers of an instance, if it can fire, and whether it can handle what waits."""
-        for name, due in _scheduled(self._store.snapshot(f"{_INSTANCE}/{key}")).timers.items():
+        for name, due in _scheduled(self._written(key)).timers.items():
             self._pending[_timer_name(key, name, due.due_ms)] = None
         value, count = self.instance(key), self.count(key)
         scheduled = _scheduled(value)
@@ -257,23 +258,33 @@ class InstanceStore:
                 self._pending[_timer_name(key, name, due.due_ms)] = _timer_value(key, name, due.due_ms)
                 self._first_due_ms = min(self._first_due_ms, max(0, due.due_ms))
         is_ready = works and count > 0 and key not in self._held and self._declared(key.partition("/")[0])
-        name = f"{_READY}/{_digest(key)}"
-        was_ready = self._store.snapshot(name) is not None
-        if is_ready is not was_ready:
-            self._pending[name] = _bytes(key) if is_ready else None
-            self._ready += 1 if is_ready else -1
+        self._note(_READY, key, _bytes(key) if is_ready else None)
 
     def _change_count(self, key: str, by: int) -> None:
         count = self.count(key) + by
-        value = b"%d:" % count + _bytes(key) if count else None
-        self._set(key, f"{_COUNT}/{_digest(key)}", value)
+        self._note(_COUNT, key, b"%d:" % count + _bytes(key) if count else None)
 
-    def _set_letter(self, key: str, value: bytes | None) -> None:
-        name = f"{_LETTER}/{key}"
-        before = self._get(name) is not None
-        if before or value is not None:
-            self._letters += (value is not None) - before
-            self._set(key, name, value)
+    def _note(self, kind: str, key: str, value: bytes | None) -> None:
+        """Set what is known of few instances, and count them."""
+        before = self._find(kind, key)
+        if value != before:
+            self._totals[kind] += (value is not None) - (before is not None)
+            self._pending[_name(kind, key)] = value
+            if kind != _READY:
+                self._touched.add(key)
+
+    def _find(self, kind: str, key: str) -> bytes | None:
+        """What is known of few instances; None of the others."""
+        return self._get(_name(kind, key)) if self._totals[kind] else None
+
+    def _written(self, key: str) -> bytes | None:
+        """An instance as it was last written."""
+        if key not in self._looked_up:
+            if self._looked_up_bytes > MAX_PENDING_BYTES:
+                self._looked_up, self._looked_up_bytes = {}, 0
+            value = self._looked_up[key] = self._store.snapshot(f"{_INSTANCE}/{key}")
+            self._looked_up_bytes += len(value or b"")
+        return self._looked_up[key]
 
     def _set(self, key: str, name: str, value: bytes | None) -> None:
         self._pending[name] = value
@@ -282,6 +293,10 @@ class InstanceStore:
 
     def _get(self, name: str) -> bytes | None:
         return self._pending[name] if name in self._pending else self._store.snapshot(name)
+
+
+def _name(kind: str, key: str) -> str:
+    return f"{kind}/{_digest(key)}" if kind in (_COUNT, _READY) else f"{kind}/{key}"
 
 
 def stopped_at(value: bytes) -> str | None:
