@@ -16,7 +16,7 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionTask
-from commands.local_state.state import MemoryStore
+from commands.local_state.state import MemoryStore, StateStore
 from commands.reacting.declared_inputs import settle_inputs
 from commands.reacting.process_task import ProcessTask
 from commands.reacting.router import COMMIT_IDLE_S, Router, Routes, RoutingTask
@@ -98,9 +98,7 @@ class World:
         if role is HANDLER:
             return CommandTask(self.log, self.commands, partition, MemoryStore())
         if role is PROCESSES:
-            # a handler that starts again has its local store, one on another machine does not
-            kept = self._stores.get(partition) if self.keeps_stores in (True, self._chance.random() < 0.5) else None
-            store = self._stores[partition] = kept or MemoryStore()
+            store = self.process_store(partition)
             return ProcessTask(
                 self.log, self.commands, self.processes, self.removed, partition, store, lambda: self.now
             )
@@ -113,6 +111,13 @@ class World:
         # it may leave its place uncommitted for a while: in a world without time, it would look again for ever
         clock = count(0.0, COMMIT_IDLE_S).__next__
         return RoutingTask(self.log, new_router, partition, read_starts(self.log, role), role, clock)
+
+    def process_store(self, partition: int) -> StateStore:
+        """The local store of an owner: the kept one if it starts again, a new one if it is on another machine."""
+        keeps = self._chance.random() < 0.5 if self.keeps_stores is None else self.keeps_stores
+        kept = self._stores.get(partition) if keeps else None
+        self._stores[partition] = kept or MemoryStore()
+        return self._stores[partition]
 
     def send(self, command_type: str, **body: Any) -> str:
         """Append a command, as the API does; returns its id."""

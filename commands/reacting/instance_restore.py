@@ -66,7 +66,7 @@ class InstanceRestore:
             start = 0
         count, changed = 0, set[str]()
         for record in self._log.read(topics.PROCESSES, self._partition, start, end):
-            count += 1
+            count += record.key != NEXT_OFFSET
             self._take(record, changed)
             if self._store.is_full:
                 self._flush(changed, record.offset + 1)
