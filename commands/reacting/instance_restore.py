@@ -46,6 +46,7 @@ class InstanceRestore:
 
     def run(self, stopped: Callable[[], bool]) -> RestoredInstances:
         """Read until the end, or until `stopped`."""
+        self._store.open()
         records = self._read_log(stopped)
         if not stopped():
             self._read_again(stopped)

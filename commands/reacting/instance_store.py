@@ -75,8 +75,13 @@ class InstanceStore:
         self._looked_up: dict[str, bytes | None] = {}
         """Instances as they were last written, until the next flush."""
         self._looked_up_bytes = 0
-        # nearly always there are none of these, so that nothing needs to be looked up
-        self._totals = {kind: sum(1 for _ in store.snapshots(kind)) for kind in (_COUNT, _READY, _UNREADABLE, _LETTER)}
+        self._totals = dict.fromkeys((_COUNT, _READY, _UNREADABLE, _LETTER), 0)
+        """How many of these there are: nearly always none, so that nothing needs to be looked up."""
+
+    def open(self) -> None:
+        """Count what is noted of few instances; call it before anything else."""
+        for kind in self._totals:
+            self._totals[kind] = sum(1 for _ in self._store.snapshots(kind))
 
     def position(self, topic: str) -> int:
         """The offset of a topic up to which it was read."""

@@ -40,7 +40,7 @@ MAX_RESUMED: Final = 4
 """Instances per transaction that handle waiting events, and how many each handles."""
 MAX_RELEASED: Final = 100
 MAX_LETTERS: Final = 100
-"""Dead letters of unreadable instances per transaction; each may be as large as a record."""
+"""Dead letters of unreadable instances per transaction."""
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,8 @@ class ProcessTask:
         now = self._clock()
         turn = self._turn(now)
         for key, reason in self._store.letters(MAX_LETTERS):
-            self._report(key, reason, turn)
+            if not turn.is_full:
+                self._report(key, reason, turn)
         for key in self._store.ready(MAX_RESUMED):
             self._resume(key, turn)
         for record in records:
@@ -169,6 +170,8 @@ class ProcessTask:
         if not self._is_readable(key, turn):
             return
         places = self._store.waiting(key, MAX_RELEASED)
+        if not places:
+            self._store.hold(key)  # else it would be looked at without end
         for inbox_offset, record in read_waiting(self._log, self._partition, key, places):
             instance = turn.current(key)
             if turn.is_full or (instance is not None and instance.stopped is not None):
@@ -198,7 +201,7 @@ class ProcessTask:
         if value is not None:
             record = Record(topics.PROCESSES, self._partition, -1, key, value, timestamp_ms(self._clock()))
             letter = dead_letter(record, reason, record.timestamp_ms)
-            turn.letters.append(structs.replace(letter, key=f"{topics.PROCESSES}/{self._partition}/{key}"))
+            turn.add_letter(structs.replace(letter, key=f"{topics.PROCESSES}/{self._partition}/{key}"))
 
     def _commit(self, writer: PartitionWriter, turn: Turn, next_offset: int | None) -> None:
         entries = turn.entries()

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, Final, Protocol
 
@@ -19,6 +20,7 @@ import orjson
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
+from commands.declaring.aggregate import Event
 from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
@@ -109,12 +111,11 @@ class Router:
             return [(process, id_text(getattr(event, process.key))) for process in processes]
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # also of a user's upcaster or validator
+        except BaseException:  # also of a user's upcaster or validator
             keys = [(process, key_in_data(process, envelope)) for process in processes]
             found = [(process, key) for process, key in keys if key is not None]
             if len(found) < len(keys):
                 raise
-            logger.warning('"%s" cannot be read: %s', envelope.id, described(error))
             return found
 
 
@@ -126,11 +127,17 @@ def key_in_data(process: AnyProcess, envelope: Envelope) -> str | None:
         with suppress(ValueError):
             data = event.history.upcast(envelope.data_version, data)
     try:
-        field: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-        adapter = TypeAdapter(field, config=event.model_config)
-        return id_text(adapter.validate_json(orjson.dumps(data[info.alias or process.key])))
+        value = orjson.dumps(data[info.alias or process.key])
+        return id_text(_adapter(event, process.key).validate_json(value))
     except (KeyError, ValueError, TypeError, PydanticUserError):  # pydantic's ValidationError is a ValueError
         return None
+
+
+@lru_cache(maxsize=1_000)
+def _adapter(event: type[Event], field: str) -> TypeAdapter[Any]:
+    info = event.model_fields[field]
+    annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+    return TypeAdapter(annotation, config=event.model_config)
 
 
 def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:

@@ -81,6 +81,11 @@ class Turn:
         instances = [Entry(topics.PROCESSES, key, value, self._now_ms) for key, (_, value) in self.changed.items()]
         return [*kept, *instances, *self._tombstones, *self._commands, *self.letters]
 
+    def add_letter(self, letter: Entry) -> None:
+        """Append a dead letter that is not about a record of `process-inbox`."""
+        self.letters.append(letter)
+        self._spend(len(letter.value or b""))
+
     def parks(self, key: str) -> bool:
         """Whether something waits for an instance since this turn."""
         return key in self._parking
