@@ -47,24 +47,30 @@ class InstanceRestore:
     def run(self, stopped: Callable[[], bool]) -> RestoredInstances:
         """Read until the end, or until `stopped`."""
         self._store.open()
-        records = self._read_log(stopped)
+        start = self._start()
+        records = self._read_log(start, stopped)
         if not stopped():
-            self._read_again(stopped)
+            self._read_again(stopped, is_new=start == 0)
         for key in self._store.waiting_keys():
             self._store.touch(key)
             self._flush_if_full()
         self._store.flush({}, now_ms())
         return RestoredInstances(records, sum(1 for _ in self._store.unreadables()))
 
-    def _read_log(self, stopped: Callable[[], bool]) -> int:
+    def _start(self) -> int:
+        """The first offset that the store does not have."""
         end, start = self._log.end(topics.PROCESSES, self._partition), self._store.position(topics.PROCESSES)
-        if start > end:
-            logger.warning(
-                'partition %d: the local state has "%s" up to offset %d, but the log ends at %d: rebuilding it',
-                self._partition, topics.PROCESSES, start, end,
-            )  # fmt: skip
-            self._store.clear()
-            start = 0
+        if start <= end:
+            return start
+        logger.warning(
+            'partition %d: the local state has "%s" up to offset %d, but the log ends at %d: rebuilding it',
+            self._partition, topics.PROCESSES, start, end,
+        )  # fmt: skip
+        self._store.clear()
+        return 0
+
+    def _read_log(self, start: int, stopped: Callable[[], bool]) -> int:
+        end = self._log.end(topics.PROCESSES, self._partition)
         count, changed = 0, set[str]()
         for record in self._log.read(topics.PROCESSES, self._partition, start, end):
             count += record.key != NEXT_OFFSET
@@ -97,8 +103,11 @@ class InstanceRestore:
         changed.clear()
         self._store.flush({topics.PROCESSES: position}, now_ms())
 
-    def _read_again(self, stopped: Callable[[], bool]) -> None:
-        """Look at the instances of processes whose state has another shape than when they were read."""
+    def _read_again(self, stopped: Callable[[], bool], *, is_new: bool) -> None:
+        """Look at the instances of processes whose state has another shape than when they were read.
+
+        is_new: whether this code has read all of them just now.
+        """
         for key, value in self._store.unreadables():  # other validators may read the same shape
             self._look(key, value, completely=True)
             self._flush_if_full()
@@ -108,7 +117,7 @@ class InstanceRestore:
             shape = process.shape if process else ""
             if known.get(name, "") == shape:
                 continue
-            for key, value in self._store.instances(name):
+            for key, value in () if is_new else self._store.instances(name):
                 self._look(key, value)
                 self._flush_if_full()
                 if stopped():
