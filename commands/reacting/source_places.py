@@ -66,7 +66,7 @@ def _split(value: bytes) -> tuple[bytes, SourcePlace] | None:
         return None
     try:
         suffix = _SUFFIX.decode(b"{" + value[at + 1 :])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError):
         return None  # it ends within the data of the record
     return value[:at] + b"}", SourcePlace(suffix.routedfrom, suffix.routedoffset, suffix.routedagain)
 
