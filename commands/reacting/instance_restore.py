@@ -10,7 +10,8 @@ from typing import NamedTuple
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.errors import UnreadableProcess
 from commands.reacting.instance import read_instance
-from commands.reacting.instance_store import InstanceStore, shape_of
+from commands.reacting.instance_index import shape_of
+from commands.reacting.instance_store import InstanceStore
 from commands.reacting.waiting import PARKED_PREFIX, parked_place
 from eventlog import topics
 from eventlog.ports import NEXT_OFFSET, EventLog, Record

@@ -6,22 +6,29 @@ memory grows with the number of instances, timers or waiting records.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-import msgspec
-
 from commands.local_state.state import StateStore
+from commands.reacting.instance_index import (
+    TIMER,
+    DueTimer,
+    as_bytes,
+    as_text,
+    digest_of,
+    read_timer,
+    scheduled_of,
+    stopped_at,
+    timer_name,
+    timer_value,
+)
 
 _INSTANCE, _SHAPE = "instance", "shape"
 """`instance/<record key>`: the value of its record. `shape/<process>`: of the state, when its instances were read."""
 _WAITING, _COUNT, _READY = "waiting", "count", "ready"
 """`waiting/<digest of the record key>/<offset in process-inbox>`: the offset in `processes`. `count/<digest>`: how many
 wait, and the record key. `ready/<digest>`: the record key of an instance that can handle what waits for it."""
-_TIMER: Final = "timer"
-"""`timer/<due>/<digest>`: the record key and the name; of instances that can fire."""
 _UNREADABLE, _LETTER = "unreadable", "letter"
 """`unreadable/<record key>`: where the instance has stopped. `letter/<record key>`: why, until it is a dead letter."""
 MAX_PENDING: Final = 1_000
@@ -31,34 +38,11 @@ Declared = Callable[[str], bool]
 """Whether a process is declared, by its name."""
 
 
-class DueTimer(NamedTuple):
-    """A timer and the record key of its instance. due_ms: since 1970."""
-
-    due_ms: int
-    key: str
-    name: str
-
-
 class WaitingPlace(NamedTuple):
     """The place of a waiting record in `process-inbox`, and its place in `processes`."""
 
     inbox_offset: int
     offset: int
-
-
-class _Due(msgspec.Struct):
-    due_ms: int
-
-
-class _Scheduled(msgspec.Struct):
-    """What the record of an instance says about its timers."""
-
-    timers: dict[str, _Due] = {}
-    stopped: str | None = None
-    shape: str = ""
-
-
-_SCHEDULED: Final = msgspec.json.Decoder(_Scheduled)
 
 
 class InstanceStore:
@@ -121,23 +105,23 @@ class InstanceStore:
 
     def waiting_keys(self) -> Iterator[str]:
         """The record keys of all instances for which records wait."""
-        return (_text(value.partition(b":")[2]) for _, value in self._store.snapshots(_COUNT))
+        return (as_text(value.partition(b":")[2]) for _, value in self._store.snapshots(_COUNT))
 
     def waiting(self, key: str, limit: int) -> list[WaitingPlace]:
         """The first records that wait for an instance, as they were last written."""
-        found = islice(self._store.snapshots(f"{_WAITING}/{_digest(key)}"), limit)
+        found = islice(self._store.snapshots(f"{_WAITING}/{digest_of(key)}"), limit)
         return [WaitingPlace(int(name.rpartition("/")[2]), int(value)) for name, value in found]
 
     def park(self, key: str, inbox_offset: int, offset: int) -> None:
         """Let a record wait, which is at `offset` of `processes`."""
-        name = f"{_WAITING}/{_digest(key)}/{inbox_offset:020d}"
+        name = f"{_WAITING}/{digest_of(key)}/{inbox_offset:020d}"
         if self._get(name) is None:
             self._change_count(key, 1)
         self._set(key, name, b"%d" % offset)
 
     def release(self, key: str, inbox_offset: int) -> None:
         """Remove a record that has waited."""
-        name = f"{_WAITING}/{_digest(key)}/{inbox_offset:020d}"
+        name = f"{_WAITING}/{digest_of(key)}/{inbox_offset:020d}"
         if self._get(name) is not None:
             self._change_count(key, -1)
             self._set(key, name, None)
@@ -161,7 +145,7 @@ class InstanceStore:
             self._ready_after = ""
             found = list(islice(self._store.snapshots(_READY), limit))
         self._ready_after = found[-1][0].partition("/")[2] + "\x00" if found else ""
-        return [_text(value) for _, value in found]
+        return [as_text(value) for _, value in found]
 
     @property
     def has_ready(self) -> bool:
@@ -211,8 +195,8 @@ class InstanceStore:
     def due(self, until_ms: int, limit: int) -> list[DueTimer]:
         """The timers that are due until then, in their order, as they were last written."""
         found = []
-        for _, value in islice(self._store.snapshots(_TIMER, f"{self._first_due_ms:020d}"), limit):
-            timer = _timer(value)
+        for _, value in islice(self._store.snapshots(TIMER, f"{self._first_due_ms:020d}"), limit):
+            timer = read_timer(value)
             if timer.due_ms > until_ms:
                 break
             found.append(timer)
@@ -220,11 +204,11 @@ class InstanceStore:
 
     def next_due_ms(self) -> int | None:
         """When the next timer is due; None if there is none."""
-        found = next(iter(self._store.snapshots(_TIMER, f"{self._first_due_ms:020d}")), None)
+        found = next(iter(self._store.snapshots(TIMER, f"{self._first_due_ms:020d}")), None)
         if found is None:
             return None
         # what fired before leaves traces that make a look-up from the start slow
-        due_ms = _timer(found[1]).due_ms
+        due_ms = read_timer(found[1]).due_ms
         self._first_due_ms = max(0, due_ms)
         return due_ms
 
@@ -253,21 +237,21 @@ class InstanceStore:
 
     def _schedule(self, key: str) -> None:
         """Set the timers of an instance, if it can fire, and whether it can handle what waits."""
-        for name, due in _scheduled(self._written(key)).timers.items():
-            self._pending[_timer_name(key, name, due.due_ms)] = None
+        for name, due in scheduled_of(self._written(key)).timers.items():
+            self._pending[timer_name(key, name, due.due_ms)] = None
         value, count = self.instance(key), self.count(key)
-        scheduled = _scheduled(value)
+        scheduled = scheduled_of(value)
         works = scheduled.stopped is None and self.unreadable(key) is None
         if works and not count:
             for name, due in scheduled.timers.items():
-                self._pending[_timer_name(key, name, due.due_ms)] = _timer_value(key, name, due.due_ms)
+                self._pending[timer_name(key, name, due.due_ms)] = timer_value(key, name, due.due_ms)
                 self._first_due_ms = min(self._first_due_ms, max(0, due.due_ms))
         is_ready = works and count > 0 and key not in self._held and self._declared(key.partition("/")[0])
-        self._note(_READY, key, _bytes(key) if is_ready else None)
+        self._note(_READY, key, as_bytes(key) if is_ready else None)
 
     def _change_count(self, key: str, by: int) -> None:
         count = self.count(key) + by
-        self._note(_COUNT, key, b"%d:" % count + _bytes(key) if count else None)
+        self._note(_COUNT, key, b"%d:" % count + as_bytes(key) if count else None)
 
     def _note(self, kind: str, key: str, value: bytes | None) -> None:
         """Set what is known of few instances, and count them."""
@@ -301,50 +285,4 @@ class InstanceStore:
 
 
 def _name(kind: str, key: str) -> str:
-    return f"{kind}/{_digest(key)}" if kind in (_COUNT, _READY) else f"{kind}/{key}"
-
-
-def stopped_at(value: bytes) -> str | None:
-    """Where the instance of a record has stopped, even if its state cannot be read."""
-    return _scheduled(value).stopped
-
-
-def shape_of(value: bytes) -> str:
-    """The shape of the state in the record of an instance; empty if the record cannot be read."""
-    return _scheduled(value).shape
-
-
-def _scheduled(value: bytes | None) -> _Scheduled:
-    if value is None:
-        return _Scheduled()
-    try:
-        return _SCHEDULED.decode(value)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return _Scheduled()  # no code can read it
-
-
-def _timer_name(key: str, name: str, due_ms: int) -> str:
-    return f"{_TIMER}/{max(0, due_ms):020d}/{_digest(f'{len(key)}:{key}{name}')}"
-
-
-def _timer_value(key: str, name: str, due_ms: int) -> bytes:
-    written = _bytes(key)
-    return b"%d:%d:" % (due_ms, len(written)) + written + _bytes(name)
-
-
-def _timer(value: bytes) -> DueTimer:
-    due_ms, length, rest = value.split(b":", 2)
-    return DueTimer(int(due_ms), _text(rest[: int(length)]), _text(rest[int(length) :]))
-
-
-def _digest(key: str) -> str:
-    """Of fixed length, so that no key is the beginning of another."""
-    return hashlib.blake2b(_bytes(key), digest_size=16).hexdigest()
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")
-
-
-def _text(written: bytes) -> str:
-    return written.decode(errors="surrogateescape")
+    return f"{kind}/{digest_of(key)}" if kind in (_COUNT, _READY) else f"{kind}/{key}"
