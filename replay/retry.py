@@ -30,6 +30,7 @@ from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
 from replay.errors import CannotRetry, NothingToRetry
+from replay.stopped_instances import StoppedInstances
 
 TIMEOUT_S: Final = 30.0
 LOST: Final = re.compile(r"[\w.-]+/\d+/\d+-\d+")
@@ -52,6 +53,7 @@ class Resender:
 
     def __init__(self, settings: LogSettings, log: EventLog) -> None:
         self._log, self._patch_partitions = log, settings.patch_partitions
+        self._stopped = StoppedInstances(log)
         self._commands, self._processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
 
     def resend(self, key: str, letter: Letter) -> Receipt | None:
@@ -153,7 +155,7 @@ class Resender:
             event_id = decode(value).id
         except NotAnEnvelope as error:
             raise CannotRetry(key, f"it still cannot be read: {error}") from error
-        if not waits_for(self._last_instance(record_key), event_id):
+        if not self._stopped.wait_for(record_key, event_id):
             raise NothingToRetry(key, f'"{record_key}" has handled it since, or has ended')
         return Entry(INBOX, record_key, value, now_ms())
 
