@@ -21,6 +21,7 @@ from commands.reacting.router import ROUTED_BY, Router, Routes
 from commands.reacting.row_router import RowRouter, row_role
 from commands.reacting.source_places import SourcePlace, placed, retried
 from commands.reacting.starts import read_starts, start_of
+from commands.reacting.turn import described, read_typed
 from commands.receipt import Receipt
 from eventlog.envelope import decode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
@@ -165,6 +166,8 @@ class Resender:
         partition, offset = map(int, place[:2])
         if topic != EVENTS and self._has_changed(topic, partition, offset, record_key):
             raise NothingToRetry(key, "the row has changed since, and its processes have seen the later change")
+        if topic == EVENTS:
+            self._check_event(key, value)
         router, role = self._router(key, topic)
         starts = read_starts(self._log, role)
 
@@ -189,6 +192,15 @@ class Resender:
             )
         return [structs.replace(entry, value=retried(entry.value or b"")) for entry in entries]
 
+    def _check_event(self, key: str, value: bytes) -> None:
+        """Raise CannotRetry if an event still cannot be read: its instance would only stop at it."""
+        try:
+            read_typed(self._commands, decode(value))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also of a user's upcaster or validator
+            raise CannotRetry(key, f"it still cannot be read: {described(error)}") from error
+
     def _in_order(self, copy: Entry, later: Sequence[Entry]) -> list[Entry]:
         """What an instance can handle of an event and the later ones of its stream; all of them if it has not begun."""
         following = [each for each in later if each.key == copy.key]
@@ -196,9 +208,9 @@ class Resender:
 
     def _later_events(self, record: Record, value: bytes) -> list[Record]:
         """The later events of the stream of an event."""
-        stream = f"{decode(value).stream}/"
+        stream = decode(value).stream
         later = self._log.read(EVENTS, record.partition, record.offset + 1)
-        return [each for each in later if each.value is not None and each.key.startswith(stream)]
+        return [each for each in later if each.value is not None and each.key.rpartition("/")[0] == stream]
 
     def _of_outbox(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
         """The command of a message; its id is the one that it would have had."""

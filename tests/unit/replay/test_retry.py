@@ -200,6 +200,32 @@ def test_an_event_whose_later_ones_were_handled_is_not_sent_and_its_letter_stays
     assert seen(world) == ["order.placed", "order.paid", "order.shipped"]
 
 
+def test_an_event_that_still_cannot_be_read_is_not_sent() -> None:
+    world = World(random.Random(1))
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    key, data = "events/0/0/router", {"order_id": "O", "customer": 5}
+    event = encode(Envelope("order/O/1", "order.placed", "order/O", world.now, data, sequence=1))
+    with pytest.raises(CannotRetry, match="does not match"):
+        CountingOnly(world).resend(key, Letter("", "", b"order/O/1", event))
+    assert not any(world.log.end(topics.INBOX, partition) for partition in range(world.log.partitions))
+
+
+def test_later_events_of_a_stream_whose_name_goes_on_are_not_those_of_this_one() -> None:
+    world = World(random.Random(1), partitions=1)
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    record_events(world, ORDER[0])
+    world.settle()
+    record_events(world, ORDER[1])
+    world.log.own(0, ROUTER).begin().commit(world.log.end(topics.EVENTS, 0))
+    world.record_events("order/O/1", ORDER[2])
+    world.restart_all()
+    world.settle()
+    *_, (offset, _) = ((each.offset, each) for each in world.log.read(topics.EVENTS, 0, 0) if each.key == "order/O/1")
+    (record,) = (each for each in world.log.read(topics.EVENTS, 0, offset) if each.offset == offset)
+    letter = Letter("", "", record.key.encode(), (record.value or b"").replace(b'"sequence":1', b'"sequence":2'))
+    assert CountingOnly(world).resend(f"events/0/{offset}/router", letter) is None
+
+
 def test_an_event_that_begins_an_instance_is_sent_with_the_later_ones_of_its_stream() -> None:
     world = World(random.Random(1))
     mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
