@@ -49,7 +49,7 @@ def per_customer(**other: Any) -> Process[Counted]:
 
 
 def place(world: World, number: int, customer: str = "Ada", kind: str = "order.placed", sequence: int = 1) -> None:
-    data = {"order_id": f"O{number}", "customer": customer, "lines": LINES}
+    data: dict[str, Any] = {"order_id": f"O{number}", "customer": customer, "lines": LINES}
     data |= {"total_cents": 5} if kind == "order.placed" else {"paid_cents": 5}
     world.record_events(f"order/O{number}", (kind, data), first=sequence)
 
