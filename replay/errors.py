@@ -11,6 +11,7 @@ ReplayError
 ├── AmbiguousTarget a name is a stream, and the id of an event of another one
 ├── CannotErase     events could not be erased
 └── CannotRetry     a dead letter cannot be retried
+    └── NothingToRetry  nothing needs the record of a dead letter any more
 """
 
 from __future__ import annotations
@@ -103,3 +104,7 @@ class CannotRetry(ReplayError):
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f'dead letter "{key}" cannot be retried: {problem}')
         self.key, self.problem = key, problem
+
+
+class NothingToRetry(CannotRetry):
+    """Nothing needs the record of a dead letter any more, so the letter can be removed."""

@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
 from commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
+from commands.declaring.field_kinds import field_kinds
 from commands.declaring.named_commands import named_commands
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
@@ -184,6 +185,11 @@ class Process(Generic[State]):
             )
         if self.key not in member.model_fields:
             raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
+        if field_kinds(member)[self.key].nullable:
+            raise DeclarationError(
+                f'"{self.key}" of "{member.type}", the key of process "{self.name}", may be null, which names no '
+                "instance: choose a field that always has a value"
+            )
         return member
 
     def _type_of(self, start: Any) -> str | None:

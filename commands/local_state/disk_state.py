@@ -124,11 +124,11 @@ class DiskStore:
         """See StateStore.snapshot."""
         return self._get(_SNAPSHOT + stream.encode(errors="surrogateescape"))
 
-    def snapshots(self, aggregate: str) -> Iterator[tuple[str, bytes]]:
+    def snapshots(self, aggregate: str, start: str = "") -> Iterator[tuple[str, bytes]]:
         """See StateStore.snapshots."""
         prefix = _SNAPSHOT + aggregate.encode() + b"/"
         try:
-            for key, value in self._db.items(from_key=prefix):
+            for key, value in self._db.items(from_key=prefix + start.encode(errors="surrogateescape")):
                 if not isinstance(key, bytes) or not key.startswith(prefix):
                     return
                 yield key[1:].decode(errors="surrogateescape"), value

@@ -21,6 +21,8 @@ UNUSED_DAYS: Final = 1
 copy with every heartbeat."""
 CHECK_S: Final = 3_600.0
 UNUSED: Final = ".unused"
+PROCESSES_FOLDER: Final = "processes"
+"""In the folder of a slot: the copies of process instances."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +51,8 @@ def remove_unused(slot: Slot, clock: Callable[[], float] = time.time) -> list[Pa
     try:
         for folder in sorted(each for each in slot.folder.parent.iterdir() if each.name.isdecimal()):
             with _held(folder, slot) as is_ours:
-                removed += _remove(folder, before_s) if is_ours else ()
+                for each in (folder, folder / PROCESSES_FOLDER) if is_ours else ():
+                    removed += _remove(each, before_s)
     except OSError as error:
         logger.warning('unused copies in "%s" cannot be removed: %s', slot.folder.parent, error)
     return removed
