@@ -100,19 +100,22 @@ def _generation(deployment: Deployment, text: str) -> Generation:
     name, number = match["view"], match["number"]
     if number is None:
         live = deployment.generations.live().get(name)
-        if live is None:
-            raise GenerationMissing(name)
-        return live
-    for each in deployment.generations.of(name):
-        if each.generation == int(number):
+        if live is not None:
+            return live
+    known = deployment.generations.of(name)
+    if not known:
+        deployment.views.view(name)
+    for each in known:
+        if number is not None and each.generation == int(number):
             return each
-    raise GenerationMissing(name, int(number))
+    raise GenerationMissing(name, None if number is None else int(number), [each.generation for each in known])
 
 
 def _target(deployment: Deployment, generation: Generation, left: str, right: str) -> Target:
     """The generation as a target to read; this code must have the same declaration."""
     view = deployment.views.view(generation.source or generation.view)
-    if view.declaration[1:] != list(generation.declaration[1:]):
+    same_types = generation.row_types is None or list(generation.row_types) == view.row_types
+    if view.declaration[1:] != list(generation.declaration[1:]) or not same_types:
         raise CannotDiff(left, right, f"{_name(generation)} is {generation.tag}: run the code of that version")
     return Target(view.named(generation.view), generation.generation)
 

@@ -21,10 +21,13 @@ from psycopg import sql
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from commands.declaring.aggregate import Event
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations import registry_sql as statements
+from projections.generations.event_versions import Fields, fields_of
 from projections.stores.names import table_name
 from projections.stores.postgres_connection import connect, holders_of, retrying_locks, set_lock_limit
+from projections.table.declared_text import as_written
 from projections.table.types import POSTGRES_TYPES
 from projections.view import View
 
@@ -42,7 +45,7 @@ class Generation:
     stores: where it was built.
     declaration: its lines.
     published: whether the plain names lead to it.
-    events, seconds: how much bulk read, and how long it took.
+    events, seconds: how many offsets bulk read, and how long it took.
     source, selection: of a view made with --as.
     replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
     kept: see `projections.generations.kept`.
@@ -107,8 +110,9 @@ class Generations:
                 retrying_locks(self._prepare, lambda: holders_of(connection, tables))
 
     def _is_prepared(self, connection: psycopg.Connection[Any]) -> bool:
-        names = {name: f'"{self._environment}".{name}' for name in statements.TABLES}
-        found = connection.execute(statements.IS_PREPARED, {**names, "columns": statements.ADDED}).fetchone()
+        names = [f'"{self._environment}".{name}' for name in statements.TABLES]
+        values = {"tables": names, "generations": names[0], "columns": statements.ADDED}
+        found = connection.execute(statements.IS_PREPARED, values).fetchone()
         return bool(found and found[0])
 
     def _prepare(self) -> None:
@@ -198,9 +202,25 @@ class Generations:
             connection.execute(self._sql(statements.PUBLISHED), [generation, view])
 
     def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:
-        """Record how much bulk read and how long it took."""
+        """Record how many offsets bulk read and how long it took."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
+
+    def note_events(self, events: Iterable[type[Event]]) -> None:
+        """Record the fields of the current version of each event, if that version was not deployed before."""
+        known = self.event_versions()
+        new = [each for each in events if (each.type, each.version) not in known]
+        if not new:
+            return
+        with self._connect() as connection, connection.cursor() as cursor:
+            values = [(each.type, each.version, Jsonb(fields_of(each))) for each in new]
+            cursor.executemany(self._sql(statements.NOTE_EVENT_VERSION), values)
+
+    def event_versions(self) -> dict[tuple[str, int], Fields]:
+        """By type and version of an event, its fields when that version was first deployed."""
+        with self._connect() as connection:
+            rows = connection.execute(self._sql(statements.EVENT_VERSIONS)).fetchall()
+        return {(type_, version): fields for type_, version, fields in rows}
 
     def note_pause(self, view: View, replays: int, pause_s: float) -> None:
         """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""
@@ -339,12 +359,23 @@ def has_declaration_of(generation: Generation, view: View) -> bool:
     return generation.fingerprint == view.fingerprint and same_types
 
 
-def declaration_changes(generation: Generation, view: View) -> list[str]:
+def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The removed (-) and added (+) lines, as a declaration is written."""
+    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    written = [line[:2] + as_written(line[2:]) for line in lines]
+    texts = [line[2:] for line in written]
+    # of lines that are written in the same way, only the stored text shows the difference
+    return [line if texts.count(text[2:]) > 1 else text for line, text in zip(lines, written, strict=True)]
+
+
+def changes_since(generation: Generation, view: View) -> list[str]:
     """The removed (-) and added (+) lines of the declaration, and of the types of its rows."""
     if not generation.declaration:
         return []
-    changes = _changed(generation.declaration, view.declaration)
-    return changes if generation.row_types is None else changes + _changed(generation.row_types, view.row_types)
+    changes = declaration_changes(generation.declaration, view.declaration)
+    if generation.row_types is None:
+        return changes
+    return changes + declaration_changes(generation.row_types, view.row_types)
 
 
 def why_refused(generation: Generation, view: View) -> str:
@@ -353,12 +384,8 @@ def why_refused(generation: Generation, view: View) -> str:
         return (
             f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'
         )
-    return _raise_version(view, "declaration", [f"\n  {line}" for line in declaration_changes(generation, view)])
+    return _raise_version(view, "declaration", [f"\n  {line}" for line in changes_since(generation, view)])
 
 
 def _raise_version(view: View, what: str, changes: Sequence[str]) -> str:
     return f"the {what} changed, but the version is still {view.version}: raise the version{''.join(changes)}"
-
-
-def _changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    return [line for line in difflib.ndiff(before, after) if line[0] in "-+"]

@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from commands.declaring.aggregate import Event
+from commands.declaring.steps import after
 from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from projections.generations.followed import followed
@@ -23,7 +24,7 @@ from projections.table.declared_stores import Postgres
 from projections.table.folds import last
 from projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
-from tests.contracts.view_histories import BY_GROUP
+from tests.contracts.view_histories import BY_GROUP, Removed, Restored
 from tests.waiting import eventually
 
 
@@ -228,3 +229,21 @@ def test_without_a_table_to_ask_the_types_of_the_first_code_that_starts_are_reco
     assert registry.generations.of_this_code(COUNTED) is not None
     with pytest.raises(ViewDeclarationError, match="n float"):
         registry.generations.of_this_code(MEASURED)
+
+
+def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) -> None:
+    generations = registry.generations
+    assert generations.event_versions() == {}
+    generations.note_events([Removed])
+    assert generations.event_versions() == {("thing.removed", 1): {"thing_id": "str", "group": "str"}}
+    other = type("Other", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed")
+    later = type(
+        "Later", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed", version=2, history=[after(1)]
+    )
+    generations.note_events([other, later, Restored])
+    kept = generations.event_versions()
+    assert kept.pop(("thing.restored", 1)) == {"thing_id": "str", "group": "str", "text": "str"}
+    assert kept == {
+        ("thing.removed", 1): {"thing_id": "str", "group": "str"},
+        ("thing.removed", 2): {"thing_id": "int"},
+    }

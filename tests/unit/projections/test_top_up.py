@@ -38,7 +38,7 @@ class Made:
 def test_patches_are_applied_before_they_fill_memory(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     monkeypatch.setattr(f"projections.generations.top_up.{limit}", value)
     made = [(f"puts@1/{number}", f'{{"p":0,"o":{number},"i":0,"c":{{"puts":1}}}}', 0) for number in range(5)]
-    found = [sum(map(len, batches[0].patches.values())) for batches in _batches(made, cast("Any", KeptLetters()))]
+    found = [sum(map(len, batches[0].patches.values())) for batches in _batches(made, cast("Any", KeptLetters()), VIEW)]
     assert found == [2, 2, 1]
 
 
