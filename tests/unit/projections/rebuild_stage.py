@@ -114,9 +114,9 @@ class Store(MemoryStore):
         self._fail(target, "bulk_writer")
         return super().bulk_writer(target)
 
-    def finish(self, target: Target) -> Collection[str]:
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         self._fail(target, "finish")
-        return super().finish(target)
+        return super().finish(target, at_least)
 
     def publish(self, target: Target) -> None:
         self._fail(target, "publish")
