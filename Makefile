@@ -1,8 +1,10 @@
 # Headwater's everyday commands. `make help` lists them.
 
+# exits with 0 under a Python that the suite runs on; a later one is refused, because nobody has tried it
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 ifndef PYTHON
 PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3; do \
-    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
+    if $$python -c '$(SUPPORTED)' 2>/dev/null; then echo $$python; break; fi; done)
 endif
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -29,10 +31,14 @@ help: ## list these commands
 setup: $(STAMP) ## install the locked dependencies into .venv (does nothing if they have not changed)
 
 $(STAMP): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer; install one with: \
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13; install one with: \
 	sudo apt-get install -y python3 python3-venv (or dnf install python3.12, brew install python@3.12)" >&2; exit 1; }
+	@$(PYTHON) -c '$(SUPPORTED)' || { echo "error: $(PYTHON) is $$($(PYTHON) --version 2>&1), and Headwater is tested with \
+	Python 3.11, 3.12 and 3.13: set PYTHON to one of them" >&2; exit 1; }
 	@$(PYTHON) -I projections/spark/setup/java.py
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@# an environment of another Python, or one whose making was interrupted before it had pip, is made anew
+	@{ $(PY) -c '$(SUPPORTED)' 2>/dev/null && { test -x "$(UV)" || $(PY) -m pip --version >/dev/null 2>&1; }; } \
+	    || $(PYTHON) -m venv --clear $(VENV)
 	@test -x "$(UV)" || $(PY) -m pip install --quiet uv
 	$(UV) pip install --python $(PY) --require-hashes --requirement requirements.lock
 	$(UV) pip install --python $(PY) --no-deps --editable .
@@ -79,4 +85,6 @@ lock: setup ## resolve and lock the Python dependencies again
 
 clean: ## stop the local stack and remove its data, the environment and all caches
 	@if test -x $(PY); then $(PY) -m compose down || true; fi
+	@# root's PostgreSQL has its data where its user can reach it
+	@test ! -L .headwater/postgres || rm -rf "$$(readlink .headwater/postgres)"
 	rm -rf .headwater $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -15,10 +15,7 @@ def accepted(receipt: Receipt) -> Accepted:
         "version": receipt.version,
         "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
         "position": None if receipt.position is None else str(receipt.position),
-        "links": {
-            "stream": requests.stream_link(receipt.stream),
-            "receipt": requests.receipt_link(receipt.command_id),
-        },
+        "links": {"stream": requests.stream_link(receipt.stream), "receipt": receipt_link(receipt)},
     }
 
 
@@ -28,3 +25,9 @@ def receipt_headers(receipt: Receipt) -> dict[str, str]:
     if receipt.version:
         headers["ETag"] = f'"{receipt.version}"'
     return headers
+
+
+def receipt_link(receipt: Receipt) -> str:
+    """The path of the receipt, with its stream, because commands of other streams may have the same id."""
+    path = requests.receipt_link(receipt.command_id)
+    return f"{path}{'&' if '?' in path else '?'}stream={requests.quoted(receipt.stream)}"

@@ -38,11 +38,21 @@ class After:
 
     async def pause(self, poll: int) -> bool:
         """Pause after this poll, from 0: longer and longer, but not beyond the time limit; False if the time is up."""
-        left_s = self.began + self.wait_ms / 1000 - time.monotonic()
+        left_s = self.left_s
         if left_s <= 0:
             return False
-        await asyncio.sleep(min(FIRST_PAUSE_S * 1.5 ** min(poll, 20), MAX_PAUSE_S, left_s))
+        await asyncio.sleep(min(pause_s(poll + 1), left_s))
         return True
+
+    @property
+    def left_s(self) -> float:
+        """How long the request may still wait; negative if its time is up."""
+        return self.began + self.wait_ms / 1000 - time.monotonic()
+
+
+def pause_s(poll: int) -> float:
+    """How long to wait before this poll, from 0, which is at once."""
+    return min(FIRST_PAUSE_S * 1.5 ** min(poll - 1, 20), MAX_PAUSE_S) if poll else 0.0
 
 
 @dataclass(frozen=True, slots=True)

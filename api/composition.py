@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from functools import partial
 
+from api.bodies import Bodies
 from api.changes.feeds import ChangeFeeds
 from api.lookups import Lookups
 from api.ports import Resource, ViewReader
@@ -14,6 +16,7 @@ from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.log import LogReader
 from api.reads.postgres import PostgresReader
 from api.reads.registry import LiveGenerations
+from api.reads.threads import Threads
 from api.reads.valkey import ValkeyReader
 from api.service import Service
 from api.settings import ApiSettings
@@ -45,6 +48,20 @@ class GatewayResource:
         await self._gateway.close()
 
 
+class ThreadsResource:
+    """Threads as a resource of the application."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    async def open(self) -> None:
+        """Nothing to do: they are started when they are needed."""
+
+    async def close(self) -> None:
+        """End them."""
+        self._threads.close()
+
+
 def compose_service(settings: ApiSettings) -> Service:
     """The service on Kafka and the three stores; connects to nothing yet. Raises DeclarationError and its like."""
     environment, stores = settings.log.environment, settings.stores
@@ -70,6 +87,7 @@ def compose_service(settings: ApiSettings) -> Service:
     waiter = Waiter(events, captured, generations, settings.log.partitions, settings.log.patch_partitions)
     lookups = Lookups(views.views, readers, generations, waiter)
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
+    bodies, folding = Bodies(), Threads(2, "folding")
     resources: tuple[Resource, ...] = (
         events,
         audit,
@@ -79,8 +97,11 @@ def compose_service(settings: ApiSettings) -> Service:
         cache,
         GatewayResource(gateway),
         feeds,
+        bodies,
+        ThreadsResource(folding),
     )
     return Service(
+        instance=settings.instance or uuid.uuid4().hex,
         commands=commands,
         observations=ObservationRegistry.load(settings.log.modules),
         views=views.views,
@@ -95,6 +116,8 @@ def compose_service(settings: ApiSettings) -> Service:
         lookups=lookups,
         feeds=feeds,
         limits=settings.limits,
+        bodies=bodies,
+        folding=folding,
         resources=resources,
         environment=environment,
         hosts=settings.hosts,

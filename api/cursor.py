@@ -1,4 +1,8 @@
-"""Opaque cursors: where a page ended, bound to its query."""
+"""Opaque cursors: where a page ended, bound to its query and not to the store that answered it.
+
+The end of a page is the last row's values in the query's order, as rows have them in JSON. So a page that one store
+began, another continues. Earlier releases wrote what the store sorts by: these cursors are still read.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import orjson
 
@@ -16,9 +20,14 @@ from api.errors import BadParameter
 from api.filters import Condition, Filter
 from api.parameters import read_time
 from api.query import Query
+from eventlog.integers import HIGHEST, LOWEST, fits_64_bits
 from projections.table.types import ColumnType
 from projections.view import View
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_MS: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
+LAST_MS: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
+"""Of the times that rows have, since 1970."""
 STALE = "is not a cursor of this query: use `next` of its last page, or omit it to start again"
 
 
@@ -44,7 +53,8 @@ def continued(view: View, query: Query, cursor: str) -> Query:
 def typed_beyond(view: View, query: Query) -> tuple[Any, ...]:
     """The end of the previous page, as values of the columns' types; checked, because clients could make up cursors."""
     values = tuple(
-        _value(view.types[step.column], each) for step, each in zip(query.order, query.beyond or (), strict=True)
+        _value(ColumnType.FLOAT if query.computes(step) else view.types[step.column], each)
+        for step, each in zip(query.order, query.beyond or (), strict=True)
     )
     if any(step.column == view.key_name and each is None for step, each in zip(query.order, values, strict=True)):
         raise BadParameter("cursor", STALE)  # the key is never null
@@ -61,10 +71,25 @@ def _value(kind: ColumnType, value: Any) -> Any:
             return value
         case ColumnType.BOOLEAN if isinstance(value, bool):
             return value
-        case ColumnType.INTEGER if type(value) is int and abs(value) < 2**63:
+        case ColumnType.INTEGER if type(value) is int and fits_64_bits(value):
             return value
         case ColumnType.FLOAT if type(value) in (int, float):
-            return float(value)
+            return float(value) + 0.0  # -0.0 becomes 0.0: they are equal, but Elasticsearch sorts by the sign
+        case _:
+            return _earlier_value(kind, value)
+
+
+def _earlier_value(kind: ColumnType, value: Any) -> Any:
+    """A value of a cursor that an earlier release wrote of what Elasticsearch sorts by."""
+    match kind:
+        case ColumnType.TIME | ColumnType.BOOLEAN if value in (LOWEST, HIGHEST):
+            return None
+        case ColumnType.FLOAT if value in ("Infinity", "-Infinity"):
+            return None
+        case ColumnType.BOOLEAN if type(value) is int and value in (0, 1):
+            return bool(value)
+        case ColumnType.TIME if type(value) is int and FIRST_MS <= value <= LAST_MS:
+            return EPOCH + timedelta(milliseconds=value)
         case _:
             raise BadParameter("cursor", STALE)
 

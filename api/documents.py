@@ -66,6 +66,15 @@ class Receipt(TypedDict):
     error: NotRequired[ReceiptError]
     fingerprint: Annotated[str, Field(description="digest of the command: type, body and expected version")]
     time: Time
+    origin: NotRequired[
+        Annotated[
+            Literal["client", "process", "outbox"],
+            Field(description="who chose the command id; missing in receipts of earlier releases"),
+        ]
+    ]
+    shared: NotRequired[
+        Annotated[bool, Field(description="true: commands of other streams have the same id and receipts of their own")]
+    ]
 
 
 class CommandAnswer(TypedDict):

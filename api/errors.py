@@ -8,6 +8,9 @@ ApiError
 ├── BadHeader            a header is invalid
 ├── MalformedJson        the body is not valid JSON
 ├── MalformedLine        a line of NDJSON is not an object with the expected members
+├── TooComplex           the body has more values or levels than are allowed
+├── BodyIncomplete       the rest of the body did not arrive in time
+├── Overloaded           as much work of one kind is running and waiting as is allowed
 ├── UnsupportedMedia     the body has an unsupported media type
 ├── UnknownAggregate     no aggregate with this name is declared
 ├── UnknownSource        no captured database with this name is declared
@@ -92,12 +95,37 @@ class MalformedJson(ApiError):
 
 
 class MalformedLine(ApiError):
-    """A line of NDJSON is not an object with the expected members; `details` as in MalformedCommand."""
+    """A line of NDJSON is not an object with the expected members; details, error_count: as in MalformedCommand."""
 
-    def __init__(self, line: int, details: Sequence[Mapping[str, Any]]) -> None:
-        places = ", ".join(".".join(map(str, detail["loc"])) or "the line" for detail in details)
-        super().__init__(f"line {line} is invalid: see {places}")
+    def __init__(self, line: int, details: Sequence[Mapping[str, Any]], error_count: int | None = None) -> None:
         self.line, self.details = line, tuple(details)
+        self.error_count = len(details) if error_count is None else error_count
+        places = commands.places_of(details, self.error_count, "the line")
+        super().__init__(f"line {line} is invalid: see {places}")
+
+
+class TooComplex(ApiError):
+    """The body has more values, or more levels, than are allowed; what: which of them."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"the body has more than {limit} {what}: send several smaller ones")
+        self.what, self.limit = what, limit
+
+
+class Overloaded(ApiError):
+    """As much work of one kind is running and waiting as is allowed; what: names it."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"{limit} {what} are running or waiting already: try again later, or use another process")
+        self.what, self.limit = what, limit
+
+
+class BodyIncomplete(ApiError):
+    """The client did not send its whole body in time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the rest of the body did not arrive within {timeout_s:g} s: send it again")
+        self.timeout_s = timeout_s
 
 
 class UnsupportedMedia(ApiError):
@@ -258,7 +286,10 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     BadParameter: Meaning(422, "bad_parameter", "Invalid parameter", ("parameter", "known", "errors")),
     BadHeader: Meaning(422, "bad_header", "Invalid header", ("header", "errors")),
     MalformedJson: Meaning(400, "malformed_json", "The body is not valid JSON", ("line", "column")),
-    MalformedLine: Meaning(422, "malformed_line", "Invalid line", ("line", "errors")),
+    MalformedLine: Meaning(422, "malformed_line", "Invalid line", ("line", "errors", "error_count")),
+    TooComplex: Meaning(413, "too_complex", "The body has too many values or levels", ("limit",)),
+    Overloaded: Meaning(503, "overloaded", "Too much work of this kind", ("limit",), 1),
+    BodyIncomplete: Meaning(408, "body_incomplete", "The body did not arrive in time", ("timeout_s",)),
     UnsupportedMedia: Meaning(415, "unsupported_media", "Unsupported media type", ("actual", "expected")),
     UnknownAggregate: Meaning(404, "unknown_aggregate", "Unknown aggregate", ("aggregate", "known")),
     UnknownSource: Meaning(404, "unknown_source", "Unknown source", ("source", "known")),
@@ -282,16 +313,21 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     commands.DeclarationError: MISCONFIGURED,
     commands.Rejected: Meaning(409, "rejected", "Rejected by a rule", ("code",)),
     commands.UnknownCommand: Meaning(404, "unknown_command", "Unknown command", ("command_type", "known")),
-    commands.MalformedCommand: Meaning(422, "malformed_command", "Invalid command body", ("command_type", "errors")),
+    commands.MalformedCommand: Meaning(
+        422, "malformed_command", "Invalid command body", ("command_type", "errors", "error_count")
+    ),
     commands.UnknownObservation: Meaning(
         404, "unknown_observation", "Unknown observation", ("observation_type", "known")
     ),
     commands.MalformedObservation: Meaning(
-        422, "malformed_observation", "Invalid observation", ("observation_type", "errors")
+        422, "malformed_observation", "Invalid observation", ("observation_type", "errors", "error_count")
     ),
     commands.WrongVersion: Meaning(412, "wrong_version", "Version conflict", ("stream", "expected", "actual")),
+    commands.AmbiguousReceipt: Meaning(
+        409, "ambiguous_receipt", "Commands of several streams have this id", ("command_id", "streams")
+    ),
     commands.IdempotencyKeyReused: Meaning(
-        422, "idempotency_key_reused", "The command id was used for another command", ("command_id",)
+        422, "idempotency_key_reused", "The command id was used for another command of the stream", ("command_id",)
     ),
     commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate's code failed", ("command_id",)),
     commands.UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read", ("command_id",)),

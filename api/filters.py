@@ -119,23 +119,6 @@ def split_list(name: str, text: str) -> list[str]:
     return found
 
 
-def in_either_case(text: str) -> str:
-    """A regular expression for `text` that ignores case, for PostgreSQL, Lucene and Python.
-
-    Case is that of single characters in Unicode, independent of a store's locale; "ß" is not "SS".
-    """
-    return "".join(map(_either_case, text))
-
-
-def _either_case(character: str) -> str:
-    forms = {character, character.lower(), character.upper(), character.title()}
-    single = sorted(form for form in forms if len(form) == 1)
-    if len(single) > 1:
-        return f"[{''.join(single)}]"
-    plain = not character.isascii() or character.isalnum() or not character.isprintable()
-    return character if plain else f"\\{character}"
-
-
 class _Collected:
     """Conditions that must all be true; repeated ones for a column are combined."""
 

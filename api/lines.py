@@ -18,7 +18,9 @@ class CommandLine(BaseModel):
 
     type: str
     body: dict[str, Any]
-    id: Visible | None = Field(None, description="the command id, like Idempotency-Key; generated if missing")
+    id: Visible | None = Field(
+        None, description="the command id, unique per stream, like Idempotency-Key; generated if missing"
+    )
     expected_version: Annotated[int, Field(ge=0, lt=10**18)] | None = Field(
         None, description="the stream's expected version; 0: it must not exist"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -11,7 +12,9 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from api.errors import MalformedJson, MalformedLine
+from api.bodies import check_values
+from api.errors import BodyIncomplete, MalformedJson, MalformedLine
+from api.settings import Limits
 from api.turns import Turns
 from commands.errors import TooLarge
 
@@ -33,12 +36,17 @@ class Line(NamedTuple):
     content: bytes | None
     size_bytes: int
 
-    def read(self, limit_bytes: int) -> dict[str, Any]:
-        """The JSON object of the line; raises TooLarge, MalformedJson or MalformedLine."""
+    def checked(self, limits: Limits) -> bytes:
+        """The content, if it has not too many bytes or values; raises TooLarge or TooComplex."""
         if self.content is None:
-            raise TooLarge(self.size_bytes, limit_bytes)
+            raise TooLarge(self.size_bytes, limits.body_bytes)
+        check_values(self.content, limits.body_values)
+        return self.content
+
+    def read(self, limits: Limits) -> dict[str, Any]:
+        """The JSON object of the line; raises TooLarge, TooComplex, MalformedJson or MalformedLine."""
         try:
-            document = orjson.loads(self.content)
+            document = orjson.loads(self.checked(limits))
         except orjson.JSONDecodeError as error:
             raise MalformedJson(error.msg, self.number, error.colno) from error
         if not isinstance(document, dict):
@@ -91,15 +99,20 @@ class LineSplitter:
         return Line(self._number, content, size_bytes) if content and not content.isspace() else None
 
 
+def largest_bytes(lines: Sequence[Line]) -> int:
+    """The size of the largest line that is kept."""
+    return max(len(line.content or b"") for line in lines)
+
+
 async def read_lines(
-    request: Request, limit_bytes: int, turns: Turns, at_once: int = SLICE_LINES
+    request: Request, limits: Limits, turns: Turns, at_once: int = SLICE_LINES
 ) -> AsyncIterator[Sequence[Line]]:
     """The lines of the body as they arrive, at most `at_once` per turn of `turns`.
 
-    Raises ClientDisconnect if the body is incomplete.
+    Raises ClientDisconnect if the body is incomplete, and BodyIncomplete if no more of it arrives in time.
     """
-    splitter = LineSplitter(limit_bytes)
-    async for chunk in request.stream():
+    splitter = LineSplitter(limits.body_bytes)
+    async for chunk in _chunks(request, limits.body_s):
         for start in range(0, len(chunk), SLICE_BYTES):
             await turns.next()
             lines = splitter.feed(chunk[start : start + SLICE_BYTES])
@@ -109,6 +122,19 @@ async def read_lines(
                 yield lines[first : first + at_once]
     if lines := splitter.end():
         yield lines
+
+
+async def _chunks(request: Request, within_s: float) -> AsyncIterator[bytes]:
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(within_s):
+                chunk = await anext(stream, None)
+        except TimeoutError as error:
+            raise BodyIncomplete(within_s) from error
+        if chunk is None:
+            return
+        yield chunk
 
 
 class DuplexResponse(Response):

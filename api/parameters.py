@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from api.errors import BadParameter
 from eventlog import times
+from eventlog.integers import HIGHEST, LOWEST
 from eventlog.times import shortened
 from projections.table.types import ColumnType
-
-MAX_INTEGER: Final = 2**63 - 1
 
 Parameters = Sequence[tuple[str, str]]
 
@@ -79,7 +78,7 @@ def read_value(name: str, kind: ColumnType, text: str) -> Any:
     check_text(name, text)
     match kind:
         case ColumnType.INTEGER:
-            return read_integer(name, text, -MAX_INTEGER, MAX_INTEGER)
+            return read_integer(name, text, LOWEST, HIGHEST)
         case ColumnType.FLOAT:
             return read_float(name, text)
         case ColumnType.BOOLEAN:

@@ -57,8 +57,11 @@ class Gateway(Protocol):
         linger: they may wait a few milliseconds for others.
         """
 
-    async def receipt(self, command_id: str) -> Receipt | None:
-        """The receipt of a command, None if there is none."""
+    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
+        """The receipt of a command, None if there is none.
+
+        stream, origin: of the command, if several have the id; else AmbiguousReceipt is raised.
+        """
 
 
 class Recorder(Protocol):
@@ -81,6 +84,9 @@ class EventReader(Protocol):
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics; raises LogUnavailable."""
+
+    async def slow_code(self) -> Sequence[str]:
+        """What handlers report of code that does not return, one line each; raises LogUnavailable."""
 
 
 class CapturedSources(Protocol):
@@ -193,8 +199,8 @@ class ViewReader(Protocol):
         columns: the required columns (empty: all), so that a store need not send the others.
         """
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        """What the row's guard says was applied to it; empty if the store has no guards."""
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        """What the guards of these rows say was applied to them; without rows that have none."""
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by `patches` partition."""

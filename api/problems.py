@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from api.components import RETRY_AFTER, Schema
-from api.errors import INTERNAL, ApiError, detail_of, meaning_of, members_of, pointer
+from api.errors import INTERNAL, ApiError, BodyIncomplete, detail_of, meaning_of, members_of, pointer
 from api.newlines import with_newlines
 from api.outages import Outages
 from commands.errors import CommandError
@@ -44,7 +44,8 @@ FAULT: Final[Schema] = {
     "additionalProperties": False,
 }
 MEMBERS: Final[Mapping[str, Schema]] = {
-    "errors": {"type": "array", "minItems": 1, "items": FAULT, "description": "every invalid place"},
+    "errors": {"type": "array", "minItems": 1, "items": FAULT, "description": "the first 100 invalid places"},
+    "error_count": {"type": "integer", "minimum": 1, "description": "how many places are invalid"},
     "error_id": {"type": "string", "description": "of an internal error: search the server log for this id"},
     "host": TEXT,
     "part": {"enum": ["path", "query"]},
@@ -57,6 +58,7 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "expected": {"type": ["string", "integer"], "description": "the expected version or media type"},
     "aggregate": TEXT,
     "stream": TEXT,
+    "streams": {"type": "array", "items": TEXT, "description": "streams with such a command; there may be others"},
     "version": COUNT,
     "view": TEXT,
     "source": {"type": "string", "description": "the view that it was made from, or the captured database"},
@@ -189,6 +191,8 @@ async def _known(request: Request, error: Exception) -> Response:
     body = getattr(request.state, "body", None)
     document, retry_after_s = problem_of(error, request, body), meaning_of(error).retry_after_s
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    if isinstance(error, BodyIncomplete):
+        headers["Connection"] = "close"  # what arrives later is no request
     return Response(orjson.dumps(document, default=str), document["status"], headers, MEDIA_TYPE)
 
 

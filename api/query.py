@@ -34,7 +34,7 @@ class Query:
     """One page of rows to find.
 
     order: it always includes the key, which makes it total.
-    beyond: the last row's values in that order.
+    beyond: the last row's values in that order, as rows have them in JSON, whichever store read it.
     fields: the columns to return (empty: all stored ones).
     highlight: return where the words were found.
     count: count all rows that match the filters, including those of other pages.
@@ -55,6 +55,10 @@ class Query:
     def includes_matches(self) -> bool:
         """Whether it requests information about how a row matches."""
         return self.highlight or any(step.column in (RELEVANCE, DISTANCE) for step in self.order)
+
+    def computes(self, step: Order) -> bool:
+        """Whether a step is no column: the relevance of the words, or the distance from the place."""
+        return (step.column == RELEVANCE and bool(self.text)) or (step.column == DISTANCE and self.near is not None)
 
     def stored(self, view: View) -> tuple[str, ...]:
         """The stored columns that `fields` need: for a looked-up column, the column with the other row's key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Final
 from urllib.parse import quote
@@ -9,7 +10,9 @@ from urllib.parse import quote
 import orjson
 from fastapi import Request
 
-from api.errors import BadHeader, BadParameter, MalformedJson, UnsupportedMedia
+from api.bodies import check_values
+from api.errors import BadHeader, BadParameter, BodyIncomplete, MalformedJson, UnsupportedMedia
+from api.settings import Limits
 from commands.errors import TooLarge
 
 VERSION_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,17})"')
@@ -21,19 +24,30 @@ DOTS: Final = frozenset({".", ".."})
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
 
 
-async def read_json(request: Request, limit_bytes: int) -> bytes:
-    """The body, checked to be JSON; stops reading at the limit.
+async def read_json(request: Request, limits: Limits) -> bytes:
+    """The body, as it is; stops reading at the limit. Check it with `check_json`.
 
-    Its value is kept in the request's state, so that a problem document can point to invalid places. Raises
-    UnsupportedMedia, TooLarge or MalformedJson.
+    Raises UnsupportedMedia, TooLarge or BodyIncomplete.
     """
     check_media(request)
-    body = await _read(request, limit_bytes)
+    try:
+        async with asyncio.timeout(limits.body_s):
+            return await _read(request, limits.body_bytes)
+    except TimeoutError as error:
+        raise BodyIncomplete(limits.body_s) from error
+
+
+def check_json(request: Request, body: bytes, limits: Limits) -> None:
+    """Refuse a body that is not JSON, or has too many values.
+
+    Its value is kept in the request's state, so that a problem document can point to invalid places. Raises
+    MalformedJson or TooComplex.
+    """
+    check_values(body, limits.body_values)
     try:
         request.state.body = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedJson(error.msg, error.lineno, error.colno) from error
-    return body
 
 
 def check_media(request: Request, expected: str = "application/json") -> None:
@@ -139,6 +153,11 @@ def link(*parts: str) -> str:
     if UNRESERVED.fullmatch(path) and path.count("/") == len(parts):
         return path
     return "".join("/" + quote(part, safe="") for part in parts)
+
+
+def quoted(value: str) -> str:
+    """The value of a query parameter, percent-encoded if necessary."""
+    return value if UNRESERVED.fullmatch(value) else quote(value)
 
 
 def check_no_query(request: Request) -> None:

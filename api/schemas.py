@@ -38,7 +38,7 @@ def command_request(command_type: str) -> Schema:
             header(
                 "Idempotency-Key",
                 VISIBLE,
-                "the command id: sending the command again with the same id returns its first receipt",
+                "the command id, unique per stream: sending the command again with it returns its first receipt",
             ),
             header(
                 "If-Match",

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from api.admission import Work
+from api.bodies import Bodies
 from api.capacity import Capacity
 from api.changes.feeds import ChangeFeeds
 from api.hosts import ANY_HOST, Hosts
 from api.lookups import Lookups
 from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
+from api.reads.threads import Threads
 from api.settings import Limits
 from api.turns import Turns
 from api.waiting import Waiter
@@ -30,6 +33,7 @@ class Service:
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
+    bodies: reads large bodies in threads. folding: threads that fold streams. work: admits what takes long.
     """
 
     commands: CommandRegistry
@@ -53,6 +57,9 @@ class Service:
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
     reading: Turns = field(default_factory=Turns)
     writing: Turns = field(default_factory=Turns)
+    bodies: Bodies = field(default_factory=Bodies)
+    folding: Threads = field(default_factory=lambda: Threads(2, "folding"))
+    work: Work = field(default_factory=Work)
 
     @cached_property
     def in_flight(self) -> Capacity:

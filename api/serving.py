@@ -8,18 +8,21 @@ import socket
 import sys
 import time
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 
 from api.access_log import write_access_log
 from api.app import create_app
 from api.changes.feeds import ChangeFeeds
 from api.composition import compose_service
 from api.connections import StalledClients
-from api.settings import CANNOT_START, GRACE_S, ApiSettings
+from api.protocol import BoundedProtocol
+from api.settings import CANNOT_START, GRACE_S, ApiSettings, Limits
+from api.workers import listen
 from commands.errors import CommandError
-from eventlog.errors import EventLogError
+from eventlog.errors import EventLogError, SettingError
 from eventlog.workers import call_without_parent
 from projections.errors import ProjectionError
 
@@ -29,16 +32,25 @@ TICKS: Final = 10
 """uvicorn ticks ten times per second."""
 
 
-class Server(uvicorn.Server):
-    """Disconnects clients that read nothing, and followers before it waits for the running requests."""
+def config_of(app: FastAPI, **options: Any) -> uvicorn.Config:
+    """How uvicorn serves the application; options: more of its settings."""
+    return uvicorn.Config(app, http=BoundedProtocol, ws="none", log_level="warning", **options)
 
-    def __init__(self, config: uvicorn.Config, feeds: ChangeFeeds, stall_s: float) -> None:
+
+class Server(uvicorn.Server):
+    """Disconnects clients that read or send nothing, and followers before it waits for the running requests."""
+
+    def __init__(self, config: uvicorn.Config, feeds: ChangeFeeds, limits: Limits) -> None:
         super().__init__(config)
-        self._feeds, self._stalled = feeds, StalledClients(stall_s)
+        self._feeds, self._idle_s, self._stalled = feeds, limits.idle_s, StalledClients(limits.stall_s)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % TICKS == 0:
-            self._stalled.disconnect(self.server_state.connections, time.monotonic())
+            now_s, connections = time.monotonic(), list(self.server_state.connections)
+            self._stalled.disconnect(connections, now_s)
+            for each in connections:
+                if isinstance(each, BoundedProtocol):
+                    each.disconnect_if_idle(now_s, self._idle_s)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -62,21 +74,25 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
             "the API listens on %s and answers to any host: set HEADWATER_API_ALLOWED_HOSTS to the names of the API",
             settings.host,
         )
-    config = uvicorn.Config(
+    config = config_of(
         app,
         host=settings.host,
         port=settings.port,
         access_log=settings.access_log,
-        log_level="warning",
+        log_config=None,  # its lines, with tracebacks, are formatted as all others
         timeout_graceful_shutdown=GRACE_S,
     )
     if settings.access_log:
         write_access_log()
-    server = Server(config, service.feeds, settings.limits.stall_s)
+    server = Server(config, service.feeds, settings.limits)
     if listening is not None:
         call_without_parent(partial(setattr, server, "should_exit", True))
     # objects made so far stay: scanning them repeatedly would delay requests by 0.1 s
     gc.collect()
     gc.freeze()
-    server.run(None if listening is None else [listening])
+    try:
+        server.run([listening or listen(settings)])
+    except SettingError as error:
+        print(f"the API cannot start: {error}", file=sys.stderr)
+        return CANNOT_START
     return 0

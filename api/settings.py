@@ -10,7 +10,7 @@ from pydantic import Field
 
 from api.hosts import Hosts
 from eventlog.settings import LogSettings
-from eventlog.variables import Count, Port, Variables
+from eventlog.variables import Count, Port, Processes, Variables
 from projections.settings import StoreSettings
 
 ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
@@ -26,14 +26,20 @@ _ORIGIN: Final = r"(\*|[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.
 class Limits:
     """The limits of requests.
 
-    body_bytes: of a body, or of a line of NDJSON. in_flight: lines of one request that are in progress at once.
+    body_bytes, body_values: of a body, or of a line of NDJSON. body_s: how long a JSON body may take to arrive, and the
+    next bytes of NDJSON.
+    in_flight: lines of one request that are in progress at once.
     in_flight_in_all: commands of all such requests that wait for their receipts; more would only wait in the log.
     in_flight_bytes: of their records; a larger one waits until it is alone.
-    stall_s: how long a client may read nothing of an answer. heartbeat_s: time between comments to a follower.
+    stall_s: how long a client may read nothing of an answer.
+    idle_s: how long it may take to send the head of a request, after it connected or had the answer to the one before.
+    heartbeat_s: time between comments to a follower.
     followers: clients that follow changes at once.
     """
 
     body_bytes: int = 512 * 1024
+    body_values: int = 20_000
+    body_s: float = 60.0
     answer_timeout_s: float = 10.0
     wait_ms: int = 5_000
     max_wait_ms: int = 30_000
@@ -41,6 +47,7 @@ class Limits:
     in_flight_in_all: int = 4_000
     in_flight_bytes: int = 64 * 1024 * 1024
     stall_s: float = 60.0
+    idle_s: float = 10.0
     heartbeat_s: float = 15.0
     followers: int = 1_000
 
@@ -50,7 +57,8 @@ class ApiSettings:
     """The API of one machine: address, number of processes that serve it, log, stores and limits of each.
 
     access_log: whether each request is logged. allowed_hosts: names that requests may use in addition to those of this
-    machine, see `Hosts`. origins: of websites that may read the answers in a browser, `*` for all.
+    machine, see `Hosts`. origins: of websites that may read the answers in a browser, `*` for all. instance: what
+    `GET /health/ready` answers as `instance`; empty: a random id.
     """
 
     log: LogSettings = field(default_factory=LogSettings)
@@ -62,6 +70,7 @@ class ApiSettings:
     access_log: bool = False
     allowed_hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    instance: str = ""
 
     @property
     def hosts(self) -> Hosts:
@@ -78,10 +87,15 @@ class ApiSettings:
             port=given.api_port,
             workers=given.api_workers,
             stores=StoreSettings.from_environment(env),
-            limits=Limits(body_bytes=given.body_limit_bytes, answer_timeout_s=float(given.answer_timeout_s)),
+            limits=Limits(
+                body_bytes=given.body_limit_bytes,
+                body_values=given.body_limit_values,
+                answer_timeout_s=float(given.answer_timeout_s),
+            ),
             access_log=given.api_access_log,
             allowed_hosts=read_list(given.api_allowed_hosts),
             origins=tuple(_without_port(each) for each in read_list(given.api_origins)),
+            instance=given.api_instance,
         )
 
 
@@ -103,7 +117,7 @@ class ApiVariables(Variables):
 
     api_host: str = ApiSettings.host
     api_port: Port = ApiSettings.port
-    api_workers: Count = ApiSettings.workers
+    api_workers: Processes = ApiSettings.workers
     api_access_log: bool = Field(ApiSettings.access_log, description="true or false")
     api_allowed_hosts: Annotated[
         str,
@@ -119,5 +133,7 @@ class ApiVariables(Variables):
             description="origins separated by commas, such as https://shop.example.com; * for any",
         ),
     ] = ""
+    api_instance: str = ApiSettings.instance
     body_limit_bytes: Count = Limits.body_bytes
+    body_limit_values: Count = Limits.body_values
     answer_timeout_s: Count = int(Limits.answer_timeout_s)

@@ -10,12 +10,15 @@ heartbeats move these within a second. What a position in a captured database st
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from api.awaited import After, Awaited, first_unapplied, row_key
+from api.admission import Admission
+from api.awaited import After, Awaited, first_unapplied, pause_s, row_key
 from api.captured_waiting import MARK, CapturedWaiter, DatabasePosition
 from api.errors import BadParameter, NotCaughtUp
+from api.polls import Polls, Seen
 from api.ports import Applied, CapturedSources, EventReader, GenerationGone, Generations, Live, ViewReader
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import partition_of
@@ -24,11 +27,14 @@ from eventlog.source_positions import SourcePosition
 from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.stores.names import patch_key
+from projections.table.declared_stores import Postgres
 from projections.view import View
 
 LEDGER_EVERY = 4
 """If rows have guards, the ledger is also read every few polls, because rows may be old while ledgers advance."""
 MAX_POSITIONS = 100
+MAX_WAITING = 2_000
+"""Requests of one process that wait at once."""
 
 
 class Waiter:
@@ -43,7 +49,9 @@ class Waiter:
         patch_partitions: int,
     ) -> None:
         self._events, self._generations = events, generations
+        self._polls, self._admission = Polls(generations), Admission("requests with after=", MAX_WAITING, 0)
         self._captured = CapturedWaiter(sources, generations, patch_partitions)
+        self._asking: dict[tuple[str, str, str], asyncio.Task[int | None]] = {}
         self.partitions, self._patch_partitions = partitions, patch_partitions
 
     def read_token(self, token: str) -> tuple[tuple[SourcePosition, ...], tuple[DatabasePosition, ...]]:
@@ -72,22 +80,28 @@ class Waiter:
     async def wait(self, view: View, reader: ViewReader, after: After | None) -> None:
         """Return when `view` has applied every position; immediately if there is none.
 
-        Raises BadParameter, SourceNotCaughtUp, NotCaughtUp, GenerationMissing, LogUnavailable or StoreUnavailable.
+        Raises BadParameter, SourceNotCaughtUp, NotCaughtUp, GenerationMissing, LogUnavailable, StoreUnavailable or
+        Overloaded.
         """
-        if after is None:
-            return
+        if after is not None:
+            async with self._admission.place():
+                await self._wait(view, reader, after)
+
+    async def _wait(self, view: View, reader: ViewReader, after: After) -> None:
         places, positions = self.read_token(after.token)
         missing = [Awaited(each, None) for each in places if each.topic in view.topics]
         missing += await self._captured.awaited(view, reader, positions, after)
         for poll in count():
+            if not missing:
+                return
+            left_s = after.left_s
             if any(each.is_unknown for each in missing):
                 # a position that does not exist yet may appear while we wait
                 missing = await self._look_up(view, missing)
             if missing:
-                missing = await self._not_applied(view, reader, missing, poll)
-            if not missing:
-                return
-            if not await after.pause(poll):
+                within_s = min(pause_s(poll), max(left_s, 0.0))
+                missing = await self._not_applied(view, reader, missing, poll, within_s)
+            if missing and left_s <= 0:
                 raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reader))
 
     async def _look_up(self, view: View, missing: Sequence[Awaited]) -> list[Awaited]:
@@ -115,26 +129,23 @@ class Waiter:
         return None if record is None else row_key(table, record)
 
     async def _not_applied(
-        self, view: View, reader: ViewReader, awaited: Sequence[Awaited], poll: int
+        self, view: View, reader: ViewReader, awaited: Sequence[Awaited], poll: int, within_s: float
     ) -> list[Awaited]:
-        try:
-            live = await self._generations.live(view)
-            missing = [each for each in awaited if each.offset >= live.bulk_ends.get(each.place.source, 0)]
-            if reader.name != "postgres":
-                missing = [each for each in missing if not await self._guarded(live, reader, each)]
-                if poll % LEDGER_EVERY and all(each.is_guarded for each in missing):
-                    return missing
-            if not missing:
-                return []
-            ledger = await reader.ledger(live)
-        except GenerationGone:  # swapped and dropped a moment ago: the next poll uses the new one
+        """Those of `awaited` that a poll within this time does not find applied."""
+        has_guards = reader.name != Postgres.name
+        keys = {each.key for each in awaited if has_guards and each.is_guarded and each.key is not None}
+        needs_ledger = not (poll % LEDGER_EVERY and has_guards and all(each.is_guarded for each in awaited))
+        seen = await self._polls.look(view, reader, within_s, keys, needs_ledger)
+        if seen is None:  # swapped and dropped a moment ago: the next poll uses the new one
             return list(awaited)
-        return [each for each in missing if not self._in_ledger(live, ledger, each)]
+        return [each for each in awaited if not self._is_applied(seen, each)]
 
-    async def _guarded(self, live: Live, reader: ViewReader, awaited: Awaited) -> bool:
-        if awaited.key is None or awaited.includes_earlier:
-            return False
-        return awaited.applied(await reader.guard(live, awaited.key))
+    def _is_applied(self, seen: Seen, awaited: Awaited) -> bool:
+        if awaited.offset < seen.live.bulk_ends.get(awaited.place.source, 0):
+            return True
+        if awaited.is_guarded and awaited.applied(seen.guards.get(awaited.key or "", {})):
+            return True
+        return seen.ledger is not None and self._in_ledger(seen.live, seen.ledger, awaited)
 
     def _in_ledger(self, live: Live, ledger: Mapping[int, Applied], awaited: Awaited) -> bool:
         if awaited.key is not None:
@@ -144,7 +155,18 @@ class Waiter:
         return all(awaited.applied(ledger.get(partition, {})) for partition in every)
 
     async def _lag(self, view: View, reader: ViewReader) -> int | None:
-        """Offsets between the ends of the log and what every partition's ledger has applied; None if unknown."""
+        """Offsets between the ends of the log and what every partition's ledger has applied; None if unknown.
+
+        Requests that ask at the same time share one answer.
+        """
+        name = (view.name, view.tag, reader.name)
+        asking = self._asking.get(name)
+        if asking is None:
+            asking = self._asking[name] = asyncio.create_task(self._ask_lag(view, reader))
+            asking.add_done_callback(lambda _: self._asking.pop(name, None))
+        return await asyncio.shield(asking)  # one client that leaves does not end it for the others
+
+    async def _ask_lag(self, view: View, reader: ViewReader) -> int | None:
         try:
             live = await self._generations.live(view, fresh=True)
             ledger = await reader.ledger(live)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -26,9 +27,11 @@ def listen(settings: ApiSettings) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
-    except OSError as error:
-        needs = f"a free port on {settings.host} ({error.strerror or error})"
-        raise SettingError("HEADWATER_API_PORT", str(settings.port), needs) from error
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES):
+            needs = f"a free port on {settings.host} ({error.strerror})"
+            raise SettingError("HEADWATER_API_PORT", str(settings.port), needs) from error
+        raise SettingError("HEADWATER_API_HOST", settings.host, f"an address of this machine ({error})") from error
 
 
 def work(settings: ApiSettings, listening: socket.socket) -> None:

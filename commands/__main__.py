@@ -16,7 +16,7 @@ from commands.service import handle, work
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
 from eventlog.settings import LogSettings, accept_no_arguments
-from eventlog.variables import Count, Variables
+from eventlog.variables import Processes, Variables
 from eventlog.workers import Workers
 
 END_S: Final = 30.0
@@ -28,7 +28,7 @@ logger = logging.getLogger("commands")
 class HandlerVariables(Variables):
     """The variables of this process beside those of the log."""
 
-    handlers: Count = 1
+    handlers: Processes = 1
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         log_to_stderr(os.environ)
         settings = LogSettings.from_environment(os.environ)
         handlers = HandlerVariables.read(os.environ).handlers
+        settings.make_state()
         if handlers > 1:
             # each handler loads them too; here, an error is logged once
             CommandRegistry.load(settings.modules)

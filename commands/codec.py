@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.exact_numbers import inexact_numbers
+from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.ids import id_text
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
@@ -22,6 +23,8 @@ from commands.declaring.upcasting import version_problem
 from commands.errors import BadDecision, BrokenStream, MalformedCommand, TooLarge, UnreadableEvent, UnreadableSnapshot
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, stream_name
+from eventlog.hidden_values import error_text
+from eventlog.limits import MAX_COMMAND_BYTES, MAX_NAMES_BYTES, entry_size, size_of
 from eventlog.ports import Entry
 
 Body = bytes | Mapping[str, Any]
@@ -32,10 +35,6 @@ _ESCAPED_NUL: Final = b"\\u0000"
 _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19
 """Integers with fewer digits fit in 64 bits."""
-MAX_NAME_CHARACTERS: Final = 100_000
-"""Of a command's id, type and stream together, which its receipt repeats."""
-MAX_COMMAND_BYTES: Final = 960 * 1024
-"""Of a command's record with its key: the topic allows 1 MiB, and Kafka also counts framing."""
 
 
 class TypedCommand(msgspec.Struct, frozen=True, gc=False):
@@ -63,19 +62,22 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     if isinstance(body, bytes) and (inexact := inexact_numbers(body, kind)):
         raise MalformedCommand(kind.type, inexact)
     if large:
-        raise MalformedCommand(kind.type, large)
+        raise MalformedCommand(kind.type, *first_faults(large))
     if text.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
         raise MalformedCommand(kind.type, [NUL])
     try:
         command = kind.__pydantic_validator__.validate_json(text)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False, include_input=False)
-        raise MalformedCommand(kind.type, [dict(detail) for detail in details]) from error
+        raise MalformedCommand(kind.type, *faults_of(error)) from None  # its text would have all faults
     except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
         raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
-    if may_hold_times(kind) and (unfit := list(unfit_times(command))):
-        raise MalformedCommand(kind.type, unfit)
-    aggregate_id = id_text(getattr(command, aggregate.id_field))
+    if may_hold_times(kind) and (unfit := first_faults(unfit_times(command))).total:
+        raise MalformedCommand(kind.type, *unfit)
+    identity = getattr(command, aggregate.id_field)
+    if identity is None or identity == "":
+        msg = f'it is the id of the "{aggregate.name}", and empty: send a text of at least one character'
+        raise MalformedCommand(kind.type, [{"type": "string_too_short", "loc": (aggregate.id_field,), "msg": msg}])
+    aggregate_id = id_text(identity)
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 
 
@@ -86,10 +88,10 @@ def command_record(envelope: Envelope, id_field: str, body: bytes, timestamp_ms:
     the command, or Kafka would not store it.
     """
     if not has_short_names(envelope):
-        msg = f"the command's id, type and stream together have more than {MAX_NAME_CHARACTERS} characters"
+        msg = f"the command's id, type and stream together have more than {MAX_NAMES_BYTES} bytes"
         raise MalformedCommand(envelope.type, [{"type": "string_too_long", "loc": (id_field,), "msg": msg}])
     value = encode(envelope, body)
-    size_bytes = len(value) + len(envelope.stream.encode())
+    size_bytes = entry_size(envelope.stream, value)
     if size_bytes > MAX_COMMAND_BYTES:
         raise TooLarge(size_bytes, MAX_COMMAND_BYTES, "the command's record")
     return Entry(topics.COMMANDS, envelope.stream, value, timestamp_ms)
@@ -97,7 +99,7 @@ def command_record(envelope: Envelope, id_field: str, body: bytes, timestamp_ms:
 
 def has_short_names(envelope: Envelope) -> bool:
     """Whether the id, the type and the stream of a command fit in a receipt."""
-    return len(envelope.id) + len(envelope.type) + len(envelope.stream) <= MAX_NAME_CHARACTERS
+    return size_of(envelope.id) + size_of(envelope.type) + size_of(envelope.stream) <= MAX_NAMES_BYTES
 
 
 def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:
@@ -129,7 +131,9 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
     try:
         return kind.model_validate_json(orjson.dumps(data))
     except (ValidationError, TypeError) as error:
-        raise UnreadableEvent(f'the data of "{envelope.id}" does not match "{envelope.type}": {error}') from error
+        raise UnreadableEvent(
+            f'the data of "{envelope.id}" does not match "{envelope.type}": {error_text(error)}'
+        ) from error
 
 
 def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
@@ -138,7 +142,7 @@ def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
     try:
         return kind.history.upcast(envelope.data_version, envelope.data)
     except ValueError as error:
-        raise UnreadableEvent(f'"{envelope.id}", a "{envelope.type}": {error}') from error
+        raise UnreadableEvent(f'"{envelope.id}", a "{envelope.type}": {error_text(error)}') from error
 
 
 def fold(
@@ -165,7 +169,10 @@ def write_snapshot(aggregate: Aggregate[State], state: State, version: int) -> b
 
 def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int) -> bytes:
     """The value of a record of `snapshots`; body: the state as JSON."""
-    return b'{"version":%d,"shape":"%b","state":%b}' % (version, aggregate.shape.encode(), body)
+    # code of earlier releases, which may run beside this one, compares `shape`
+    return b'{"version":%d,"shape":"%b","fields":"%b","state":%b}' % (
+        version, aggregate.documented_shape.encode(), aggregate.shape.encode(), body,
+    )  # fmt: skip
 
 
 def read_back(event: Event, body: bytes) -> Event:
@@ -186,6 +193,23 @@ def read_back(event: Event, body: bytes) -> Event:
     return read
 
 
+def has_shape(aggregate: AnyAggregate, value: bytes) -> bool:
+    """Whether a snapshot was written for the state as it is declared now; its state is not read."""
+    head, found, _ = value.partition(b',"state":')
+    try:
+        return _is_shaped(aggregate, orjson.loads(head + b"}" if found else value))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return False
+
+
+def _is_shaped(aggregate: AnyAggregate, document: Any) -> bool:
+    """Whether a snapshot has this shape; snapshots of earlier releases have only `shape`, with documentation."""
+    fields: Any = document.get("fields") if isinstance(document, dict) else None
+    if fields is not None:
+        return bool(fields == aggregate.shape)
+    return document["shape"] in (aggregate.documented_shape, aggregate.shape)
+
+
 def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int]:
     """State and version of a snapshot; raises UnreadableSnapshot if it has another shape."""
     kind = type(aggregate.initial)
@@ -193,7 +217,7 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
     head, found, state = value.partition(b',"state":')
     try:
         document = orjson.loads(head + b"}" if found else value)
-        if document["shape"] != aggregate.shape:
+        if not _is_shaped(aggregate, document):
             raise UnreadableSnapshot(aggregate.name, "its state had another schema, or another state_version")
         version = document["version"]
         if type(version) is not int or version < 1:
@@ -203,4 +227,4 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
         )
         return read, version
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
-        raise UnreadableSnapshot(aggregate.name, str(error)) from error
+        raise UnreadableSnapshot(aggregate.name, error_text(error)) from error

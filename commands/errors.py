@@ -8,7 +8,8 @@ CommandError
 ├── UnknownObservation   no observation of this type is declared
 ├── MalformedObservation the report does not fit the observation's type
 ├── WrongVersion         the stream is not at the version that the command expected
-├── IdempotencyKeyReused the command id was used for another command
+├── IdempotencyKeyReused the command id was used for another command of the stream
+├── AmbiguousReceipt     commands of several streams or origins have the command id
 ├── DecideFailed         the aggregate's code failed on the command
 ├── UnreadableCommand    the handler could not read the command
 ├── TooLarge             the body does not fit in one record of the log
@@ -26,18 +27,23 @@ CommandError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from eventlog.declaring import WrongDeclaration
 from eventlog.errors import NotAnEnvelope
+from eventlog.times import shortened
+
+MAX_PLACES: Final = 10
+"""Of a message's faults, in the text of an error."""
 
 
 class CommandError(Exception):
     """Root of the write side's errors."""
 
 
-class DeclarationError(CommandError):
+class DeclarationError(CommandError, WrongDeclaration):
     """An aggregate, command or event is declared wrong; the message names it and says what to change."""
 
 
@@ -58,12 +64,15 @@ class UnknownCommand(CommandError):
 
 
 class MalformedCommand(CommandError):
-    """A command's body does not fit its type; `details` are pydantic's, one per wrong field."""
+    """A command's body does not fit its type.
 
-    def __init__(self, command_type: str, details: Sequence[dict[str, Any]]) -> None:
-        places = ", ".join(".".join(str(part) for part in detail["loc"]) or "body" for detail in details)
-        super().__init__(f'invalid body for "{command_type}": see {places}')
+    details: pydantic's, one per wrong field; the first ones, if there are many. error_count: of all.
+    """
+
+    def __init__(self, command_type: str, details: Sequence[dict[str, Any]], error_count: int | None = None) -> None:
         self.command_type, self.details = command_type, tuple(details)
+        self.error_count = len(details) if error_count is None else error_count
+        super().__init__(f'invalid body for "{command_type}": see {places_of(details, self.error_count, "body")}')
 
 
 class UnknownObservation(CommandError):
@@ -75,12 +84,15 @@ class UnknownObservation(CommandError):
 
 
 class MalformedObservation(CommandError):
-    """A report does not fit its type; `details` are pydantic's, one per wrong field."""
+    """A report does not fit its type; details, error_count: as in MalformedCommand."""
 
-    def __init__(self, observation_type: str, details: Sequence[dict[str, Any]]) -> None:
-        places = ", ".join(".".join(str(part) for part in detail["loc"]) or "report" for detail in details)
-        super().__init__(f'invalid report for "{observation_type}": see {places}')
+    def __init__(
+        self, observation_type: str, details: Sequence[dict[str, Any]], error_count: int | None = None
+    ) -> None:
         self.observation_type, self.details = observation_type, tuple(details)
+        self.error_count = len(details) if error_count is None else error_count
+        places = places_of(details, self.error_count, "report")
+        super().__init__(f'invalid report for "{observation_type}": see {places}')
 
 
 class WrongVersion(CommandError):
@@ -92,11 +104,27 @@ class WrongVersion(CommandError):
 
 
 class IdempotencyKeyReused(CommandError):
-    """The command id (`Idempotency-Key`) was used for a command with another type, body or expected version."""
+    """The id (`Idempotency-Key`) was used for a command of the stream with another type, body or expected version."""
 
     def __init__(self, command_id: str) -> None:
-        super().__init__(f'the command id "{command_id}" was used for another command: use a new one')
+        super().__init__(f'the command id "{command_id}" was used for another command of its stream: use a new one')
         self.command_id = command_id
+
+
+class AmbiguousReceipt(CommandError):
+    """Commands of several streams or origins have the id, so it does not name one receipt.
+
+    found: stream and origin of those that were found; there may be others.
+    """
+
+    def __init__(self, command_id: str, found: Sequence[tuple[str, str | None]]) -> None:
+        named = ", ".join(f'"{stream}" (origin: {origin or "unknown"})' for stream, origin in found)
+        several = f"commands of several streams or origins: {named}" if found else "commands of several streams"
+        super().__init__(
+            f'the command id "{command_id}" may be that of {several}; name the stream, and the origin if it is still '
+            "ambiguous"
+        )
+        self.command_id, self.streams = command_id, tuple(dict.fromkeys(stream for stream, _ in found))
 
 
 class DecideFailed(CommandError):
@@ -216,3 +244,10 @@ class BadDecision(CommandError):
 
 class BadReaction(CommandError):
     """`react` of a process returned no Reaction, or commands, timers or a state that cannot be recorded."""
+
+
+def places_of(details: Sequence[Mapping[str, Any]], error_count: int, whole: str) -> str:
+    """The first places of faults, for the text of an error; whole: what the message itself is called."""
+    named = [".".join(str(part) for part in each["loc"]) or whole for each in details[:MAX_PLACES]]
+    more = error_count - len(named)
+    return ", ".join(shortened(each) for each in named) + (f" and {more} more" if more > 0 else "")

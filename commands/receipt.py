@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, Protocol
 
 import msgspec
 import orjson
 
 from commands.errors import DecideFailed, IdempotencyKeyReused, Rejected, UnreadableCommand, WrongVersion
-from eventlog.envelope import Position
+from eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, Position
 
 Outcome = Literal["accepted", "rejected", "conflict", "failed"]
 
@@ -25,6 +26,13 @@ EVENT_TOO_LARGE = "event_too_large"
 TOO_MANY_EVENTS = "too_many_events"
 ERROR_ID = re.compile(r"[0-9a-f]{16}\Z")
 """At the end of the message of a command that failed: the handler's log has the error under it."""
+
+ORIGINS: Final = (CLIENT, PROCESS, OUTBOX)
+SCOPED: Final = " "
+"""Start of the keys made by `scoped_key`. A command id that starts with it never is a key itself, so that nobody can
+choose an id that is another command's key; the API accepts no such id.
+"""
+_DIGEST_CHARACTERS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,8 @@ class _Head(_Members, gc=False):
     """A receipt without its events."""
 
     error: ReceiptError | msgspec.UnsetType
+    origin: str | msgspec.UnsetType
+    shared: bool | msgspec.UnsetType
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -81,6 +91,8 @@ class _Document(_Members, gc=False):
 
     events: list[_Event]
     error: ReceiptError | None = None
+    origin: str | None = None
+    shared: bool = False
 
 
 _write = msgspec.json.Encoder().encode
@@ -94,6 +106,8 @@ class Receipt:
     outcome: `accepted` (even if nothing had to change), `rejected` by a rule, `conflict` with the expected version, or
     `failed` (not because of a rule: see `error.code`).
     version: of the stream after the command. fingerprint: digest of the command. time: of the command, RFC 3339.
+    origin: who chose the id: `client`, `process` or `outbox`; None in receipts of earlier releases. shared: whether
+    commands of other streams in its partition have the same id; their receipts have other keys.
     """
 
     command_id: str
@@ -105,6 +119,8 @@ class Receipt:
     time: str
     events: tuple[RecordedEvent, ...] = ()
     error: ReceiptError | None = None
+    origin: str | None = None
+    shared: bool = False
 
     @property
     def position(self) -> Position | None:
@@ -122,6 +138,8 @@ class Receipt:
             self.fingerprint,
             self.time,
             self.error,
+            self.origin,
+            self.shared,
         )
         quoted = (
             orjson.dumps({"id": e.id, "type": e.type, "position": f"{e.position.partition}:"}) for e in self.events
@@ -142,6 +160,8 @@ class Receipt:
             read.time,
             tuple([RecordedEvent(each.id, each.type, Position.parse(each.position)) for each in read.events]),
             read.error,
+            read.origin,
+            read.shared,
         )
 
 
@@ -154,10 +174,22 @@ def receipt_head(
     fingerprint: str,
     time: str,
     error: ReceiptError | None,
+    origin: str | None = None,
+    shared: bool = False,
 ) -> bytes:
     """A receipt as JSON, up to its events (see Receipt)."""
-    written = _write(_Head(command_id, type, stream, outcome, version, fingerprint, time, error or msgspec.UNSET))
-    return written[:-1] + b',"events":['
+    head = _Head(
+        command_id, type, stream, outcome, version, fingerprint, time,
+        error or msgspec.UNSET, origin or msgspec.UNSET, shared or msgspec.UNSET,
+    )  # fmt: skip
+    return _write(head)[:-1] + b',"events":['
+
+
+def shared_head(head: bytes) -> bytes:
+    """The head of a receipt, saying that it is shared (see Receipt)."""
+    before, events, _ = head.rpartition(b',"events":[')
+    shared = b',"shared":true'
+    return head if before.endswith(shared) else before + shared + events
 
 
 def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int]) -> bytes:
@@ -172,9 +204,70 @@ def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int])
     return head + b",".join(events) + b"]}"
 
 
+class Answered(Protocol):
+    """A command that was decided: what its receipt says of its id."""
+
+    @property
+    def command_id(self) -> str: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def origin(self) -> str | None: ...
+
+
+def has_id(first: Answered, command_id: str, stream: str, origin: str | None, fingerprint: str) -> bool:
+    """Whether a command has the id of `first`, so that it is not decided again.
+
+    An id belongs to one stream and one origin. Records of earlier releases have no origin: such a command has the id of
+    any origin. Such a receipt is that of a process or an outbox only if the command is the same: a client may have
+    taken the id.
+    """
+    if first.command_id != command_id or first.stream != stream:
+        return False
+    if first.origin is None:
+        return origin in (None, CLIENT) or first.fingerprint == fingerprint
+    return origin is None or first.origin == origin
+
+
+def is_asked_for(receipt: Receipt, command_id: str, stream: str | None, origin: str | None) -> bool:
+    """Whether a receipt is that of this id, of this stream and this origin, if they are given.
+
+    A receipt of an earlier release has no origin, and is found with any.
+    """
+    if receipt.command_id != command_id or stream not in (None, receipt.stream):
+        return False
+    return origin is None or receipt.origin in (None, origin)
+
+
+def origin_of(command: Envelope) -> str | None:
+    """Who chose the id of a command; None if it is not known.
+
+    Earlier releases wrote no origin, but the name of the process in the source, in place of the aggregate's.
+    """
+    if command.origin is not None:
+        return command.origin
+    _, _, named = command.source.partition("/headwater/")
+    name, slash, _ = named.partition("/")
+    return PROCESS if slash or (name and name != command.type.partition(".")[0]) else None
+
+
+def scoped_key(command_id: str, stream: str, origin: str | None) -> str:
+    """Record key of the receipt of a command whose id is, in its partition, the key of another command's receipt."""
+    scope = f"{origin or CLIENT}\n{stream}".encode(errors="surrogateescape")
+    digest = hashlib.blake2b(scope, digest_size=_DIGEST_CHARACTERS // 2).hexdigest()
+    return f"{SCOPED}{digest}{SCOPED}{command_id}"
+
+
 def reuse_key(command_id: str, fingerprint: str) -> str:
-    """Record key of the receipt for a reused command id: not the id itself, so that its first receipt stays."""
+    """Record key of the receipt that refuses a reused command id: not the first receipt's, so that it stays."""
     return f"{command_id}#{fingerprint}"
+
+
+def reused_message(command_id: str, stream: str) -> str:
+    """Why a command is refused whose id another command of its stream has."""
+    return f'the command id "{command_id}" was used for another command of "{stream}": use a new one'
 
 
 def raise_refusal(receipt: Receipt) -> None:

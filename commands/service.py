@@ -17,7 +17,10 @@ from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionOwner, PartitionTask, run_together
 from commands.handling.restore import origin
 from commands.local_state.disk_state import DiskBudget, DiskStore
+from commands.local_state.folders import PROCESSES_FOLDER, sweep
 from commands.local_state.slots import Slot
+from commands.reacting.declared_inputs import settle_inputs
+from commands.reacting.instance_restore import instances_origin
 from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from commands.reacting.process_task import ProcessTask
 from commands.reacting.router import Router, Routes, RoutingTask
@@ -55,9 +58,13 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
         sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
         prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
         log = KafkaLog(settings)
-        owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry))]
+        slot, budget = Slot(settings.state.absolute() / "handler" / settings.environment), DiskBudget()
+        logger.info('local state: "%s"', slot.folder)
+        sweep(slot, stopped)
+        owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry, slot, budget))]
+        reacting = process_owners(log, registry, processes, slot, budget)
         senders = [_outbox_owner(log, registry, source) for source in sources]
-        run_together([*owners, *process_owners(log, registry, processes), *senders], stopped)
+        run_together([*owners, *reacting, *senders], stopped)
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1
@@ -68,15 +75,14 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
     return 0
 
 
-def command_tasks(log: KafkaLog, registry: CommandRegistry) -> Callable[[int], CommandTask]:
+def command_tasks(
+    log: KafkaLog, registry: CommandRegistry, slot: Slot, budget: DiskBudget
+) -> Callable[[int], CommandTask]:
     """Makes the task of a partition, with its state in the folder that this process holds."""
-    settings = log.settings
-    slot = Slot(settings.state.absolute() / "handler" / settings.environment)
-    budget, copied = DiskBudget(), origin(log)
-    logger.info('local state: "%s"', slot.folder)
+    copied = origin(log)
 
     def new_task(partition: int) -> CommandTask:
-        store = DiskStore(slot.folder / str(partition), copied, budget, settings.receipts_days)
+        store = DiskStore(slot.folder / str(partition), copied, budget, log.settings.receipts_days)
         return CommandTask(log, registry, partition, store)
 
     return new_task
@@ -89,18 +95,23 @@ def _outbox_owner(log: KafkaLog, registry: CommandRegistry, source: Source) -> P
     return PartitionOwner(log, role, lambda _: OutboxTask(registry, source.name))
 
 
-def process_owners(log: KafkaLog, registry: CommandRegistry, processes: ProcessRegistry) -> list[PartitionOwner]:
+def process_owners(
+    log: KafkaLog, registry: CommandRegistry, processes: ProcessRegistry, slot: Slot, budget: DiskBudget
+) -> list[PartitionOwner]:
     """The owners that run processes; empty if no process is declared."""
     if not processes.processes:
         return []
+    copied = instances_origin(log)
 
     def new_task(partition: int) -> PartitionTask:
-        return ProcessTask(log, registry, processes, partition)
+        store = DiskStore(slot.folder / PROCESSES_FOLDER / str(partition), copied, budget)
+        return ProcessTask(log, registry, processes, removed, partition, store)
 
     routers = [
         _routers(log, ROUTER, lambda: Router(registry, processes), processes.processes),
         *(_row_routers(log, processes, topic) for topic in processes.by_topic),
     ]
+    removed = settle_inputs(log, processes.processes)
     return [*routers, PartitionOwner(log, PROCESSES, new_task)]
 
 
@@ -117,6 +128,6 @@ def _routers(
     starts = settle_starts(log, processes, role)
 
     def new_task(partition: int) -> PartitionTask:
-        return RoutingTask(log, new_router(), partition, starts, role)
+        return RoutingTask(log, new_router, partition, starts, role)
 
     return PartitionOwner(log, role, new_task)

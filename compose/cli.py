@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Annotated, NoReturn
 
@@ -12,14 +13,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from commands.errors import CommandError
 from compose import detached
-from compose.domains import read_deployed, read_domains
+from compose.domains import SAMPLE, read_deployed, read_domains
 from compose.logs import show_logs
 from compose.settings import StackSettings
 from compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
 from compose.state import StateDirectory
 from eventlog.errors import EventLogError
-from eventlog.modules import DEFAULT_MODULES, shipped_domains
+from eventlog.modules import shipped_domains
+from projections.errors import ProjectionError
 from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from projections.spark.setup.java import JavaError
 from projections.supervision.errors import SupervisionError
@@ -43,7 +46,7 @@ def main() -> None:
     """Run the command line; expected errors are printed in one line, with exit code 1."""
     try:
         app()
-    except (SupervisionError, EventLogError, JarError, JavaError) as error:
+    except (SupervisionError, EventLogError, CommandError, ProjectionError, JarError, JavaError) as error:
         _err.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
@@ -64,17 +67,17 @@ def up(
         return
     parts = parts_for(read_deployed("", os.environ))
     fetch_jars(parts)  # before detaching, so that the progress is shown
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     if detach:
         with _err.status(f"starting {parts_text(parts)}"):
             detached.start(settings)
-        _show_endpoints(settings)
+        _show_endpoints(settings, parts)
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
     try:
         with Stack(settings, parts):
-            _show_endpoints(settings)
+            _show_endpoints(settings, parts)
             signal.pause()
     except KeyboardInterrupt:
         _out.print("stopped")
@@ -84,7 +87,7 @@ def up(
 def run(domains: Domains = "") -> None:
     """Start the servers, the handler, the projections and the API, load the samples, and stop at Ctrl-C.
 
-    Without DOMAINS, the modules in HEADWATER_MODULES are run.
+    Without DOMAINS, the modules in HEADWATER_MODULES are run, or the sample listings.
     """
     modules = read_deployed(domains, os.environ)
     from compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
@@ -95,7 +98,7 @@ def run(domains: Domains = "") -> None:
 @app.command()
 def demo(domains: Domains = "") -> None:
     """Load the samples, check every view, rebuild all views under traffic, check again, and exit."""
-    chosen = read_domains(domains) or DEFAULT_MODULES
+    chosen = read_domains(domains) or SAMPLE
     from compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
 
     raise typer.Exit(play(chosen))
@@ -159,6 +162,7 @@ def _leave(*_: object) -> NoReturn:
     raise SystemExit(0)
 
 
-def _show_endpoints(settings: StackSettings) -> None:
-    for variable, value in settings.endpoints.environment().items():
+def _show_endpoints(settings: StackSettings, parts: Collection[str]) -> None:
+    """Show the addresses of the servers that run."""
+    for variable, value in settings.endpoints.environment(with_connect="connect" in parts).items():
         _out.print(f"{variable}={value}", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`make demo`: load the samples, check all views, rebuild them under traffic, check again."""
+"""`make demo`: load the samples, check all views, rebuild them under traffic, check again, and verify every row."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ from compose.shop.sample import Shop
 from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
 from projections.supervision.supervisor import Supervisor
+from replay.verify import DIFFERENT_EXIT
 
 SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {
     "buses": partial(ObservedSample, BUS_DOMAIN),
@@ -75,6 +76,7 @@ class Report:
     freshness_ms: list[float] = field(default_factory=list)
     rebuild: dict[str, Any] = field(default_factory=dict)
     commands_during_rebuild: int = 0
+    verified_rows: int = 0
     mismatches: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
@@ -88,12 +90,13 @@ class Report:
             "freshness_p99_ms": round(cuts[98], 1),
             "rebuild_events_per_s": round(self.rebuild.get("events_per_s", 0)),
             "commands_during_rebuild": self.commands_during_rebuild,
+            "verified_rows": self.verified_rows,
             "mismatches": len(self.mismatches),
         }
 
 
 async def play(client: Client, samples: Mapping[str, Sample], deployment: Deployment) -> Report:
-    """Send the commands of the samples, check, rebuild under traffic, check again."""
+    """Send the commands of the samples, check, rebuild under traffic, check again, and verify every row."""
     report = Report({sample.things: sample.number for sample in samples.values()})
 
     async def check(when: str) -> None:
@@ -130,6 +133,13 @@ async def play(client: Client, samples: Mapping[str, Sample], deployment: Deploy
     await asyncio.gather(*traffic)
     report.commands, report.commands_during_rebuild = client.sent, client.sent - before
     await check("after the rebuild")
+
+    console.print("verifying every row of every view with a separate rebuild")
+    report.verified_rows, different = await verify_all(deployment)
+    console.print(f"verified {report.verified_rows} rows: {len(different)} stores of views differ")
+    for text in different:
+        console.print(f"  {text}", style="red", markup=False)
+    report.mismatches += different
     return report
 
 
@@ -152,19 +162,30 @@ async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> None:
 
 async def rebuild_all(deployment: Deployment) -> dict[str, Any]:
     """Run `replay rebuild --all --json` as a user would; returns its summary."""
+    return await _replay(deployment, "rebuild", "--all")
+
+
+async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
+    """Run `replay verify --all --json` as a user would: the number of compared rows, and a text per difference."""
+    summary = await _replay(deployment, "verify", "--all", also=DIFFERENT_EXIT)
+    compared = [(view["view"], store) for view in summary["views"] for store in view["stores"]]
+    different = [
+        f"{view} in {store['store']}: {store['differences']} of {store['rows']} rows differ from a rebuild, "
+        f"{store['undecided']} kept changing, such as {json.dumps(store['sample'][:1])}"
+        for view, store in compared
+        if store["differences"] or store["undecided"]
+    ]
+    return sum(store["rows"] for _, store in compared), different
+
+
+async def _replay(deployment: Deployment, *words: str, also: int = 0) -> dict[str, Any]:
+    """The document that a `replay` command prints with `--json`. also: an exit code that is no failure."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "replay",
-        "rebuild",
-        "--all",
-        "--json",
-        env=deployment.variables,
-        stdout=subprocess.PIPE,
+        sys.executable, "-m", "replay", *words, "--json", env=deployment.variables, stdout=subprocess.PIPE
     )
     output, _ = await process.communicate()
-    if process.returncode:
-        raise ComposeError(f"replay rebuild --all ended with {process.returncode}: {output.decode()}")
+    if process.returncode not in (0, also):
+        raise ComposeError(f"replay {' '.join(words)} ended with {process.returncode}: {output.decode()}")
     summary: dict[str, Any] = json.loads(output.decode().strip().splitlines()[-1])
     return summary
 
@@ -173,7 +194,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
     """Return when every view has a live generation; raises ComposeError if one has none in time."""
     deadline, missing = time.monotonic() + timeout_s, "no answer"
     while time.monotonic() < deadline:
-        answer = httpx.get(f"{api}/views")
+        answer = httpx.get(f"{api}/views", trust_env=False)
         if answer.is_success:
             missing = ", ".join(view["name"] for view in answer.json()["views"] if not view.get("generation"))
             if not missing:
@@ -184,8 +205,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
 
 async def run(domains: Sequence[str]) -> Report:
     """The whole demo of some shipped domains, on its own stack, ports and data, removed afterwards."""
-    state = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
-    settings = StackSettings(state, free_ports())
+    settings = StackSettings(state := _folder(), free_ports())
     api_port = free_port()
     environment = {
         "HEADWATER_ENVIRONMENT": "demo",
@@ -211,11 +231,18 @@ async def run(domains: Sequence[str]) -> Report:
         return await play(Client(http), samples, Deployment(settings.endpoints, variables))
 
 
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
+    folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
+    return folder
+
+
 def _clean(state: Path, failed: bool) -> None:
     if failed:
         console.print(f"the logs are in {state / 'logs'}", markup=False, highlight=False)
     else:
-        shutil.rmtree(state, ignore_errors=True)
+        for folder in ((state / "postgres").resolve(), state):  # its data may be elsewhere
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(domains: Sequence[str]) -> int:

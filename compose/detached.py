@@ -13,16 +13,17 @@ from compose.state import StateDirectory
 from projections.supervision.process import State
 
 _START_TIMEOUT_S = 240.0  # longer than the supervisor itself takes to give up
-_STOP_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 120.0  # longer than the slowest service, Kafka Connect and the other servers take one after another
 _POLL_S = 0.05
 
 
 def start(settings: StackSettings) -> None:
     """Start a supervisor in the background and return when everything is healthy.
 
-    Raises ComposeError with the supervisor's log if it ends before that.
+    Raises ComposeError with the supervisor's log if it ends before that. If this process is interrupted while it
+    waits, the supervisor is stopped with all its servers: nobody asked for a half-started stack to stay.
     """
-    settings.logs.mkdir(parents=True, exist_ok=True)
+    settings.make_logs()
     log = settings.logs / "supervisor.log"
     with log.open("ab") as sink:
         began_at = sink.tell()
@@ -33,19 +34,30 @@ def start(settings: StackSettings) -> None:
             stderr=sink,
             start_new_session=True,
         )
-    state = StateDirectory(settings.state)
-
-    def is_decided() -> bool:
-        return supervisor.poll() is not None or _is_healthy(state, supervisor.pid)
-
-    if not _wait(is_decided, _START_TIMEOUT_S):
-        supervisor.terminate()
+    try:
+        state = StateDirectory(settings.state)
+        in_time = _wait(lambda: supervisor.poll() is not None or _is_healthy(state, supervisor.pid), _START_TIMEOUT_S)
+    except BaseException:
+        _end(supervisor)
+        raise
+    if not in_time:
+        _end(supervisor)
         raise ComposeError(f"the stack was not healthy after {_START_TIMEOUT_S:.0f} s; see '{log}'")
     if supervisor.returncode is not None:
         with log.open() as said:
             said.seek(began_at)
             report = said.read().strip()
         raise ComposeError(report.rpartition("error: ")[2] or f"the supervisor ended immediately; see '{log}'")
+
+
+def _end(supervisor: subprocess.Popen[bytes]) -> None:
+    """Stop the supervisor and wait until its servers have ended; only its guards end them if it does not."""
+    supervisor.terminate()
+    try:
+        supervisor.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()
 
 
 def stop(settings: StackSettings) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from compose.errors import DomainsError
-from eventlog.modules import read_modules, shipped_domains
+from eventlog.modules import VARIABLE, read_modules, shipped_domains
+
+SAMPLE: Final = ("listings",)
+"""The sample of `make run` and `make demo` if nothing else is named."""
 
 
 def read_domains(text: str) -> tuple[str, ...]:
@@ -24,15 +28,15 @@ def read_domains(text: str) -> tuple[str, ...]:
 
 
 def read_deployed(domains: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The modules that `make run` runs: the shipped domains in DOMAINS, or if it is empty, those in HEADWATER_MODULES.
+    """The modules that `make run` runs: the shipped domains in DOMAINS, else HEADWATER_MODULES, else SAMPLE.
 
     Raises DomainsError if DOMAINS is wrong or both are set, and what `read_modules` raises.
     """
-    chosen, modules = read_domains(domains), environ.get("HEADWATER_MODULES", "").strip()
+    chosen, modules = read_domains(domains), environ.get(VARIABLE, "").strip()
     if chosen and modules:
         both = ",".join((modules, *chosen))
-        raise DomainsError(domains, f"nothing, and set HEADWATER_MODULES to '{both}'")
-    return chosen or read_modules(modules)
+        raise DomainsError(domains, f"nothing, and set {VARIABLE} to '{both}'")
+    return chosen or (read_modules(modules) if modules else SAMPLE)
 
 
 def main(words: Sequence[str]) -> int:

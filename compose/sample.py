@@ -45,7 +45,7 @@ class Request:
 
 def open_http(api: str) -> httpx.AsyncClient:
     """An HTTP client of the API at this address."""
-    return httpx.AsyncClient(base_url=api, timeout=60.0, limits=httpx.Limits(keepalive_expiry=IDLE_S))
+    return httpx.AsyncClient(base_url=api, timeout=60.0, trust_env=False, limits=httpx.Limits(keepalive_expiry=IDLE_S))
 
 
 class Client:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 import httpx
 
@@ -16,6 +18,8 @@ from projections.parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0
+API_INSTANCE: Final = "HEADWATER_API_INSTANCE"
+"""Gives an API the name that its readiness shows, so that whoever has started it knows which one answers."""
 
 
 def api_port(environ: Mapping[str, str]) -> int:
@@ -45,17 +49,20 @@ def service_specs(
         **environment,
     }
     log = LogSettings.from_environment(variables)
-    ready = ready_file(log, EVERYTHING)
+    live, instance = ready_file(log, EVERYTHING), uuid.uuid4().hex
     specs = [
         _spec("commands", settings.logs, variables),
         replace(
             _spec("projections", settings.logs, variables),
-            prepare=lambda: ready.unlink(missing_ok=True),
-            probe=lambda: None if ready.exists() else "Spark is starting",
+            prepare=lambda: live.unlink(missing_ok=True),
+            probe=lambda: None if live.exists() else "Spark is starting",
             start_timeout_s=2 * LIVE_START_S,
             stop_timeout_s=30.0,
         ),
-        replace(_spec("api", settings.logs, variables), probe=lambda: _ready(f"http://{HOST}:{api_port}/health/ready")),
+        replace(
+            _spec("api", settings.logs, {**variables, API_INSTANCE: instance}),
+            probe=lambda: ready(f"http://{HOST}:{api_port}/health/ready", log.environment, instance),
+        ),
     ]
     if watched:
         watch = _spec("sources", settings.logs, variables)
@@ -73,9 +80,25 @@ def _spec(module: str, logs: Path, variables: Mapping[str, str]) -> ProcessSpec:
     )
 
 
-def _ready(url: str) -> str | None:
+def ready(url: str, environment: str, instance: str) -> str | None:
+    """None if the API of this environment that was started as `instance` is ready, else the reason.
+
+    Another one, which took the port, would get the commands of samples. An API that shows neither is taken as it is.
+    """
     try:
-        answer = httpx.get(url, timeout=PROBE_TIMEOUT_S)
+        answer = httpx.get(url, timeout=PROBE_TIMEOUT_S, trust_env=False)
     except httpx.HTTPError as error:
         return f"no answer yet: {error}"
+    shown = _members(answer)
+    for name, expected in (("environment", environment), ("instance", instance)):
+        if (found := shown.get(name, expected)) != expected:
+            return f'another API answers at {url}: its {name} is "{found}", not "{expected}"; stop it'
     return None if answer.is_success else f"not ready: {answer.text[:200]}"
+
+
+def _members(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        document = answer.json()
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -5,6 +5,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
+from pydantic import Field
+
+from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
 from eventlog.variables import Port, Variables
 
@@ -30,6 +33,7 @@ class Ports:
 
 
 DEFAULTS: Final = Ports()
+FOR_CONNECT: Final = ("HEADWATER_CONNECT", "HEADWATER_SHOP_DATABASE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,13 @@ class Endpoints:
     connect: str
     shop_database: str
 
-    def environment(self) -> dict[str, str]:
-        """The variables that give Headwater's own processes these addresses."""
-        return {f"HEADWATER_{name.upper()}": address for name, address in asdict(self).items()}
+    def environment(self, with_connect: bool = True) -> dict[str, str]:
+        """The variables that give Headwater's own processes these addresses.
+
+        with_connect: those that only a deployment with captured databases uses, too.
+        """
+        every = {f"HEADWATER_{name.upper()}": address for name, address in asdict(self).items()}
+        return {name: every[name] for name in every if with_connect or name not in FOR_CONNECT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,11 @@ class StackSettings:
         """Read `HEADWATER_STATE` and `HEADWATER_<SERVER>_PORT`; raises SettingError naming the wrong variables."""
         given = StackVariables.read(environ)
         ports = {field.name: getattr(given, f"{field.name}_port") for field in fields(Ports)}
-        return cls(given.state.expanduser().absolute(), Ports(**ports))
+        try:
+            state = given.state.expanduser().absolute()
+        except RuntimeError:  # there is no such user
+            raise StackVariables.fault("state", str(given.state)) from None
+        return cls(state, Ports(**ports))
 
     @property
     def endpoints(self) -> Endpoints:
@@ -79,11 +91,19 @@ class StackSettings:
         """The folder with one log file per process."""
         return self.state / "logs"
 
+    def make_logs(self) -> None:
+        """Make the folder of logs, and so the state folder; raises SettingError naming the variable if it cannot."""
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            needs = f"a folder that can be written ({error.strerror or error})"
+            raise SettingError(StackVariables.variable("state"), str(self.state), needs) from error
+
 
 class StackVariables(Variables):
     """The variables of StackSettings."""
 
-    state: Path = LogSettings.state
+    state: Path = Field(LogSettings.state, description="a folder that can be written")
     kafka_port: Port = DEFAULTS.kafka
     kafka_controller_port: Port = DEFAULTS.kafka_controller
     postgres_port: Port = DEFAULTS.postgres

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
+from api.settings import ApiVariables
 from compose.errors import NotRunning, PortTaken
 from compose.parts import connect, elasticsearch, kafka, postgres, valkey
 from compose.settings import HOST, Endpoints, Ports, StackSettings
@@ -18,6 +19,7 @@ from projections.supervision.process import ProcessSpec, ProcessStatus
 from projections.supervision.supervised import Supervised
 from projections.supervision.supervisor import Supervisor
 
+API_PORT = ApiVariables.variable("api_port")
 JAR_LOCK = Path(__file__).with_name("jars.lock")
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
 """What every deployment needs."""
@@ -38,16 +40,21 @@ class Stack:
     Use it as a context manager, or call `start` and `stop`. Data stays in the state directory.
 
     parts: those to run; with `connect`, there is also the database `shop`, which a deployment can capture.
-    backoff: how servers that die are restarted.
+    backoff: how servers that die are restarted. api_port: of an API that is started later; it must be free, too.
     """
 
     def __init__(
-        self, settings: StackSettings, parts: Collection[str] = PARTS, backoff: Backoff = DEFAULT_BACKOFF
+        self,
+        settings: StackSettings,
+        parts: Collection[str] = PARTS,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        api_port: int | None = None,
     ) -> None:
         self.settings = settings
-        self._parts, self._backoff = parts, backoff
+        self._parts, self._backoff, self._api_port = parts, backoff, api_port
         self._state = StateDirectory(settings.state)
         self._supervisor: Supervisor | None = None
+        self._services: Supervisor | None = None
         self._recording = threading.Lock()
 
     @property
@@ -73,6 +80,8 @@ class Stack:
         try:
             self._state.clear_leftovers()
             check_ports(self.settings.ports, self._parts)
+            if self._api_port is not None:
+                check_port("api", self._api_port, API_PORT)
             self._supervisor = Supervisor(specs, self._backoff, self._record)
             self._supervisor.start()
         except BaseException:
@@ -86,6 +95,11 @@ class Stack:
             self._supervisor.stop()
             self._supervisor = None
             self._state.release()
+
+    def supervise(self, specs: Sequence[ProcessSpec]) -> Supervisor:
+        """Further processes, which the state directory records beside the servers; the caller starts and stops them."""
+        self._services = Supervisor(specs, on_change=self._record)
+        return self._services
 
     def kill(self, part: str) -> None:
         """SIGKILL a server, like a crash; returns when the supervisor has noticed."""
@@ -120,7 +134,8 @@ class Stack:
     def _record(self) -> None:
         with self._recording:
             if self._supervisor is not None:
-                self._state.write(self.settings.ports, self._supervisor.status())
+                services = [] if self._services is None else self._services.status()
+                self._state.write(self.settings.ports, [*self._supervisor.status(), *services])
 
 
 def parts_for(modules: Sequence[str]) -> tuple[str, ...]:
@@ -156,9 +171,14 @@ def check_ports(ports: Ports, parts: Collection[str] = PARTS) -> None:
     for field, port in asdict(ports).items():
         if field.partition("_")[0] not in parts:
             continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a lingering connection is not a listener
-            try:
-                probe.bind((HOST, port))
-            except OSError as error:
-                raise PortTaken(field.replace("_", " "), port, Ports.variable(field)) from error
+        check_port(field.replace("_", " "), port, Ports.variable(field))
+
+
+def check_port(part: str, port: int, variable: str) -> None:
+    """Raise PortTaken if the port of a part cannot be listened on."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a lingering connection is not a listener
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise PortTaken(part, port, variable) from error

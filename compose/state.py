@@ -5,8 +5,8 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import psutil
 
 from compose.errors import AlreadyRunning, ComposeError
 from compose.settings import Ports
+from eventlog.errors import SettingError
 from projections.supervision.process import ProcessStatus, State
 
 _LOG = logging.getLogger(__name__)
@@ -30,7 +31,11 @@ class Record:
 
 
 class StateDirectory:
-    """A stack's folder. Ownership is a file lock, which ends with the owner's process and so is never stale."""
+    """A stack's folder. Ownership is a file lock, which ends with the owner's process and so is never stale.
+
+    To see whether there is an owner, one must try to lock the file. So whoever tries, for whatever purpose, holds a
+    lock on the folder for that moment: nobody takes a look for an owner.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,15 +43,22 @@ class StateDirectory:
         self._lock: int | None = None
 
     def take(self) -> None:
-        """Become the owner; raises AlreadyRunning if another process is."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path / "stack.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        """Become the owner; raises AlreadyRunning if another process is, or SettingError if the folder is unusable."""
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise AlreadyRunning(self.path) from error
-        self._lock = lock
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = self._try()
+        except OSError as error:
+            raise SettingError("HEADWATER_STATE", str(self.path), f"a folder that can be written ({error})") from error
+
+    def _try(self) -> int:
+        with self._alone():
+            lock = os.open(self.path / "stack.lock", os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(lock)
+                raise AlreadyRunning(self.path) from error
+        return lock
 
     def release(self) -> None:
         """Give up ownership."""
@@ -56,17 +68,25 @@ class StateDirectory:
 
     def is_owned(self) -> bool:
         """Whether some process owns the directory now."""
-        try:
+        with suppress(FileNotFoundError, NotADirectoryError), self._alone():
             lock = os.open(self.path / "stack.lock", os.O_RDONLY)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(lock)
         return False
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let nobody else try the owner's lock meanwhile; all others wait for the few microseconds that it takes."""
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def write(self, ports: Ports, processes: Sequence[ProcessStatus]) -> None:
         """Record the state of the processes; readers see the old record or the new one, never half of one."""
@@ -81,7 +101,7 @@ class StateDirectory:
             content = json.loads(self._record_file.read_text())
             processes = tuple(ProcessStatus(**one | {"state": State(one["state"])}) for one in content["processes"])
             return Record(content["owner"], Ports(**content["ports"]), processes)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ComposeError(

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from eventlog.errors import LogUnavailable, TopicMismatch
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
-from eventlog.topics import COMPACTION_LAG, FOR_EVER, RETENTION, TopicSpec, topic_specs
+from eventlog.topics import COMPACTION_LAG, FOR_EVER, RETENTION, RETENTION_BYTES, UNLIMITED, TopicSpec, topic_specs
 
 TIMEOUT_S = 30.0
 ANSWER_S = 5.0
@@ -29,6 +29,8 @@ ANSWER_S = 5.0
 ABSENT_CODES = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 REFUSED_CODES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 """Errors that no retry fixes: the settings of this client or of the broker are wrong."""
+NEVER = ((RETENTION, FOR_EVER), (RETENTION_BYTES, UNLIMITED))
+"""Settings that delete records if a topic has another value; they are altered."""
 FORBIDDEN_CODES = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ def prepare(settings: LogSettings, others: Sequence[TopicSpec] = ()) -> str:
     """Create the deployment's missing topics, check the others, and return Kafka's cluster id.
 
     A topic that keeps erased records longer than COMPACTION_LAG allows is altered; one that removes them sooner is not.
+    So is one that deletes records because of its size, or that should keep them for ever.
 
     others: topics in addition to the deployment's own.
 
@@ -72,10 +75,13 @@ def missing_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> list[st
     return [settings.topic(spec.name) for spec in specs if settings.topic(spec.name) not in existing]
 
 
-def topic_id(settings: LogSettings, topic: str) -> str:
-    """Kafka's id of the topic, which changes if it is deleted and created again; raises LogUnavailable."""
+def topic_id(settings: LogSettings, topic: str, client: AdminClient | None = None) -> str:
+    """Kafka's id of the topic, which changes if it is deleted and created again; raises LogUnavailable.
+
+    client: one that is connected already.
+    """
     name = settings.topic(topic)
-    client = _client(settings)  # its requests end with it
+    client = client or _client(settings)  # its requests end with it
     try:
         described = client.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S)[name].result()
     except KafkaException as error:
@@ -217,7 +223,7 @@ def _check_settings(client: AdminClient, settings: LogSettings, specs: Sequence[
         for setting, expected in spec.settings.items():
             found = actual[setting].value
             erases_late = setting == COMPACTION_LAG and int(found) > int(expected)
-            deletes = (setting, expected) == (RETENTION, FOR_EVER) and found != expected
+            deletes = found != expected and (setting, expected) in NEVER
             if erases_late or deletes:
                 _alter(client, settings.topic(spec.name), setting, expected, found)
             elif setting != COMPACTION_LAG and set(found.split(",")) != set(expected.split(",")):

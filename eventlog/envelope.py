@@ -15,6 +15,12 @@ from eventlog.errors import NotAnEnvelope
 
 SPEC_VERSION = "1.0"
 HEARTBEAT = "headwater.heartbeat"
+CLIENT = "client"
+PROCESS = "process"
+OUTBOX = "outbox"
+"""Origins of command ids: chosen by or for a client (also by a row of an outbox), derived from the cause of a process's
+command, or from the place of a message in an outbox. Only Headwater's own code writes them, never a client.
+"""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -37,6 +43,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     expected_version: in a command, the version that it expects; None for any, 0 for "must not exist".
     recorded_time: of an observation, when it was accepted, and `time` is when it was observed; of an event, when the
     handler decided it. None in commands, and in records of earlier releases.
+    origin: in a command, who chose its id: CLIENT, PROCESS or OUTBOX; None in records of earlier releases.
     """
 
     id: str
@@ -52,6 +59,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     causation_id: str | None = None
     traceparent: str | None = None
     recorded_time: datetime | None = None
+    origin: str | None = None
 
 
 class _Document(msgspec.Struct, gc=False):
@@ -71,6 +79,7 @@ class _Document(msgspec.Struct, gc=False):
     causationid: _Text | None = None
     traceparent: _Text | None = None
     recordedtime: _Text | None = None
+    origin: _Text | None = None
 
 
 class _EventDocument(msgspec.Struct, gc=False):
@@ -158,6 +167,8 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
         document["traceparent"] = envelope.traceparent
     if envelope.recorded_time is not None:
         document["recordedtime"] = format_time(envelope.recorded_time)
+    if envelope.origin is not None:
+        document["origin"] = envelope.origin
     if body is not None:
         document["data"] = orjson.Fragment(body)
     elif envelope.data:
@@ -234,6 +245,7 @@ def decode(value: bytes | str | None) -> Envelope:
         document.causationid,
         document.traceparent,
         None if document.recordedtime is None else _time(document.recordedtime, "recordedtime"),
+        document.origin,
     )
 
 

@@ -15,6 +15,12 @@ EventLogError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+from eventlog.declaring import WrongDeclaration
+
+MAX_SHOWN: Final = 200
+"""How many characters of a wrong value are shown."""
 
 
 class EventLogError(Exception):
@@ -25,7 +31,9 @@ class SettingError(EventLogError):
     """A setting is missing or wrong; `variable` names it."""
 
     def __init__(self, variable: str, value: str, needs: str) -> None:
-        super().__init__(f'environment variable "{variable}" is "{value}": set it to {needs}')
+        shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value[:MAX_SHOWN])
+        found = f'is "{shown}"' if value else "is not set or empty"
+        super().__init__(f'environment variable "{variable}" {found}: set it to {needs}')
         self.variable = variable
 
     @classmethod
@@ -41,8 +49,8 @@ class UnknownModule(EventLogError):
 
     def __init__(self, name: str, shipped: Sequence[str]) -> None:
         super().__init__(
-            f'there is no module "{name}": set HEADWATER_MODULES to modules that Python finds, '
-            f"or to shipped domains ({', '.join(shipped)})"
+            f'there is no module "{name}": correct the name in HEADWATER_MODULES, or add the folder with the module '
+            f"to PYTHONPATH; shipped domains ({', '.join(shipped)}) need no folder"
         )
         self.name, self.shipped = name, tuple(shipped)
 
@@ -58,15 +66,35 @@ class AmbiguousModule(EventLogError):
         self.name, self.place = name, place
 
 
-class ModuleBroken(EventLogError):
-    """A module with declarations cannot be imported; the cause is chained."""
+SHOWN_CHARACTERS: Final = 1_000
+"""Of the error of a module, so that a message stays one sentence."""
 
-    def __init__(self, module: str, cause: Exception) -> None:
-        super().__init__(
-            f'module "{module}" cannot be imported ({type(cause).__name__}: {cause}): '
-            "fix it, or fix its name in HEADWATER_MODULES"
-        )
-        self.module = module
+
+class ModuleBroken(EventLogError):
+    """A module with declarations cannot be imported; the cause is chained.
+
+    place: the line of the user's code that raised it, as `file:line`; empty if that is not known.
+    """
+
+    def __init__(self, module: str, cause: BaseException, place: str = "") -> None:
+        text = _sentence(cause)
+        if not isinstance(cause, WrongDeclaration):
+            text = (
+                f'{type(cause).__name__}: {text}; module "{module}" cannot be imported: '
+                "correct this line, or the name in HEADWATER_MODULES"
+            )
+        where = place or f'module "{module}"'
+        super().__init__(f"{where}: {text}")
+        self.module, self.place = module, place
+
+
+def _sentence(cause: BaseException) -> str:
+    """The message of any exception, in one line."""
+    try:
+        text = " ".join(str(cause.msg if isinstance(cause, SyntaxError) else cause).split())
+    except Exception as error:  # noqa: BLE001 - a user's exception may fail to say what it is
+        return f"its message cannot be read ({type(error).__name__})"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
 class TopicMismatch(EventLogError):

@@ -160,7 +160,7 @@ class KafkaLog:
 
     def incarnation(self, topic: str) -> str:
         """See EventLog.incarnation: Kafka's own id of the topic."""
-        return topic_id(self.settings, topic)
+        return topic_id(self.settings, topic, self._admin_client())
 
     def client(self, **config: Any) -> dict[str, Any]:
         """Configuration for another client of this log, plus `config`."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from eventlog import topics
 from eventlog.errors import EventLogError, Fenced, LogUnavailable
+from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.ports import Record
 from eventlog.settings import LogSettings
 
@@ -57,7 +57,7 @@ READER = {
 WRITER = {
     "enable.idempotence": True,
     "linger.ms": 0,
-    "message.max.bytes": topics.MAX_RECORD_BYTES,
+    "message.max.bytes": MAX_RECORD_BYTES,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
     "reconnect.backoff.ms": 50,

@@ -22,7 +22,7 @@ from eventlog.times import FIRST_RECORD_MS, now_ms
 
 # an open transaction delays every reader
 TRANSACTION_TIMEOUT_MS = 10_000
-SHARED_TOPICS = topics.BY_KEY | {topics.DEAD_LETTERS}
+SHARED_TOPICS = topics.BY_KEY | topics.SINGLE
 """Topics to which others append as well."""
 
 Stored = Callable[[int], None]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from eventlog.envelope import format_time
-from eventlog.topics import MAX_RECORD_BYTES
+from eventlog.hidden_values import without_values
+from eventlog.limits import MAX_RECORD_BYTES, size_of
 
 VALUE_BYTES: Final = MAX_RECORD_BYTES * 5 // 8
 """The longest value that is kept: base64 makes it a third longer, and a letter must fit in a record."""
 KEY_BYTES: Final = MAX_RECORD_BYTES // 16
 REASON_CHARACTERS: Final = 10_000
+LETTER_KEY_BYTES: Final = 64 * 1024
+"""Of the key of a letter itself, which may name a row, or a timer."""
+SHOWN_KEY_CHARACTERS: Final = 1_000
 
 
 class Letter(NamedTuple):
@@ -34,7 +39,7 @@ class Letter(NamedTuple):
         """Read a record's value."""
         document = orjson.loads(written)
         key, value = (_bytes(document.get(name)) for name in ("key", "value"))
-        return cls(document.get("reason", ""), str(document.get("time") or ""), key, value)
+        return cls(without_values(document.get("reason", "")), str(document.get("time") or ""), key, value)
 
     def to_json(self, **place: Any) -> bytes:
         """The letter as a record's value; place: `topic`, `partition` and `offset` of the failed record."""
@@ -50,9 +55,17 @@ class Letter(NamedTuple):
 
     def _full_reason(self) -> str:
         # it may quote characters that JSON text cannot contain
-        reason = self.reason[:REASON_CHARACTERS].encode(errors="replace").decode()
+        reason = without_values(self.reason)[:REASON_CHARACTERS].encode(errors="replace").decode()
         left_out = self.value is not None and len(self.value) > VALUE_BYTES
         return f"{reason} (value not kept: {len(self.value or b'')} bytes are too large)" if left_out else reason
+
+
+def letter_key(place: str) -> str:
+    """The key of the letter of `place`: the place, or its beginning and a digest if it is too long for a record."""
+    if size_of(place) <= LETTER_KEY_BYTES:
+        return place
+    digest = hashlib.blake2b(place.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return f"{place[:SHOWN_KEY_CHARACTERS]}…{digest}"
 
 
 def time_of(timestamp_ms: int) -> str:

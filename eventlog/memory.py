@@ -12,6 +12,7 @@ from enum import Enum
 from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import Fenced, LogUnavailable
+from eventlog.limits import MAX_RECORD_BYTES, entry_size
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role, partitions_of_role
 from eventlog.times import FIRST_RECORD_MS, now_ms
 
@@ -31,7 +32,9 @@ class _Outcome:
 
 
 class MemoryLog:
-    """The EventLog port in memory. Like Kafka, it uses one offset for the end of each transaction."""
+    """The EventLog port in memory. Like Kafka, it uses one offset for the end of each transaction, and refuses records
+    of more than MAX_RECORD_BYTES.
+    """
 
     def __init__(self, partitions: int = 4) -> None:
         self.partitions = partitions
@@ -62,14 +65,19 @@ class MemoryLog:
         """See EventLog.submit."""
         stored: Future[int] = Future()
         with self._changed:
-            stored.set_result(self._append(entry, partition, _Outcome(_State.COMMITTED)))
+            try:
+                stored.set_result(self._append(entry, partition, _Outcome(_State.COMMITTED)))
+            except LogUnavailable as error:
+                stored.set_exception(error)
             self._changed.notify_all()
         return stored
 
     def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
-        """See EventLog.send; nothing fails here."""
+        """See EventLog.send; only records that are too large fail."""
         for entry in entries:
-            self.submit(entry, partition)
+            error = self.submit(entry, partition).exception()
+            if isinstance(error, LogUnavailable):
+                failed(error)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         """See EventLog.read."""
@@ -126,6 +134,8 @@ class MemoryLog:
         """See EventLog.close; the records stay in memory."""
 
     def _append(self, entry: Entry, partition: int, outcome: _Outcome) -> int:
+        if (size_bytes := entry_size(entry.key, entry.value)) > MAX_RECORD_BYTES:
+            raise LogUnavailable(f'appending to "{entry.topic}"', f"a record has {size_bytes} bytes")
         records = self._records.setdefault((entry.topic, partition), [])
         record = Record(
             entry.topic, partition, len(records), entry.key, entry.value, entry.timestamp_ms or FIRST_RECORD_MS
@@ -195,7 +205,7 @@ class MemoryTransaction:
     def _partition(self, entry: Entry) -> int:
         if entry.topic in topics.BY_KEY:
             return partition_of(entry.key, self._log.partitions)
-        return 0 if entry.topic == topics.DEAD_LETTERS else self._writer.partition
+        return 0 if entry.topic in topics.SINGLE else self._writer.partition
 
     def _end(self, state: _State) -> None:
         self._outcome.state = state

@@ -10,7 +10,8 @@ from functools import cache
 from types import ModuleType
 from typing import Final, TypeVar
 
-from eventlog.errors import AmbiguousModule, ModuleBroken, UnknownModule
+from eventlog.errors import AmbiguousModule, ModuleBroken, SettingError, UnknownModule
+from eventlog.places import place_of, raised_at
 
 Declaration = TypeVar("Declaration")
 
@@ -22,8 +23,7 @@ ROOMS: Final = (
     "projections.views",
 )
 """The packages that contain the shipped domains. A domain has a sub-package with its name in each one it needs."""
-DEFAULT_MODULES: Final = ("listings",)
-"""What a deployment loads if HEADWATER_MODULES is unset or empty: a sample."""
+VARIABLE: Final = "HEADWATER_MODULES"
 
 
 @cache
@@ -38,15 +38,19 @@ def shipped_domains() -> Mapping[str, tuple[str, ...]]:
 
 
 def read_modules(text: str) -> tuple[str, ...]:
-    """The shipped domains and user's modules in a value of HEADWATER_MODULES; DEFAULT_MODULES if it is empty.
+    """The shipped domains and user's modules in a value of HEADWATER_MODULES.
 
-    Raises AmbiguousModule if a name is both a shipped domain and a module that Python finds.
+    Raises SettingError if it names none, because a deployment without its modules takes its own views for undeclared
+    ones, and AmbiguousModule if a name is both a shipped domain and a module that Python finds.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name in shipped_domains() and (place := _place(name)):
             raise AmbiguousModule(name, place, shipped_domains()[name])
-    return names or DEFAULT_MODULES
+    if not names:
+        samples = ", ".join(shipped_domains())
+        raise SettingError(VARIABLE, text, f"your modules, such as bank.domain,bank.views, or to samples ({samples})")
+    return names
 
 
 def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple[str, Declaration]]:
@@ -75,14 +79,18 @@ def by_name(
 ) -> dict[str, Declaration]:
     """The declarations of (module, declaration) pairs by their name.
 
-    Raises `error`, naming both modules, if two have the same name. what: such as "a process".
+    Raises `error`, naming both modules and places, if two have the same name. what: such as "a process".
     """
     modules: dict[str, str] = {}
     declared: dict[str, Declaration] = {}
     for module, declaration in found:
         name = name_of(declaration)
         if name in declared:
-            raise error(f'"{modules[name]}" and "{module}" both declare {what} "{name}": rename one')
+            places = "; ".join(filter(None, map(place_of, (declared[name], declaration))))
+            raise error(
+                f'"{modules[name]}" and "{module}" both declare {what} "{name}": rename one'
+                + (f" ({places})" if places else "")
+            )
         modules[name], declared[name] = module, declaration
     return declared
 
@@ -123,9 +131,9 @@ def _load(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
             raise UnknownModule(name, tuple(shipped_domains())) from error
-        raise ModuleBroken(name, error) from error
-    except Exception as error:  # a user's module may raise anything during the import
-        raise ModuleBroken(name, error) from error
+        raise ModuleBroken(name, error, raised_at(error, name)) from error
+    except (Exception, SystemExit) as error:  # a user's module may raise anything during the import
+        raise ModuleBroken(name, error, raised_at(error, name)) from error
 
 
 def first_with(name: str, modules: Sequence[str]) -> object:

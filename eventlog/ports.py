@@ -77,8 +77,8 @@ class Transaction(Protocol):
         """Append in order and return one offset per entry; raises Fenced or LogUnavailable.
 
         The records may not be stored yet when it returns; `commit` raises if they cannot be stored, or have other
-        offsets. Entries go to the owner's partition; dead letters to their only partition, commands to their stream's,
-        and records for a process to its instance's.
+        offsets. Entries go to the owner's partition; dead letters, and others of a topic with one partition, to that;
+        commands to their stream's, and records for a process to its instance's.
         """
 
     def commit(self, next_offset: int | None = None) -> None:

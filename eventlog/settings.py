@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from eventlog.modules import DEFAULT_MODULES, read_modules
+from pydantic import Field
+
+from eventlog.errors import SettingError
+from eventlog.modules import read_modules
 from eventlog.security import KafkaSecurity
-from eventlog.variables import Count, EnvironmentName, Variables
+from eventlog.variables import Brokers, Count, Days, EnvironmentName, Variables
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class LogSettings:
     replication: copies of each partition.
     receipts_days: how long a retried command is sure to get its first receipt.
     state: directory for local state of the processes.
-    modules: what the deployment loads: shipped domains, and dotted names of the user's packages (`read_modules`).
+    modules: what the deployment loads: shipped domains, and dotted names of the user's packages (`read_modules`). The
+    environment must name some.
     security: what Kafka's listener at `bootstrap` requires of its clients.
     """
 
@@ -35,7 +40,7 @@ class LogSettings:
     replication: int = 1
     receipts_days: int = 7
     state: Path = Path(".headwater")
-    modules: tuple[str, ...] = DEFAULT_MODULES
+    modules: tuple[str, ...] = ()
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
     @classmethod
@@ -54,6 +59,26 @@ class LogSettings:
             security=KafkaSecurity.from_environment(env),
         )
 
+    @property
+    def described(self) -> str:
+        """Which deployment this is, for an operator to check before anything is dropped."""
+        return f'environment "{self.environment}" at {self.bootstrap}, modules {", ".join(self.modules) or "none"}'
+
+    def make_state(self) -> None:
+        """Make the folder of local state; raises SettingError if this process must not write in it.
+
+        A disk that is full is no wrong setting: processes wait until there is space.
+        """
+        reason = "it is read-only for this user"
+        try:
+            self.state.mkdir(parents=True, exist_ok=True)
+            if os.access(self.state, os.W_OK | os.X_OK):
+                return
+        except OSError as error:
+            reason = error.strerror or str(error)
+        needs = f"a folder that can be written ({reason})"
+        raise SettingError(LogVariables.variable("state"), str(self.state), needs)
+
     def topic(self, name: str) -> str:
         """Full name of the topic `name`, such as `headwater.events`."""
         return f"{self.environment}.{name}"
@@ -65,12 +90,12 @@ class LogVariables(Variables):
     never_empty: ClassVar[frozenset[str]] = frozenset({"environment"})
 
     environment: EnvironmentName = LogSettings.environment
-    kafka: str = LogSettings.bootstrap
+    kafka: Brokers = LogSettings.bootstrap
     partitions: Count = LogSettings.partitions
     patch_partitions: Count = LogSettings.patch_partitions
     replication: Count = LogSettings.replication
-    receipts_days: Count = LogSettings.receipts_days
-    state: Path = LogSettings.state
+    receipts_days: Days = LogSettings.receipts_days
+    state: Path = Field(LogSettings.state, description="a folder that can be written")
     modules: str = ""
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.settings import LogSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
-MAX_RECORD_BYTES = 4 * 1024 * 1024
-"""Of what the handler writes: a command's body may come back in several events, or as base64 in a dead letter."""
 
 COMMANDS_DAYS = 7
+PATCHES_DAYS = 2
 ERASED_DAYS = 7
 """After this time, a record whose key has a tombstone is on no broker's disk. To remove it, Kafka rewrites the whole
 partition, so a shorter time costs more.
@@ -20,7 +20,9 @@ TOMBSTONES_DAYS = 7
 """So long a compacted topic keeps a tombstone at least; whoever reads it later does not learn of the deletion."""
 COMPACTION_LAG = "max.compaction.lag.ms"
 RETENTION = "retention.ms"
+RETENTION_BYTES = "retention.bytes"
 FOR_EVER = "-1"
+UNLIMITED = "-1"
 
 COMMANDS = "commands"
 EVENTS = "events"
@@ -33,10 +35,16 @@ PROCESSES = "processes"
 ROUTED = "routed"
 """How far the events of each partition have been routed to processes."""
 STARTS = "process-starts"
-"""Where in `events` each process begins; the first record of a process counts, so it is not compacted."""
+"""Where in `events` each process begins; the first record of a process counts, so it is not compacted. And to which
+topics the offsets of partition owners belong."""
+
+SLOW_CODE = "slow-code"
+"""Code of the user that does not return, by role and partition: written by handlers while it runs."""
 
 BY_KEY = frozenset({COMMANDS, INBOX})
 """Topics to which owners of any partition append; a record's key decides its partition."""
+SINGLE = frozenset({DEAD_LETTERS, STARTS})
+"""Topics of one partition to which all owners append."""
 OBSERVATIONS = "observations"
 CAPTURED = "cdc."
 """Topics of captured tables begin with this: `cdc.shop.public.customers`."""
@@ -70,7 +78,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     compact = compact_settings(settings)
     receipts_ms = (settings.receipts_days + 2) * DAY_MS
     receipts = {"cleanup.policy": "compact,delete", RETENTION: str(receipts_ms), **written}
-    patches = delete_settings(settings, 2 * DAY_MS)
+    patches = delete_settings(settings, PATCHES_DAYS * DAY_MS)
     return (
         TopicSpec(COMMANDS, settings.partitions, kept),
         TopicSpec(EVENTS, settings.partitions, compact),
@@ -82,6 +90,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
+        TopicSpec(SLOW_CODE, 1, delete_settings(settings, DAY_MS)),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),
     )
 
@@ -108,5 +117,6 @@ def _written(settings: LogSettings) -> dict[str, str]:
 
 
 def _safe(settings: LogSettings) -> dict[str, str]:
-    # acknowledged records are on most copies, so they survive the loss of any broker
-    return {"min.insync.replicas": str(settings.replication // 2 + 1)}
+    # acknowledged records are on most copies, so they survive the loss of any broker; and a broker's default of
+    # `log.retention.bytes` deletes nothing before its time, such as receipts
+    return {"min.insync.replicas": str(settings.replication // 2 + 1), RETENTION_BYTES: UNLIMITED}

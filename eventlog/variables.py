@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from eventlog.errors import SettingError
 
-Count = Annotated[int, Field(ge=1, description="an integer of at least 1")]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1, description="an integer from 1 to 2147483647")]
+Processes = Annotated[int, Field(ge=1, le=1024, description="an integer from 1 to 1024")]
+Days = Annotated[int, Field(ge=1, le=36_500, description="a number of days from 1 to 36500")]
 Port = Annotated[int, Field(ge=1, le=65535, description="a port number between 1 and 65535")]
 EnvironmentName = Annotated[
     str,
     Field(pattern=r"^[a-z][a-z0-9_]{0,30}$", description="a name of a-z, 0-9 and _ with at most 31 characters"),
+]
+
+UNPRINTABLE: Final = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
+"""What no setting contains, and some clients fail at: control characters, and bytes that are not UTF-8."""
+_BROKER: Final = re.compile(r"(?:[^\s,:@/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+
+
+def _check_brokers(value: str) -> str:
+    for each in value.split(",") if value else ():
+        found = _BROKER.fullmatch(each.strip())
+        if found is None or not 0 < int(found[1]) < 2**16:
+            raise ValueError(f'"{each}" is not host:port')
+    return value
+
+
+Brokers = Annotated[
+    str,
+    AfterValidator(_check_brokers),
+    Field(description="the addresses of Kafka, such as kafka-1:9092,kafka-2:9092"),
 ]
 
 
@@ -34,6 +56,9 @@ class Variables(BaseSettings):
     def read(cls, env: Mapping[str, str]) -> Self:
         """The variables of `env`; raises SettingError naming every one that is wrong."""
         given = {field: env[cls.variable(field)] for field in cls.model_fields if cls.variable(field) in env}
+        faults = [cls.fault(field, value) for field, value in given.items() if UNPRINTABLE.search(value)]
+        if faults:
+            raise SettingError.of(faults)
         source = EnvSettingsSource(cls)
         source.env_vars = {
             cls.variable(field).lower(): value for field, value in given.items() if value or field in cls.never_empty

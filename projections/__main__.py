@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
 from eventlog.settings import LogSettings
@@ -22,6 +23,8 @@ from projections.queries import run_live_query, run_stream_queries
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
+from projections.spark.setup.jars import JarError
+from projections.spark.setup.java import JavaError
 from projections.stores.open import STORES
 from projections.supervise import supervise
 from projections.supervision.errors import SupervisionError
@@ -37,7 +40,7 @@ def main() -> int:
     try:
         log_to_stderr(os.environ)
         app()
-    except (EventLogError, ProjectionError, SupervisionError) as error:
+    except (EventLogError, CommandError, ProjectionError, SupervisionError, JarError, JavaError) as error:
         log.critical("%s", error)
         return 1
     return 0
@@ -91,6 +94,7 @@ def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
 
 def _service() -> Service:
     settings = LogSettings.from_environment(os.environ)
+    settings.make_state()
     return Service(settings, StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules))
 
 

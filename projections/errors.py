@@ -18,6 +18,7 @@ ProjectionError
 ├── LoaderDied           a loader stopped while a generation caught up
 ├── CannotCatchUp        a generation came no closer to the live query
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
+│   └── RollbackFailed   so did a rollback
 ├── CannotPublish        a plain name in a store could not be changed
 ├── NotPublished         a generation is live, but a store's plain name does not lead to it yet
 ├── StillNamed           a generation cannot be dropped: a plain name may lead to it
@@ -29,12 +30,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from eventlog.declaring import WrongDeclaration
+
 
 class ProjectionError(Exception):
     """Root of the read side's errors."""
 
 
-class ViewDeclarationError(ProjectionError):
+class ViewDeclarationError(ProjectionError, WrongDeclaration):
     """A view is declared wrong; the message names it and says what to change."""
 
     def __init__(self, view: str, problem: str) -> None:
@@ -74,12 +77,18 @@ class Unloadable(ProjectionError):
 
 
 class GenerationMissing(ProjectionError):
-    """A view has no such generation, or none that is live yet."""
+    """A view has no such generation, or none that is live yet.
 
-    def __init__(self, view: str, generation: int | None = None) -> None:
+    known: the generations that it has, if that is known.
+    """
+
+    def __init__(self, view: str, generation: int | None = None, known: Sequence[int] = ()) -> None:
         which = "no live generation yet" if generation is None else f"no generation {generation}"
-        super().__init__(f'view "{view}" has {which}: start `python -m projections`, or run `replay rebuild {view}`')
-        self.view, self.generation = view, generation
+        next_step = f"start `python -m projections`, or run `replay rebuild {view}`"
+        if known:
+            next_step = f"use {' or '.join(f'{view}@g{each}' for each in known)}"
+        super().__init__(f'view "{view}" has {which}: {next_step}')
+        self.view, self.generation, self.known = view, generation, tuple(known)
 
 
 class CannotLoad(ProjectionError):
@@ -174,6 +183,15 @@ class RebuildFailed(ProjectionError):
     def __init__(self, view: str, phase: str, cause: str) -> None:
         super().__init__(f'rebuild of "{view}" failed during {phase}: {cause}; the live generation is untouched')
         self.view, self.phase, self.cause = view, phase, cause
+
+
+class RollbackFailed(RebuildFailed):
+    """A rollback ended without a swap; the live generation is untouched."""
+
+    def __init__(self, view: str, phase: str, cause: str) -> None:
+        super().__init__(view, phase, cause)
+        during = "" if phase == "start" else f" during {phase}"
+        self.args = (f'rollback of "{view}" failed{during}: {cause}; the live generation is untouched',)
 
 
 class LoaderDied(ProjectionError):

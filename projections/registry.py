@@ -10,7 +10,8 @@ from commands.declaring.process import ROOM as PROCESS_ROOM
 from commands.declaring.process import Process
 from commands.declaring.registry import CommandRegistry
 from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.modules import DEFAULT_MODULES, find
+from eventlog.modules import find
+from eventlog.places import declared_in
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.kinds import KINDS
 from projections.row_inputs import check_view_rows
@@ -36,7 +37,7 @@ def _late_views(found: Iterable[tuple[str, View]]) -> Iterator[tuple[str, View]]
             raise ViewDeclarationError(
                 late.name,
                 f'declared in "{modules[late.name]}", and by late="keep" of the view "{view.name}" in "{module}": '
-                "rename one",
+                f"rename one ({view.place})",
             )
         yield module, late
 
@@ -56,22 +57,24 @@ class ViewRegistry:
         for module, view in [*found, *_late_views(found)]:
             if view.name in views:
                 raise ViewDeclarationError(
-                    view.name, f'declared in "{modules[view.name]}" and in "{module}": rename one'
+                    view.name,
+                    f"{declared_in(modules[view.name], views[view.name])} and in "
+                    f"{declared_in(module, view).removeprefix('declared in ')}: rename one",
                 )
             modules[view.name], views[view.name] = module, view
         for view in views.values():
             try:
                 looked_up_types(view, views)
             except ValueError as error:
-                raise ViewDeclarationError(view.name, f'{error} (declared in "{modules[view.name]}")') from error
+                raise ViewDeclarationError(view.name, f"{error} ({declared_in(modules[view.name], view)})") from error
         self.views: Mapping[str, View] = MappingProxyType(views)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ViewRegistry:
+    def load(cls, modules: Sequence[str]) -> ViewRegistry:
         """`streams` and the views of a deployment that loads `modules` (see `LogSettings.modules`).
 
-        Raises ViewDeclarationError if a view reads an event of a shipped domain, or a table of a source, that is not in
-        `modules`, and DeclarationError if a process reads rows that no view has.
+        Raises ViewDeclarationError if a view reads an event that no aggregate in `modules` records, or a table of a
+        source that is not in `modules`, and DeclarationError if a process reads rows that no view has.
         """
         commands = CommandRegistry.load(modules)
         found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind, ROOM)]
@@ -83,15 +86,11 @@ class ViewRegistry:
                         raise ViewDeclarationError(
                             view.name,
                             f'reads table "{each.table}" of the source "{each.source_name}", which this deployment '
-                            f'does not have: add the module "{each.__module__}" to HEADWATER_MODULES (declared in '
-                            f'"{module}")',
+                            f'does not have: add the module "{each.__module__}" to HEADWATER_MODULES '
+                            f"({declared_in(module, view)})",
                         )
-                elif domain := commands.absent_domain(each):
-                    raise ViewDeclarationError(
-                        view.name,
-                        f'reads "{each.type}" of the shipped domain "{domain}", which this deployment does not have: '
-                        f'add "{domain}" to HEADWATER_MODULES (declared in "{module}")',
-                    )
+                elif problem := commands.why_not_recorded(each):
+                    raise ViewDeclarationError(view.name, f'reads "{each.type}"{problem} ({declared_in(module, view)})')
         registry = cls(found)
         for module, process in find(modules, Process, PROCESS_ROOM):
             check_view_rows(process, module, registry.views)

@@ -9,6 +9,7 @@ from commands.declaring.process import Process
 from commands.declaring.view_rows import ViewRow
 from commands.errors import DeclarationError
 from eventlog.capturing.columns import WORDS, Kind
+from eventlog.places import declared_in
 from projections.table.declared_stores import Topic
 from projections.table.types import ColumnType
 from projections.view import View
@@ -34,7 +35,8 @@ def check_view_rows(process: Process[Any], module: str, views: Mapping[str, View
         problem = _problem(table, views.get(table.view))
         if problem:
             raise DeclarationError(
-                f'process "{process.name}" reads rows of the view "{table.view}", {problem} (declared in "{module}")'
+                f'process "{process.name}" reads rows of the view "{table.view}", {problem} '
+                f"({declared_in(module, process)})"
             )
 
 

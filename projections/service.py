@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from commands.declaring.registry import CommandRegistry
 from eventlog.admin import prepare
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.naming import table_topic
@@ -21,6 +22,7 @@ from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
 from projections.generations.dropping import drop_leftovers
+from projections.generations.event_versions import changes
 from projections.generations.followed import followed
 from projections.generations.lags import Lags
 from projections.generations.publishing import publish_live
@@ -76,6 +78,7 @@ class Service:
         nothing can be served, and ViewDeclarationError if a declaration changed without a new version.
         """
         self.generations.prepare()
+        self._check_events()
         drop_leftovers(self.generations, self.stores)
         remove_left(self.settings)
         views, current = self.views.views.values(), self.generations.live()
@@ -87,6 +90,14 @@ class Service:
             if lacks[view.name] == "names":
                 self._publish(view)
         return [*unbuilt, *others]
+
+    def _check_events(self) -> None:
+        """Log an error for each event whose fields changed without its version; record the versions that are new."""
+        events = CommandRegistry.load(self.settings.modules).events.values()
+        for problems in changes(events, self.generations.event_versions()).values():
+            for problem in problems:
+                log.error("%s", problem)
+        self.generations.note_events(events)
 
     def _lack(self, view: View, current: Generation | None) -> Literal["rows", "names"] | None:
         """What a view lacks: rows of its version, or the plain names that lead to them."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar, Final
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from eventlog.settings import LogSettings
-from eventlog.variables import Count, EnvironmentName, Variables
+from eventlog.variables import Count, EnvironmentName, Processes, Variables
+
+VALKEY_SCHEMES: Final = ("valkey", "valkeys", "redis", "rediss")
 
 
 @dataclass(frozen=True)
@@ -37,24 +40,63 @@ class StoreSettings:
         return cls(**StoreVariables.read(env).model_dump(), log=LogSettings.from_environment(env))
 
 
+def _check_postgres(value: str) -> str:
+    from psycopg import ProgrammingError  # noqa: PLC0415 - the client of one store, and half of a second
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+
+    try:
+        ports = str(conninfo_to_dict(value).get("port", "5432")).split(",")
+    except ProgrammingError:
+        raise ValueError("no connection string") from None
+    if not all(each.isascii() and each.isdigit() and 0 < int(each) < 2**16 for each in ports if each):
+        raise ValueError("a port is none")
+    return value
+
+
+def _check_elasticsearch(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not parts.port:  # it may raise ValueError
+        raise ValueError("scheme, host and port are needed")
+    return value
+
+
+def _check_valkey(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme == "unix":
+        return value
+    if parts.scheme not in VALKEY_SCHEMES or not parts.hostname or parts.port == 0:  # it may raise ValueError
+        raise ValueError("scheme and host are needed")
+    if parts.query:
+        from valkey import ConnectionPool  # noqa: PLC0415 - nobody else needs the client for the address
+
+        pool: ConnectionPool = ConnectionPool.from_url(value)  # type: ignore[no-untyped-call]
+        try:
+            pool.connection_class(**pool.connection_kwargs)
+        except TypeError:
+            raise ValueError("an option is none of the client's") from None
+    return value
+
+
 class StoreVariables(Variables):
     """The variables of StoreSettings."""
 
     never_empty: ClassVar[frozenset[str]] = frozenset({"environment"})
 
     environment: EnvironmentName = StoreSettings.environment
-    postgres: str = Field(StoreSettings.postgres, repr=False)
-    elasticsearch: str = Field(
+    postgres: Annotated[str, AfterValidator(_check_postgres)] = Field(
+        StoreSettings.postgres,
+        repr=False,
+        description="the address of PostgreSQL, such as postgresql://headwater:password@db:5432/headwater",
+    )
+    elasticsearch: Annotated[str, AfterValidator(_check_elasticsearch)] = Field(
         StoreSettings.elasticsearch,
-        pattern="^https?://",
         repr=False,
         description="the address of Elasticsearch, such as http://127.0.0.1:9200",
     )
-    valkey: str = Field(
+    valkey: Annotated[str, AfterValidator(_check_valkey)] = Field(
         StoreSettings.valkey,
-        pattern="^(valkeys?|rediss?|unix)://",
         repr=False,
         description="the address of Valkey, such as valkey://127.0.0.1:6379",
     )
     patch_partitions: Count = StoreSettings.patch_partitions
-    loaders: Count = StoreSettings.loaders
+    loaders: Processes = StoreSettings.loaders

@@ -38,6 +38,10 @@ class View(Protocol):
         """`name@version`."""
 
     @property
+    def place(self) -> str:
+        """Where it is declared, as `file:line`; empty if that is not known."""
+
+    @property
     def doc(self) -> str:
         """One line for users."""
 

@@ -10,12 +10,14 @@ from typer.core import TyperGroup
 
 from eventlog.logs import log_to_stderr
 from projections.errors import UnknownView
-from replay import dead_letters, explain, list_views, plan, prune, rebuild, status, verify
-from replay.errors import NameTaken, NoSuchLetter, NoTerminal, NothingToDrop
+from replay import dead_letters, erase, explain, list_views, plan, prune, rebuild, status, verify
+from replay.errors import AmbiguousTarget, NameTaken, NoSuchLetter, NoTerminal, NothingToDrop, NothingToErase
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail
 
-USAGE_ERRORS: Final = (UnknownView, NameTaken, NothingToDrop, NoSuchLetter, NoTerminal)
+USAGE_ERRORS: Final = (
+    UnknownView, NameTaken, NothingToDrop, NothingToErase, AmbiguousTarget, NoSuchLetter, NoTerminal
+)  # fmt: skip
 USAGE_EXIT: Final = 2
 EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 failure; 2 wrong arguments; "
@@ -51,6 +53,7 @@ for command in (
     prune.prune,
     prune.drop,
     prune.publish,
+    erase.erase,
 ):
     app.command()(command)
 app.add_typer(dead_letters.app, name="dead-letters")

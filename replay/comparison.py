@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from projections.stores.row_reader import CHUNK_ROWS, RowReader, Size
 from projections.stores.store import Target
+from projections.table.json_text import JsonTexts, make_canonical
 from projections.table.monoids import State
 from projections.table.shown import DELETED
 
@@ -71,12 +74,13 @@ def compare(
     may have changed in between. A differing row that may have changed is read again; only other rows count as
     different. row_of: the key of the row that a key of the reader is about.
     """
-    result, ignored = Comparison(store), _ignored(left)
+    result, ignored, texts = Comparison(store), _ignored(left), left.view.layout.json_texts
     if left.view.has_own_query:
         reader = _Present(reader)
     moving = in_motion()
     differing = dict[str, Difference]()
-    for number, difference in _differing(reader, left, right, ignored):
+    between = partial(_between, ignored=ignored, texts=texts)
+    for number, difference in _differing(reader, left, right, between):
         result.rows += number
         if difference is not None:
             differing[difference.key] = difference  # once, although Valkey may give a row twice
@@ -92,7 +96,7 @@ def compare(
         differing = {
             difference.key: difference
             for keys in _chunks(again)
-            for difference in _between(keys, reader.rows_of(left, keys), reader.rows_of(right, keys), ignored)
+            for difference in between(keys, reader.rows_of(left, keys), reader.rows_of(right, keys))
         }
     result.undecided = len(differing)
     return result
@@ -122,13 +126,13 @@ def _ignored(target: Target) -> frozenset[str]:
 
 
 def _differing(
-    reader: RowReader, left: Target, right: Target, ignored: Set[str]
+    reader: RowReader, left: Target, right: Target, between: Callable[..., Iterator[Difference]]
 ) -> Iterator[tuple[int, Difference | None]]:
     """The number of rows, with each difference; rows of `left` first, then those that only `right` has."""
     for rows in _chunks(reader.rows(left)):
         ours = dict(rows)
         yield len(ours), None
-        yield from ((0, each) for each in _between(list(ours), ours, reader.rows_of(right, list(ours)), ignored))
+        yield from ((0, each) for each in between(list(ours), ours, reader.rows_of(right, list(ours))))
     for rows in _chunks(reader.rows(right)):
         theirs = dict(rows)
         ours = reader.rows_of(left, list(theirs))
@@ -137,8 +141,17 @@ def _differing(
         yield from ((0, Difference(key, None, state)) for key, state in only.items())
 
 
+def _canonical(row: State, texts: JsonTexts) -> State:
+    """The row with its JSON texts in one form: earlier releases stored those of patches as Spark writes them."""
+    if not texts:
+        return row
+    copied = deepcopy(row)
+    make_canonical(copied, texts)
+    return copied
+
+
 def _between(
-    keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State], ignored: Set[str]
+    keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State], ignored: Set[str], texts: JsonTexts
 ) -> Iterator[Difference]:
     for key in keys:
         ours, theirs = left.get(key), right.get(key)
@@ -146,6 +159,7 @@ def _between(
             if ours is not theirs:
                 yield Difference(key, ours, theirs)
         elif ours != theirs:
+            ours, theirs = (_canonical(each, texts) for each in (ours, theirs))
             every = sorted({*ours, *theirs} - ignored)
             names = [name for name in every if ours.get(name) != theirs.get(name)]
             if not names:

@@ -18,7 +18,7 @@ from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, EVENTS, PATCHES
 from projections.loading.dead_letters import DeadLetters
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
-from replay.errors import CannotRetry, NoSuchLetter
+from replay.errors import CannotRetry, NoSuchLetter, NothingToRetry
 from replay.outcome import FAILED_EXIT
 from replay.output import AsJson, complain, one_line, output, print_json, say, show_table
 from replay.progress import steps
@@ -80,7 +80,8 @@ def retry(
       command failed, so only retry it if the client has not sent it again.
 
     A record that still cannot be read, or whose view cannot be rebuilt, stops no other: it is reported at the end, and
-    the exit code is 1. A dead letter is removed after its retry.
+    the exit code is 1. A dead letter is removed after its retry, and if nothing needs its record any more: for example,
+    its process has handled it since. It stays if its process would ignore it.
     """
     check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
@@ -100,27 +101,32 @@ def retry(
 class Retried:
     """What became of dead letters.
 
-    chosen: their keys. removed: those that were retried. failed: by key, why others were not. receipts: of commands, by
-    key. views: those that were rebuilt.
+    chosen: their keys. removed: those that are gone. obsolete: by key, why some of these were not needed any more.
+    failed: by key, why others were not retried. receipts: of commands, by key. views: those that were rebuilt.
     """
 
     chosen: Sequence[str]
     removed: set[str] = field(default_factory=set)
+    obsolete: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     receipts: dict[str, Receipt] = field(default_factory=dict)
     views: list[str] = field(default_factory=list)
 
     def report(self, as_json: bool) -> None:
         """Print it; the reasons go to standard error."""
-        retried = [key for key in self.chosen if key in self.removed]
+        retried = [key for key in self.chosen if key in self.removed and key not in self.obsolete]
         if as_json:
             failed = [{"key": key, "error": error} for key, error in self.failed.items()]
             commands = [_command_to_json(key, receipt) for key, receipt in self.receipts.items()]
-            print_json({"retried": retried, "rebuilt": self.views, "commands": commands, "failed": failed})
+            obsolete = [{"key": key, "reason": reason} for key, reason in self.obsolete.items()]
+            found = {"retried": retried, "rebuilt": self.views, "commands": commands, "failed": failed}
+            print_json({**found, "not_needed": obsolete})
         else:
             for key, receipt in self.receipts.items():
                 problem = receipt.error.message if receipt.error else ""
                 say(one_line(f"{key}: {receipt.command_id} is {receipt.outcome} {problem}".rstrip()))
+            for key, reason in self.obsolete.items():
+                say(one_line(f"{key}: removed without a retry: {reason}"))
             say(f"{len(retried)} dead letters retried; rebuilt: {', '.join(self.views) or 'nothing'}")
         for error in dict.fromkeys(self.failed.values()):
             complain(one_line(error))
@@ -145,6 +151,10 @@ def _resend(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retr
     for key, letter in letters.items():
         try:
             receipt = resender.resend(key, letter)
+        except NothingToRetry as error:
+            outcome.obsolete[key] = error.problem
+            _remove(writer, [key], outcome)
+            continue
         except CannotRetry as error:
             outcome.failed[key] = str(error)
             continue

@@ -54,6 +54,7 @@ class Deployment:
         self, session: Callable[[], SparkSession] = start_spark, choice: EngineChoice = EngineChoice.AUTO
     ) -> Rebuilder:
         """Builds, swaps and drops generations; session: starts Spark. choice: what folds the log."""
+        self.settings.make_state()
         engine = new_engine(self.settings, self.log, session, choice)
         queries = SparkQueries(self.settings, session)
         return Rebuilder(self.settings, self.stores, self.log, self.generations, engine, queries)

@@ -7,7 +7,11 @@ ReplayError
 ├── NothingToDrop   there is no undeclared view with this name
 ├── NoSuchLetter    there is no dead letter with this key
 ├── NoTerminal      a deletion must be confirmed, but there is no terminal
+├── NothingToErase  the log has nothing of this stream or event
+├── AmbiguousTarget a name is a stream, and the id of an event of another one
+├── CannotErase     events could not be erased
 └── CannotRetry     a dead letter cannot be retried
+    └── NothingToRetry  nothing needs the record of a dead letter any more
 """
 
 from __future__ import annotations
@@ -61,10 +65,37 @@ class NoSuchLetter(ReplayError):
 class NoTerminal(ReplayError):
     """A deletion must be confirmed, but there is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropped: str = "dropped") -> None:
         super().__init__(
-            "nothing was dropped: without a terminal, use --yes, or --dry-run to see what would be dropped"
+            f"nothing was {dropped}: without a terminal, use --yes, or --dry-run to see what would be {dropped}"
         )
+
+
+class NothingToErase(ReplayError):
+    """The log has nothing of this stream or event."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'the log has no event of "{name}": give a stream such as "listing/L1", or the id of an event such as '
+            '"listing/L1/7"'
+        )
+        self.name = name
+
+
+class AmbiguousTarget(ReplayError):
+    """A name is a stream, and the id of an event of another one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'"{name}" is a stream, and an event of "{name.rpartition("/")[0]}": add --stream or --event')
+        self.name = name
+
+
+class CannotErase(ReplayError):
+    """Events could not be erased; the command can be repeated."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f'"{name}" cannot be erased: {problem}')
+        self.name, self.problem = name, problem
 
 
 class CannotRetry(ReplayError):
@@ -73,3 +104,7 @@ class CannotRetry(ReplayError):
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f'dead letter "{key}" cannot be retried: {problem}')
         self.key, self.problem = key, problem
+
+
+class NothingToRetry(CannotRetry):
+    """Nothing needs the record of a dead letter any more, so the letter can be removed."""

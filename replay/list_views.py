@@ -19,7 +19,7 @@ from replay.output import AsJson, print_json, show_notes, show_table, size_text
 from replay.view_arguments import ReadAll, Views, check_choice
 
 COLUMNS: Final = ("view", "gen", "version", "state", "rows", "size", "built")
-PLAIN_COLUMNS: Final = ("live since", "events", "seconds", "made from", "published")
+PLAIN_COLUMNS: Final = ("live since", "offsets", "seconds", "made from", "published")
 
 
 def list_views(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
@@ -75,7 +75,7 @@ class SizedGeneration:
             "published": each.published,
             "source": each.source,
             "selection": each.selection,
-            "events": each.events,
+            "offsets": each.events,
             "seconds": each.seconds,
             "created_at": each.created_at.isoformat(),
             "live_at": each.live_at and each.live_at.isoformat(),

@@ -11,11 +11,13 @@ import typer
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
+from projections.spark.setup.jars import JarError
+from projections.spark.setup.java import JavaError
 from replay.errors import ReplayError
 from replay.output import complain, print_json
 from replay.progress import OnStep, steps
 
-KNOWN: Final = (EventLogError, CommandError, ProjectionError, ReplayError)
+KNOWN: Final = (EventLogError, CommandError, ProjectionError, ReplayError, JarError, JavaError)
 """Errors whose message says what to do: they are printed in one line."""
 FAILED_EXIT: Final = 1
 

@@ -106,14 +106,17 @@ def one_line(cell: Cell, digits: str = "") -> str:
             return format(cell, f"{digits}.1f")
 
 
-def confirm(question: str) -> None:
-    """Return if the user confirms; exits with code 1 if they do not, and raises NoTerminal if there is no terminal."""
+def confirm(question: str, dropped: str = "dropped") -> None:
+    """Return if the user confirms; exits with code 1 if they do not, and raises NoTerminal if there is no terminal.
+
+    dropped: what is not done then, as in "nothing was dropped".
+    """
     if not sys.stdin.isatty():
-        raise NoTerminal
+        raise NoTerminal(dropped)
     # typer's prompt would write to standard output, which may be piped into a program
     errors().print(f"{question} [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        complain("nothing was dropped")
+        complain(f"nothing was {dropped}")
         raise typer.Exit(1)
 
 

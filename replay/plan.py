@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
 import typer
 
+from commands.declaring.registry import CommandRegistry
 from eventlog.source_positions import topic_and_partition
 from projections.engines import EngineChoice, why_spark
+from projections.generations.event_versions import changes
 from projections.generations.rates import last_bulk_rate
 from projections.generations.registry import Generation, declaration_changes
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import ends_of, sources
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
-from replay.output import AsJson, Cell, print_json, show_notes, show_table
+from replay.output import AsJson, Cell, complain, one_line, print_json, show_notes, show_table
 from replay.view_arguments import ReadAll, Views, check_choice
 
 REFUSED_EXIT = 3
@@ -67,22 +69,37 @@ class Planned:
 
 
 def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
-    """Show which views this code would build, rebuild or refuse at its start. Exit code 3: it would refuse one."""
+    """Show which views this code would build, rebuild or refuse at its start.
+
+    It also names events whose fields changed without a new version, so that earlier events could not be read. Exit code
+    3: it would refuse a view, or such an event was found.
+    """
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         planned = plans(deployment)
         deployment.check_known(views, {each.view for each in planned})
         planned = [each for each in planned if not views or each.view in views]
+        changed = _changed_events(deployment, views)
     if as_json:
-        print_json({"views": [asdict(each) for each in planned]})
+        print_json({"views": [asdict(each) for each in planned], "events": changed})
     else:
         show_table(COLUMNS, [_row(each) for each in planned], plain_only=("changes",))
         show_notes([f"{each.view}: {change}" for each in planned for change in each.changes])
         left = [each.view for each in planned if each.action == "left over"]
         show_notes([f"{view}: not declared by this code; `replay drop {view}` removes it" for view in left])
-    if any(each.action == "refuse" for each in planned):
+        for problem in (each for problems in changed.values() for each in problems):
+            complain(one_line(problem))
+    if changed or any(each.action == "refuse" for each in planned):
         raise typer.Exit(REFUSED_EXIT)
+
+
+def _changed_events(deployment: Deployment, views: Collection[str] | None) -> dict[str, list[str]]:
+    """By type, why earlier events could not be read: of all events, or of those that some views read."""
+    events = CommandRegistry.load(deployment.settings.modules).events.values()
+    found = changes(events, deployment.generations.event_versions())
+    chosen = [view for name, view in deployment.views.views.items() if not views or name in views]
+    return {name: why for name, why in found.items() if not views or any(view.handles(name) for view in chosen)}
 
 
 def _row(each: Planned) -> Sequence[Cell]:

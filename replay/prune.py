@@ -112,6 +112,7 @@ def _drop(
 
     Otherwise views of which a plain name may lead to one of them are refused.
     """
+    errors().print(deployment.settings.described, soft_wrap=True)
     by_view: dict[str, list[Generation]] = {}
     for each in generations:
         by_view.setdefault(each.view, []).append(each)

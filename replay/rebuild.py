@@ -112,7 +112,7 @@ def _report_rollback(outcome: Outcome[Rebuilt], as_json: bool) -> None:
         outcome.print_json(to_json=asdict)
     else:
         for each in outcome.done:
-            say(f"{each.view}: rolled back to generation {each.generation}; {each.events:,} patches applied")
+            say(f"{each.view}: rolled back to generation {each.generation}; {each.events or 0:,} patches applied")
     outcome.complain()
 
 
@@ -161,7 +161,7 @@ def _run(
 
 def _report(outcome: Outcome[Rebuilt], seconds: float, startup_s: float, as_json: bool) -> None:
     if as_json:
-        events = sum(each.events for each in outcome.done)
+        events = sum(each.offsets if each.events is None else each.events for each in outcome.done)
         rate = events / seconds if seconds else 0.0
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:
@@ -179,8 +179,9 @@ def _skipped(rebuilt: Rebuilt) -> str:
 def _size(rebuilt: Rebuilt) -> str:
     """How much was read and written; nobody counts the rows of a stream view."""
     if rebuilt.rows is None:
-        return f"{rebuilt.events:,} records"
-    return f"{rebuilt.events:,} events, {rebuilt.rows:,} rows"
+        return f"{rebuilt.events or 0:,} records"
+    read = f"{rebuilt.offsets:,} offsets of the log" if rebuilt.events is None else f"{rebuilt.events:,} events"
+    return f"{read}, {rebuilt.rows:,} rows"
 
 
 def _report_estimates(estimates: Sequence[Estimate], as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Final
@@ -15,20 +15,24 @@ from commands.codec import command_record, read_command
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError, UnreadableProcess
-from commands.reacting.instance import read_instance
+from commands.reacting.instance import read_instance, waits_for
 from commands.reacting.outbox import SENT_BY, command_of
 from commands.reacting.router import ROUTED_BY, Router, Routes
 from commands.reacting.row_router import RowRouter, row_role
-from commands.reacting.starts import read_starts
-from commands.receipt import Receipt
-from eventlog.envelope import decode, partition_of, timestamp_ms
+from commands.reacting.source_places import SourcePlace, placed, retried
+from commands.reacting.starts import read_starts, start_of
+from commands.reacting.turn import described, read_typed
+from commands.receipt import Receipt, is_asked_for, origin_of
+from commands.sending.waiting import receipt_of
+from eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
 from eventlog.ports import ROUTER, Entry, EventLog, Record, Role
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
-from replay.errors import CannotRetry
+from replay.errors import CannotRetry, NothingToRetry
+from replay.stopped_instances import StoppedInstances
 
 TIMEOUT_S: Final = 30.0
 LOST: Final = re.compile(r"[\w.-]+/\d+/\d+-\d+")
@@ -51,27 +55,58 @@ class Resender:
 
     def __init__(self, settings: LogSettings, log: EventLog) -> None:
         self._log, self._patch_partitions = log, settings.patch_partitions
+        self._stopped = StoppedInstances(log)
         self._commands, self._processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
 
     def resend(self, key: str, letter: Letter) -> Receipt | None:
         """Send the record again, and wait for the receipt if it is a command; processes handle it later.
 
-        Raises CannotRetry if it still cannot be read, and LogUnavailable.
+        Raises CannotRetry if it still cannot be read, or would be ignored; NothingToRetry if nothing needs it any more;
+        and LogUnavailable.
         """
-        if letter.value is None:
-            raise CannotRetry(key, "it has no value to send")
-        if key.startswith(f"{COMMANDS}/"):
-            return self._decide(key, letter.value)
         record_key = (letter.key or b"").decode(errors="surrogateescape")
+        value = letter.value if letter.value is not None else self._value(key, record_key)
+        if key.startswith(f"{COMMANDS}/"):
+            return self._decide(key, value)
         if key.startswith(f"{PROCESSES}/"):
-            self._read(key, record_key, letter.value)
+            self._read(key, record_key, value)
             return None
-        entries = self._for_processes(key, record_key, letter.value)
         if key.endswith(f"/{SENT_BY}"):
-            entries = self._of_outbox(key, record_key, letter.value)
+            entries = list(self._of_outbox(key, record_key, value))
+        elif key.startswith(f"{INBOX}/"):
+            entries = [self._for_instance(key, record_key, value)]
+        else:
+            entries = self._routed(key, record_key, value)
         for entry in entries:
             self._log.submit(entry, partition_of(entry.key, self._log.partitions)).result(TIMEOUT_S)
         return None
+
+    def _value(self, key: str, record_key: str) -> bytes:
+        """The value of a letter that was too large for it; raises CannotRetry if the log does not have it any more."""
+        topic, partition, place = key.split("/", 2)
+        found: bytes | None = None
+        if topic == PROCESSES:
+            found = self._log.last(topic, int(partition), record_key)
+        elif (offset := place.partition("/")[0]).isdecimal():
+            at = int(offset)
+            found = next((each.value for each in self._log.read(topic, int(partition), at, at + 1)), None)
+        if found is None and topic == INBOX:
+            found = self._event_at(record_key)
+        if found is None:
+            raise CannotRetry(key, f'it has no value to send, and "{topic}" does not have the record any more')
+        return found
+
+    def _event_at(self, record_key: str) -> bytes | None:
+        """The event at which an instance has stopped, from `events`: `process-inbox` keeps records for some days."""
+        value = self._last_instance(record_key)
+        for partition in range(self._log.partitions) if value is not None else ():
+            for record in self._log.read(EVENTS, partition, 0):
+                if record.value is not None and waits_for(value, record.key):
+                    return placed(record.value, SourcePlace(f"{EVENTS}/{partition}", record.offset))
+        return None
+
+    def _last_instance(self, record_key: str) -> bytes | None:
+        return self._log.last(PROCESSES, partition_of(record_key, self._log.partitions), record_key)
 
     def _decide(self, key: str, value: bytes) -> Receipt:
         """The receipt of a new command with the same body; the old command id would return the first receipt."""
@@ -92,15 +127,16 @@ class Resender:
         partition = partition_of(typed.stream, self._log.partitions)
         start = self._log.end(RECEIPTS, partition)
         self._log.submit(entry, partition).result(TIMEOUT_S)
-        return self._receipt(key, again.id, partition, start)
+        return self._receipt(key, again, partition, start)
 
-    def _receipt(self, key: str, command_id: str, partition: int, start: int) -> Receipt:
+    def _receipt(self, key: str, command: Envelope, partition: int, start: int) -> Receipt:
         deadline = time.monotonic() + TIMEOUT_S
         with closing(self._log.tail(RECEIPTS, {partition: start})) as tail:
             while time.monotonic() < deadline:
                 for record in tail.poll(1_000, 0.1):
-                    if record.key == command_id and record.value is not None:
-                        return Receipt.from_json(record.value)
+                    receipt = receipt_of(record)
+                    if receipt is not None and is_asked_for(receipt, command.id, command.stream, origin_of(command)):
+                        return receipt
         raise CannotRetry(
             key, f"no handler answered within {TIMEOUT_S:g} s; the command was sent, look up its receipt later"
         )
@@ -116,24 +152,67 @@ class Resender:
         except UnreadableProcess as error:
             raise CannotRetry(key, str(error)) from error
 
-    def _for_processes(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
-        if key.startswith(f"{INBOX}/"):
-            yield Entry(INBOX, record_key, value, now_ms())
-            return
+    def _for_instance(self, key: str, record_key: str, value: bytes) -> Entry:
+        """The record at which an instance has stopped."""
+        try:
+            event_id = decode(value).id
+        except NotAnEnvelope as error:
+            raise CannotRetry(key, f"it still cannot be read: {error}") from error
+        if not self._stopped.wait_for(record_key, event_id):
+            raise NothingToRetry(key, f'"{record_key}" has handled it since, or has ended')
+        return Entry(INBOX, record_key, value, now_ms())
+
+    def _routed(self, key: str, record_key: str, value: bytes) -> list[Entry]:
+        """The copies of an event or a row that a router could not read, for the processes that handle it."""
         topic, *place = key.split("/")
         partition, offset = map(int, place[:2])
         if topic != EVENTS and self._has_changed(topic, partition, offset, record_key):
-            return  # the process has seen a later change of the row
+            raise NothingToRetry(key, "the row has changed since, and its processes have seen the later change")
+        if topic == EVENTS:
+            self._check_event(key, value)
         router, role = self._router(key, topic)
         starts = read_starts(self._log, role)
-        routed = router.route(
-            Record(topic, partition, offset, record_key, value, timestamp_ms(datetime.now(UTC))),
-            lambda name: starts.get(name, {}).get(partition, 0) <= offset,
-        )
-        for entry in routed:
-            if entry.topic == DEAD_LETTERS:
-                raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(entry.value or b'').reason}")
-            yield entry
+
+        def route(record: Record) -> Sequence[Entry]:
+            at = record.offset
+            return router.route(record, lambda name: start_of(starts, name, partition) <= at)
+
+        record = Record(topic, partition, offset, record_key, value, timestamp_ms(datetime.now(UTC)))
+        copies = route(record)
+        for copy in copies:
+            if copy.topic == DEAD_LETTERS:
+                raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(copy.value or b'').reason}")
+        if not copies:
+            raise NothingToRetry(key, "no process of this deployment handles it")
+        later = self._later_events(record, value) if topic == EVENTS else []
+        entries = [each for copy in copies for each in self._in_order(copy, [e for r in later for e in route(r)])]
+        if not entries:
+            raise CannotRetry(
+                key,
+                "nothing was sent, because its process instances have handled later events of its stream: they would "
+                "see it out of order",
+            )
+        return [structs.replace(entry, value=retried(entry.value or b"")) for entry in entries]
+
+    def _check_event(self, key: str, value: bytes) -> None:
+        """Raise CannotRetry if an event still cannot be read: its instance would only stop at it."""
+        try:
+            read_typed(self._commands, decode(value))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also of a user's upcaster or validator
+            raise CannotRetry(key, f"it still cannot be read: {described(error)}") from error
+
+    def _in_order(self, copy: Entry, later: Sequence[Entry]) -> list[Entry]:
+        """What an instance can handle of an event and the later ones of its stream; all of them if it has not begun."""
+        following = [each for each in later if each.key == copy.key]
+        return [] if following and self._last_instance(copy.key) is not None else [copy, *following]
+
+    def _later_events(self, record: Record, value: bytes) -> list[Record]:
+        """The later events of the stream of an event."""
+        stream = decode(value).stream
+        later = self._log.read(EVENTS, record.partition, record.offset + 1)
+        return [each for each in later if each.value is not None and each.key.rpartition("/")[0] == stream]
 
     def _of_outbox(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
         """The command of a message; its id is the one that it would have had."""
@@ -144,8 +223,9 @@ class Resender:
             entry = command_of(self._commands, topic.split(".")[1], record)
         except (NotAnEnvelope, CommandError) as error:
             raise CannotRetry(key, f"it is still not a valid command: {error}") from error
-        if entry is not None:
-            yield entry
+        if entry is None:
+            raise NothingToRetry(key, "its message is not a command")
+        yield entry
 
     def _has_changed(self, topic: str, partition: int, offset: int, record_key: str) -> bool:
         later = self._log.read(topic, partition, offset + 1)

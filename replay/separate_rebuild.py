@@ -28,11 +28,11 @@ LOOK_S: Final = 0.2
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of a verification. generation: the live one; events: read by the separate rebuild."""
+    """The result of a verification. generation: the live one; events: read by the separate rebuild (see Rebuilt)."""
 
     view: str
     generation: int
-    events: int
+    events: int | None
     stores: list[Comparison]
 
     @property

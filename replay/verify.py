@@ -100,13 +100,15 @@ def _generation(deployment: Deployment, text: str) -> Generation:
     name, number = match["view"], match["number"]
     if number is None:
         live = deployment.generations.live().get(name)
-        if live is None:
-            raise GenerationMissing(name)
-        return live
-    for each in deployment.generations.of(name):
-        if each.generation == int(number):
+        if live is not None:
+            return live
+    known = deployment.generations.of(name)
+    if not known:
+        deployment.views.view(name)
+    for each in known:
+        if number is not None and each.generation == int(number):
             return each
-    raise GenerationMissing(name, int(number))
+    raise GenerationMissing(name, None if number is None else int(number), [each.generation for each in known])
 
 
 def _target(deployment: Deployment, generation: Generation, left: str, right: str) -> Target:

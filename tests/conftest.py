@@ -24,11 +24,14 @@ choose_seed()
 load_profile()
 # The JVMs of tests live for minutes: what their optimizing compiler would cost, it would not save. Without it a JVM has
 # a fifth of the usual room for compiled code; Spark's was full, and spent a tenth of its time on sweeping it.
+for _name in ("no_proxy", "NO_PROXY"):  # a proxy in the environment is not for servers on this machine
+    os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 
 TOGETHER = {
     "tests/acceptance/": "a running service",
+    "tests/integration/sources/test_captured_mariadb": "another Kafka Connect",  # or the others would take far longer
     "tests/integration/sources/": "Kafka Connect",
     "tests/integration/projections_spark/": "a Spark session",
     "tests/unit/projections_spark/": "a Spark session",
@@ -138,7 +141,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
 def log_settings(stack: StackSettings, tmp_path: Path) -> Iterator[LogSettings]:
     """A fresh deployment with topics of its own, which are deleted afterwards."""
     settings = LogSettings(
-        environment=f"t_{uuid.uuid4().hex[:12]}", bootstrap=stack.endpoints.kafka, partitions=2, state=tmp_path
+        environment=f"t_{uuid.uuid4().hex[:12]}",
+        bootstrap=stack.endpoints.kafka,
+        partitions=2,
+        state=tmp_path,
+        modules=("listings",),
     )
     admin.prepare(settings)
     yield settings

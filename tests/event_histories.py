@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from commands.declaring.aggregate import Event
+from commands.declaring.field_kinds import annotated_kind
 from commands.declaring.steps import (
     Change,
     Step,
@@ -26,7 +27,6 @@ from commands.declaring.steps import (
     widened,
     written,
 )
-from commands.declaring.upcasting import kind_of
 
 Kinds = dict[str, Any]
 
@@ -86,7 +86,7 @@ def events(draw: st.DrawFn, changed: int = 3) -> type[Event]:
     """An event class of several versions: every field of `ANNOTATIONS`, some of them with a past."""
     names = itertools.count()
     fields = dict(ANNOTATIONS)
-    kinds: Kinds = {"probe": str} | {name: kind_of(each) for name, each in fields.items()}
+    kinds: Kinds = {"probe": str} | {name: annotated_kind(each) for name, each in fields.items()}
     version = draw(st.integers(2, 4))
     changes: list[Change] = []
     for number in range(version - 1, 0, -1):

@@ -43,6 +43,10 @@ def _compared(value: Any, name: str, wanted: tuple[Any, ...]) -> bool:
 
 
 def _same(value: str, wanted: str) -> bool:
-    """Whether each character of `wanted` is that of `value` in one of its cases."""
-    cases = ({each, each.upper(), each.lower(), each.title()} for each in wanted)
-    return all(character in forms for character, forms in zip(value, cases, strict=False))
+    """Whether each character of `wanted` is that of `value`, but for its case."""
+    return all(_folded(ours) == _folded(theirs) for ours, theirs in zip(value, wanted, strict=False))
+
+
+def _folded(character: str) -> str:
+    """Unicode's simple case folding."""
+    return next((made for made in (character.casefold(), character.lower()) if len(made) == 1), character)

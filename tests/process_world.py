@@ -16,7 +16,8 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionTask
-from commands.local_state.state import MemoryStore
+from commands.local_state.state import MemoryStore, StateStore
+from commands.reacting.declared_inputs import settle_inputs
 from commands.reacting.process_task import ProcessTask
 from commands.reacting.router import COMMIT_IDLE_S, Router, Routes, RoutingTask
 from commands.reacting.row_router import RowRouter, row_role
@@ -24,7 +25,7 @@ from commands.reacting.starts import read_starts, settle_starts
 from commands.receipt import Receipt
 from eventlog import topics
 from eventlog.capturing import Captured
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
+from eventlog.envelope import CLIENT, HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
 from eventlog.errors import LogUnavailable
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
@@ -69,7 +70,12 @@ class Failing:
 
 
 class World:
-    """One deployment; `chance` decides who works next, on how much, and what fails."""
+    """One deployment; `chance` decides who works next, on how much, and what fails.
+
+    keeps_stores: whether owners of processes that are restarted find their local stores; None: now and then.
+    """
+
+    keeps_stores: bool | None = None
 
     def __init__(self, chance: random.Random, partitions: int = 3) -> None:
         self.now = START
@@ -77,6 +83,7 @@ class World:
         self.commands, self.processes = CommandRegistry.load(SHIPPED), ProcessRegistry.load(SHIPPED)
         self._chance = chance
         self._tasks: dict[tuple[Role, int], tuple[PartitionTask, MemoryWriter]] = {}
+        self._stores: dict[int, MemoryStore] = {}
         self._sent = 0
         self.restart_all()
 
@@ -91,20 +98,33 @@ class World:
         if role is HANDLER:
             return CommandTask(self.log, self.commands, partition, MemoryStore())
         if role is PROCESSES:
-            return ProcessTask(self.log, self.commands, self.processes, partition, lambda: self.now)
-        router: Routes = Router(self.commands, self.processes)
-        if role is not ROUTER:
-            router = RowRouter(self.log, self.processes, role.reads)
+            store = self.process_store(partition)
+            return ProcessTask(
+                self.log, self.commands, self.processes, self.removed, partition, store, lambda: self.now
+            )
+
+        def new_router() -> Routes:
+            if role is ROUTER:
+                return Router(self.commands, self.processes)
+            return RowRouter(self.log, self.processes, role.reads)
+
         # it may leave its place uncommitted for a while: in a world without time, it would look again for ever
         clock = count(0.0, COMMIT_IDLE_S).__next__
-        return RoutingTask(self.log, router, partition, read_starts(self.log, role), role, clock)
+        return RoutingTask(self.log, new_router, partition, read_starts(self.log, role), role, clock)
+
+    def process_store(self, partition: int) -> StateStore:
+        """The local store of an owner: the kept one if it starts again, a new one if it is on another machine."""
+        keeps = self._chance.random() < 0.5 if self.keeps_stores is None else self.keeps_stores
+        kept = self._stores.get(partition) if keeps else None
+        self._stores[partition] = kept or MemoryStore()
+        return self._stores[partition]
 
     def send(self, command_type: str, **body: Any) -> str:
         """Append a command, as the API does; returns its id."""
         kind = self.commands.command(command_type)
         stream = stream_name(kind.aggregate.name, body[kind.aggregate.id_field])
         self._sent += 1
-        envelope = Envelope(f"c{self._sent}", command_type, stream, self.now, body)
+        envelope = Envelope(f"c{self._sent}", command_type, stream, self.now, body, origin=CLIENT)
         partition = partition_of(stream, self.log.partitions)
         self.log.submit(Entry(topics.COMMANDS, stream, encode(envelope), timestamp_ms(self.now)), partition)
         return envelope.id
@@ -199,13 +219,18 @@ class World:
 
     def restart_all(self) -> None:
         """Every partition has a new owner."""
-        settle_starts(self.log, self.processes.processes)
-        for topic, processes in self.processes.by_topic.items():
-            settle_starts(self.log, {each.name: each for each in processes}, row_role(topic, PATCH_PARTITIONS))
+        self.settle_declarations()
         self._tasks.clear()
         for role in self.roles():
             for partition in partitions_of_role(self.log, role):
                 self.restart(role, partition)
+
+    def settle_declarations(self) -> None:
+        """What a handler does before it serves."""
+        settle_starts(self.log, self.processes.processes)
+        for topic, processes in self.processes.by_topic.items():
+            settle_starts(self.log, {each.name: each for each in processes}, row_role(topic, PATCH_PARTITIONS))
+        self.removed = settle_inputs(self.log, self.processes.processes)
 
     def roles(self) -> list[Role]:
         """Everybody who owns partitions."""

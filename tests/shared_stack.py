@@ -46,6 +46,7 @@ def shared_stack(folder: Path) -> Iterator[StackSettings]:
 def own_folder() -> Iterator[Path]:
     """A folder for a stack, removed afterwards."""
     with TemporaryDirectory(prefix="headwater-stack-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)  # a server's own user must pass it, if this is root
         yield Path(folder)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eventlog.modules import DEFAULT_MODULES
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 
 
-def table_views(modules: Sequence[str] = DEFAULT_MODULES) -> dict[str, TableView]:
+def table_views(modules: Sequence[str] = ("listings",)) -> dict[str, TableView]:
     """By name."""
     return {view.name: view for view in ViewRegistry.load(modules).of_kind(TableView)}

@@ -12,6 +12,7 @@ from projections.table.declared_stores import Postgres
 from projections.table.expressions import Source
 from projections.table.folds import last
 from projections.table.view import TableView
+from tests.recording import recording
 
 FIRST_MS = 1_767_323_045_000
 
@@ -28,6 +29,7 @@ class Weighed(Event, type="probe.probed", version=3, history=(
     scale: str
 
 
+probe = recording("probe", "note", Weighed)
 weighed = TableView(
     name="weighed",
     key="probe",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Final, cast
 
 from api.changes.patch_tail import Touched, touches
@@ -40,9 +42,11 @@ class EarlierPatches:
         """The rows touched from `start` to `end`, else why they are unknown; raises LogUnavailable."""
         if start == end:
             return {}
-        return await self._threads.run(self._read, tag, start, end, keys)
+        return await self._threads.run_while_wanted(self._read, tag, start, end, keys)
 
-    def _read(self, tag: str, start: Offsets, end: Offsets, keys: frozenset[str] | None) -> Touched | ResetReason:
+    def _read(
+        self, unwanted: threading.Event, tag: str, start: Offsets, end: Offsets, keys: frozenset[str] | None
+    ) -> Touched | ResetReason:
         for partition, offset in start.items():
             if offset < self._log.first(topics.PATCHES, partition):
                 return "position_gone"
@@ -52,7 +56,8 @@ class EarlierPatches:
             return "too_far_behind"
         found: Touched = {}
         for partition, offset in start.items():
-            records = self._log.read(topics.PATCHES, partition, offset, end[partition])
+            read = self._log.read(topics.PATCHES, partition, offset, end[partition])
+            records = takewhile(lambda _: not unwanted.is_set(), read)  # else the follower has left
             for key, touch in touches(records, frozenset({tag})).get(tag, {}).items():
                 if keys is None or key in keys:
                     found[key] = touch

@@ -5,34 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-import orjson
-
+from api.changes.changed_rows import ChangedRows, size_bytes
 from api.changes.earlier import EarlierPatches, Offsets, applied_by_all
-from api.changes.patch_tail import Batch, Touch, Touched
+from api.changes.patch_tail import Batch, Touched
 from api.changes.position import write_position
-from api.changes.subscription import MAX_CHANGES, Change, ResetReason, Subscription
+from api.changes.subscription import MAX_CHANGES, MAX_UNREAD_BYTES, Change, ResetReason, Subscription
 from api.lookups import Lookups
-from api.ports import GenerationGone, Generations, Live, Row, ViewReader
-from api.query import every_column
+from api.ports import Generations, Live
 from api.reading import KeyReaders
 from eventlog.errors import EventLogError
-from eventlog.source_positions import SourcePosition
-from projections.errors import GenerationMissing, ProjectionError
+from projections.errors import ProjectionError
 from projections.table.declared_stores import Elasticsearch
 from projections.view import View
 
 LOOK_S: Final = 1.0
 """How often a feed checks whether its view has a new generation."""
-FIRST_PAUSE_S: Final = 0.005
-MAX_PAUSE_S: Final = 0.100
 RETRY_S: Final = 1.0
 LOOK_BACK_S: Final = 5.0
 """How often a feed checks whether a store that was far behind has come near."""
-ROWS_AT_ONCE: Final = 500
+ROOM_S: Final = 5.0
+"""How long all followers wait for one that has much to read."""
 MAX_WAITING: Final = 50_000
 """Changed rows that may wait for a view's store; with more, the followers get a `reset`."""
 
@@ -69,7 +64,8 @@ class ViewFeed:
         self.complete: Offsets = {}
         """Those up to which followers have everything; behind `delivered` while something is missing."""
         self.started = asyncio.Event()
-        self._readers, self._lookups, self._generations, self._earlier = readers, lookups, generations, earlier
+        self._readers, self._generations, self._earlier = readers, generations, earlier
+        self._rows = ChangedRows(view, readers, lookups, generations)
         self._touched: Touched = {}
         self._missing: Missing | None = None
         self._look_back_at = 0.0
@@ -117,49 +113,64 @@ class ViewFeed:
                 await self._find_missing()
                 touched, self._touched = self._touched, {}
                 read_to = self._read_to
-                changes = await self.changes(touched)
+                await self._deliver(touched, read_to)
             except (EventLogError, ProjectionError) as error:
                 logger.warning('changes of "%s" are delayed: %s', self.view.name, error)
                 self._touched = touched | self._touched
                 self._has_changes.set()
                 await asyncio.sleep(RETRY_S)
-                continue
-            self.delivered = read_to
-            if self._missing is None:
-                self._remember(touched, read_to)
-                self.complete = read_to
-            for follower in self.followers:
-                follower.offer(changes, self.position)
 
-    async def changes(self, touched: Touched) -> list[Change]:
-        """The touched rows, once the store has applied the patches that touched them; raises ProjectionError."""
-        if not touched:
-            return []
+    async def changes(self, touched: Touched) -> list[Change] | None:
+        """The touched rows, once the store has applied the patches that touched them; None if they are too large.
 
-        async def read(reader: ViewReader) -> Mapping[str, Row]:
-            rows: dict[str, Row] = {}
-            while True:
-                live = await self._generations.live(self.view)
-                try:
-                    await _applied(reader, live, touched.values())
-                    keys = list(touched)
-                    for start in range(0, len(keys), ROWS_AT_ONCE):
-                        rows |= await reader.get_many(live, keys[start : start + ROWS_AT_ONCE])
-                    return rows
-                except GenerationGone:
-                    now = await self._generations.live(self.view, fresh=True)
-                    if (now.patch_tag, now.generation) == (live.patch_tag, live.generation):
-                        raise  # this store has lost it: another one may have it
-                except _Behind:
-                    continue  # a swap may be the reason: read the registry again
+        Raises ProjectionError.
+        """
+        found: list[Change] = []
+        left_bytes = MAX_UNREAD_BYTES
+        if touched:
+            async for changes, _ in self._rows.portions(touched):
+                found += changes
+                left_bytes -= size_bytes(changes)
+                if left_bytes < 0:
+                    return None
+        return found
 
-        try:
-            stored = await self._readers.ask(read)
-        except GenerationGone as error:
-            raise GenerationMissing(self.view.name, self.generation) from error
-        shown = await self._lookups.show(self.view, list(stored.values()), every_column(self.view))
-        rows = dict(zip(stored, shown, strict=True))
-        return [_change(key, rows.get(key), touch.position) for key, touch in touched.items()]
+    async def _deliver(self, touched: Touched, read_to: Offsets) -> None:
+        """Send the touched rows, several at once if they are large; then followers have everything up to `read_to`.
+
+        Who begins to follow between two portions reads all rows again.
+        """
+        present: set[Subscription] | None = None
+        last: list[Change] = []
+        if touched:
+            async for changes, is_last in self._rows.portions(touched):
+                await self._wait_for_room(size_bytes(changes))
+                if is_last:
+                    last = changes
+                    break
+                present = set(self.followers) if present is None else present & self.followers
+                for follower in present:
+                    follower.offer(changes)
+        # from here on without a pause, so that nobody begins to follow in between
+        self.delivered = read_to
+        if self._missing is None:
+            self._remember(touched, read_to)
+            self.complete = read_to
+        for follower in self.followers:
+            if present is not None and follower not in present:
+                follower.reset("too_far_behind", self.position)
+            follower.offer(last, self.position)
+
+    async def _wait_for_room(self, wanted_bytes: int) -> None:
+        """Give followers that have much to read some time to do so; those that do not are disconnected."""
+        full = [each for each in self.followers if not (each.held or each.has_room(wanted_bytes))]
+        if full:
+            tasks = [asyncio.create_task(each.wait_for_room(wanted_bytes)) for each in full]
+            try:
+                await asyncio.wait(tasks, timeout=ROOM_S)
+            finally:
+                for task in tasks:
+                    task.cancel()
 
     async def beginning(self) -> Offsets | None:
         """From where on a follower that reads rows now needs the changes; None if a store does not answer."""
@@ -190,6 +201,7 @@ class ViewFeed:
             self._followed.clear()
         applied = await applied_by_all(self._readers.stores, live)  # before followers read rows
         await self._followed.wait()
+        self._rows.forget()
         self.generation = live.generation
         self.complete = dict.fromkeys(self._read_to, 0) if applied is None else _until(applied, self._read_to)
         self._miss(None if applied is None else self.complete)
@@ -235,34 +247,6 @@ class ViewFeed:
     def _reset_all(self, reason: ResetReason) -> None:
         for follower in self.followers:
             follower.reset(reason, self.position)
-
-
-class _Behind(Exception):
-    """The store has not applied the patches within LOOK_S."""
-
-
-async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> None:
-    """Wait until the generation has applied everything in `wanted`; raises _Behind after a while, or GenerationGone."""
-    latest: dict[int, int] = {}
-    for touch in wanted:
-        latest[touch.partition] = max(touch.offset, latest.get(touch.partition, 0))
-    pause_s, waited_s = FIRST_PAUSE_S, 0.0
-    while True:
-        next_offsets = await reader.next_offsets(live)
-        if not next_offsets:
-            raise GenerationGone(f"{reader.name} has no ledger")
-        if all(next_offsets.get(partition, 0) > offset for partition, offset in latest.items()):
-            return
-        if waited_s > LOOK_S:
-            raise _Behind
-        await asyncio.sleep(pause_s)
-        waited_s += pause_s
-        pause_s = min(2 * pause_s, MAX_PAUSE_S)
-
-
-def _change(key: str, row: Row | None, position: SourcePosition | None) -> Change:
-    document = {"key": key, "row": row, "position": None if position is None else str(position)}
-    return Change(key, b"event: change\ndata: " + orjson.dumps(document) + b"\n")
 
 
 def _until(offsets: Offsets, end: Offsets) -> Offsets:

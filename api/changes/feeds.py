@@ -23,6 +23,8 @@ from projections.view import View
 
 START_S: Final = 10.0
 MAX_RETRY_S: Final = 30.0
+CATCHING_UP: Final = 4
+"""Followers whose missed rows are read at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ class ChangeFeeds:
         self.partitions, self._max_followers = patch_partitions, max_followers
         self._tail = PatchTail(log, patch_partitions, self._take_in)
         self._earlier = EarlierPatches(log)
+        self._catching_up = asyncio.Semaphore(CATCHING_UP)
         self._feeds: dict[str, ViewFeed] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._followed: dict[Subscription, ViewFeed] = {}
@@ -120,11 +123,15 @@ class ChangeFeeds:
                 found, reason = await _missed(feed, since, end, subscription.keys)
                 if found is not None:
                     subscription.hold()
-                    changes = await feed.changes(found)
+                    async with self._catching_up:
+                        changes = await feed.changes(found)
+                if found is not None and changes is not None:
                     if reason is not None:
                         subscription.reset(reason, feed.position)
                     subscription.catch_up({change.key: change for change in changes})
                     return
+                if found is not None:
+                    reason = "too_far_behind"  # they are too large
                 since, pause_s = reason or since, min(2 * pause_s, MAX_RETRY_S)
                 subscription.proceed(position)
             except (EventLogError, ProjectionError) as error:

@@ -1,24 +1,30 @@
-"""One follower of a view's changes: its unsent changes, limited in number."""
+"""One follower of a view's changes: its unsent changes, limited in number and bytes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+from api.changes.patch_tail import Touch
 
 MAX_CHANGES: Final = 2_000
 """Changed rows since a client last read; a client with more is disconnected."""
+MAX_UNREAD_BYTES: Final = 16 * 1024 * 1024
+"""Likewise, of their events."""
 
 Reason = Literal["too_slow", "closing", "failed", "time_is_up"]
 ResetReason = Literal["position_gone", "too_far_behind", "generation_changed"]
 
 
-class Change(NamedTuple):
-    """A row after a change: its key and the server-sent event."""
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Change:
+    """A row after a change: its key and the server-sent event, which followers share; touch: the change."""
 
     key: str
     event: bytes
+    touch: Touch | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -56,6 +62,8 @@ class Subscription:
     incomplete: bool = False
     _latest: str = ""
     _changes: dict[str, Change] = field(default_factory=dict)
+    _unread_bytes: int = 0
+    _taken: asyncio.Event = field(default_factory=asyncio.Event)
     _reset: ResetReason | None = None
     _ended: Reason | None = None
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,19 +73,32 @@ class Subscription:
         """Whether everything up to `position` was taken, and everything later will be."""
         return not (self.held or self.incomplete or self._changes or self._reset)
 
-    def offer(self, changes: Iterable[Change], position: str) -> None:
-        """Add changed rows, up to `position`."""
+    def offer(self, changes: Iterable[Change], position: str | None = None) -> None:
+        """Add changed rows, up to `position`; None if others before it follow."""
         if self._ended is not None:
             return
-        self._move(position)
+        if position is not None:
+            self._move(position)
+        had_some = bool(self._changes)
         for change in changes:
             if self.keys is None or change.key in self.keys:
-                self._changes.pop(change.key, None)  # to the end: last changed, last sent
+                replaced = self._changes.pop(change.key, None)  # to the end: last changed, last sent
                 self._changes[change.key] = change
-        if len(self._changes) > MAX_CHANGES:
+                self._unread_bytes += len(change.event) - (0 if replaced is None else len(replaced.event))
+        if len(self._changes) > MAX_CHANGES or (had_some and self._unread_bytes > MAX_UNREAD_BYTES):
             self.end("too_slow")
         else:
             self._wake()
+
+    def has_room(self, wanted_bytes: int) -> bool:
+        """Whether changes with these bytes can be offered; always, if there are no others."""
+        return not self._changes or self._unread_bytes + wanted_bytes <= MAX_UNREAD_BYTES
+
+    async def wait_for_room(self, wanted_bytes: int) -> None:
+        """Return when there is room for changes with these bytes."""
+        while not self.has_room(wanted_bytes):
+            self._taken.clear()
+            await self._taken.wait()
 
     def hold(self) -> None:
         """Let nothing be taken before `catch_up`."""
@@ -93,6 +114,7 @@ class Subscription:
     def catch_up(self, earlier: Mapping[str, Change]) -> None:
         """Add the changes before all offered ones."""
         self._changes = {key: change for key, change in earlier.items() if key not in self._changes} | self._changes
+        self._unread_bytes = sum(len(change.event) for change in self._changes.values())
         self.held, self.incomplete = False, False
         self._move(self._latest or self.position)
         self._wake()
@@ -106,18 +128,23 @@ class Subscription:
     def end(self, reason: Reason) -> None:
         """Nothing follows; changes that were not taken are dropped."""
         self._ended = self._ended or reason
-        self._changes.clear()
+        self._clear()
         self._ready.set()
 
     async def take(self) -> Delivery:
         """Wait until there is something, and take all of it."""
         await self._ready.wait()
         delivery = Delivery(list(self._changes.values()), self.position, self._reset, self._ended)
-        self._changes.clear()
+        self._clear()
         self._reset = None
         if self._ended is None:
             self._ready.clear()
         return delivery
+
+    def _clear(self) -> None:
+        self._changes.clear()
+        self._unread_bytes = 0
+        self._taken.set()
 
     def _move(self, position: str) -> None:
         self._latest = position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,10 +82,14 @@ class AuditReader:
         There are fewer if they are large, or if the page reads as much of the log as it may.
         Raises LogUnavailable.
         """
-        return await self._threads.run(self._page, starts, event_filter, limit)
+        return await self._threads.run_while_wanted(self._page, starts, event_filter, limit)
 
-    def _page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
-        merged = _Merged(self._log, {p: self._start(p, starts, event_filter) for p in range(self._log.partitions)})
+    def _page(
+        self, unwanted: threading.Event, starts: Mapping[int, int], event_filter: EventFilter, limit: int
+    ) -> AuditPage:
+        merged = _Merged(
+            self._log, {p: self._start(p, starts, event_filter) for p in range(self._log.partitions)}, unwanted
+        )
         page, size_bytes = AuditPage(), 0
         while len(page.events) < limit and size_bytes < MAX_PAGE_BYTES and (record := merged.take()) is not None:
             if record.value is None or is_heartbeat_key(record.key):
@@ -110,8 +115,8 @@ class AuditReader:
 class _Merged:
     """The records of all partitions in one order, up to their current ends, or until the reading limit."""
 
-    def __init__(self, log: EventLog, starts: Mapping[int, int]) -> None:
-        self._log = log
+    def __init__(self, log: EventLog, starts: Mapping[int, int], unwanted: threading.Event) -> None:
+        self._log, self._unwanted = log, unwanted
         self._ends = {partition: log.end(topics.EVENTS, partition) for partition in starts}
         # an offset beyond the end was made up by a client, or is of another deployment
         self._read = {partition: min(start, self._ends[partition]) for partition, start in starts.items()}
@@ -132,6 +137,8 @@ class _Merged:
 
     def take(self) -> Record | None:
         """The next record; None at the end, or at the reading limit."""
+        if self._unwanted.is_set():
+            return None  # the client has left
         for partition, ahead in self._ahead.items():
             while not ahead and self._read[partition] < self._ends[partition]:
                 if self._left <= 0 or self._left_bytes <= 0:
@@ -150,7 +157,7 @@ class _Merged:
         for record in self._log.read(topics.EVENTS, partition, start, stop):
             ahead.append(record)
             size_bytes += len(record.value or b"")
-            if size_bytes >= self._chunk_bytes:
+            if size_bytes >= self._chunk_bytes or self._unwanted.is_set():
                 stop = record.offset + 1
                 break
         self._read[partition] = stop

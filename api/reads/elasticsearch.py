@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
-from api.cursor import STALE
-from api.errors import BadParameter
-from api.filters import AnyOf, Condition, in_either_case
+from api.filters import AnyOf, Condition
+from api.letter_case import in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
-from api.query import DISTANCE, RELEVANCE, Order, Query, place_column
+from api.query import DISTANCE, RELEVANCE, Query, place_column
+from api.reads.elasticsearch_order import position, search_after, sorting
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
+from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
 from projections.stores.elasticsearch_answers import IndexGone, documents
 from projections.stores.elasticsearch_mapping import GUARD
@@ -25,6 +27,8 @@ from projections.table.types import ColumnType
 from projections.view import View
 
 MAX_FACETS: Final = 100
+HIGHLIGHTED_CHARACTERS: Final = 1_000_000
+"""Of each text: Elasticsearch refuses to analyse more for one answer, and by default fails the request."""
 MILLISECOND: Final = timedelta(milliseconds=1)
 LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
 
@@ -56,18 +60,12 @@ class ElasticsearchReader:
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current rows of these keys with the columns."""
-        ids = {document_id(key): key for key in keys}
-        sent = [*(columns or live.view.types), DELETED]
-        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=sent))
-        try:
-            found = {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
-        except IndexGone as error:
-            raise GenerationGone(str(error)) from error
-        return {key: _row(live.view, source, columns) for key, source in found.items() if not source.get(DELETED)}
+        sources = await self._sources(live, keys, [*(columns or live.view.types), DELETED])
+        return {key: _row(live.view, source, columns) for key, source in sources.items() if not source.get(DELETED)}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows, as of the last refresh."""
-        return await self._page(live, query, {"track_total_hits": query.count})
+        return await in_portions(query, lambda part: self._page(live, part, {"track_total_hits": part.count}))
 
     async def search(self, live: Live, query: Query) -> Page:
         """The rows that match text and place, with total and facets."""
@@ -77,17 +75,22 @@ class ElasticsearchReader:
             for column in _settings(live.view).facets
             if kinds[column] is not ColumnType.POINT
         }
-        counted = {"track_total_hits": True}
-        return await self._page(live, query, counted | ({"aggregations": facets} if facets else {}))
+        counted = {"track_total_hits": True} | ({"aggregations": facets} if facets else {})
+
+        async def read(part: Query) -> Page:
+            # the first part has the total and the facets of all
+            return await self._page(live, part, counted if part.beyond == query.beyond else {"track_total_hits": False})
+
+        return await in_portions(query, read)
 
     async def refresh(self, live: Live) -> None:
         """Make everything that was applied visible."""
         await self._ask(self._client.indices.refresh(index=self._index(live)))
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        """What the document's guard says was applied to it."""
-        document = await self._document(self._index(live), document_id(key), GUARD)
-        return places_from_json((document or {}).get(GUARD))
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        """What the guards of these documents say was applied to them."""
+        sources = await self._sources(live, keys, [GUARD])
+        return {key: places_from_json(source.get(GUARD)) for key, source in sources.items()}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
@@ -116,18 +119,29 @@ class ElasticsearchReader:
     def _index(self, live: Live) -> str:
         return index_name(self._environment, live.view.name, live.generation)
 
-    async def _document(self, index: str, key: str, *fields: str) -> dict[str, Any] | None:
+    async def _sources(self, live: Live, keys: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """These fields of the current documents of rows, by key."""
+        ids = {document_id(key): key for key in keys}
+        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=fields))
         try:
-            answer = await self._ask(self._client.get(index=index, id=key, source_includes=list(fields) or None))
-        except NotFoundError:
-            return None
-        source: dict[str, Any] = answer["_source"]
+            return {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
+        except IndexGone as error:
+            raise GenerationGone(str(error)) from error
+
+    async def _document(self, index: str, id_: str, *fields: str) -> dict[str, Any] | None:
+        # the id is in the body: no path of a URL can carry the ids "." and ".."
+        answer = await self._ask(self._client.mget(index=index, ids=[id_], source_includes=list(fields) or None))
+        try:
+            (found,) = documents(answer.body)
+        except IndexGone as error:
+            raise GenerationGone(str(error)) from error
+        source: dict[str, Any] | None = found.get("_source") if found["found"] else None
         return source
 
     async def _page(self, live: Live, query: Query, more: dict[str, Any]) -> Page:
         body: dict[str, Any] = {
             "query": _matching(live.view, query),
-            "sort": [_step(step, live.view, query) for step in query.order],
+            "sort": [clause for step in query.order for clause in sorting(step, live.view, query)],
             "size": query.limit + 1,
             "source_includes": list(query.stored(live.view)),
             **more,
@@ -135,22 +149,23 @@ class ElasticsearchReader:
         if query.highlight:
             # Elasticsearch's encoder escapes the text, so that a page can show it as HTML
             texts: dict[str, Any] = {f"{column}.text": {} for column in _settings(live.view).text}
-            body["highlight"] = {"fields": texts, "encoder": "html", "require_field_match": False}
+            body["highlight"] = {
+                "fields": texts,
+                "encoder": "html",
+                "require_field_match": False,
+                "max_analyzed_offset": HIGHLIGHTED_CHARACTERS,
+            }
         if query.beyond is not None:
-            body["search_after"] = list(query.beyond)
-        try:
-            answer = await self._ask(self._client.search(index=self._index(live), **body))
-        except BadRequestError as error:
-            if query.beyond is None:
-                raise
-            raise BadParameter("cursor", STALE) from error
+            body["search_after"] = search_after(live.view, query)
+        answer = await self._ask(self._client.search(index=self._index(live), **body))
         hits = answer["hits"]["hits"]
         page = hits[: query.limit]
+        page = page[: fitting(len(orjson.dumps(hit["_source"])) for hit in page)]
         return Page(
             rows=[_row(live.view, hit["_source"], query.stored(live.view)) for hit in page],
-            last=page[-1]["sort"] if len(hits) > len(page) else None,
+            last=position(live.view, query, page[-1]["sort"]) if len(hits) > len(page) else None,
             total=answer["hits"].get("total", {}).get("value"),
-            matches=[_match(query, hit) for hit in page] if query.includes_matches else (),
+            matches=[_match(live.view, query, hit) for hit in page] if query.includes_matches else (),
             facets={
                 name: [(_facet(live.view.types[name], bucket), bucket["doc_count"]) for bucket in facet["buckets"]]
                 for name, facet in answer.get("aggregations", {}).items()
@@ -248,27 +263,17 @@ def _bound(operator: str, value: Any) -> Any:
     return value
 
 
-def _step(step: Order, view: View, query: Query) -> dict[str, Any]:
-    direction = "desc" if step.descending else "asc"
-    if step.column == RELEVANCE:
-        return {"_score": {"order": direction}}
-    if step.column == DISTANCE and query.near is not None:
-        place = {"lat": query.near[0], "lon": query.near[1]}
-        return {"_geo_distance": {str(place_column(view)): place, "order": direction, "unit": "km"}}
-    return {step.column: {"order": direction, "missing": "_last"}}
-
-
 def _facet(kind: ColumnType, bucket: Mapping[str, Any]) -> Any:
     if kind is ColumnType.BOOLEAN:
         return bool(bucket["key"])
     return bucket.get("key_as_string", bucket["key"])
 
 
-def _match(query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
+def _match(view: View, query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
     """How a row matches: its score, its distance, and its texts with the found words."""
     names = {RELEVANCE: "score", DISTANCE: "distance_km"}
-    placed = zip(query.order, hit["sort"], strict=True)
-    found = {names[step.column]: value for step, value in placed if step.column in names}
+    placed = zip(query.order, position(view, query, hit["sort"]), strict=True)
+    found = {names[step.column]: value for step, value in placed if query.computes(step)}
     if query.highlight:
         marked = hit.get("highlight", {})
         found["highlights"] = {name.removesuffix(".text"): parts for name, parts in marked.items()}

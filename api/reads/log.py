@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from api.reads.threads import Threads
+from commands.handling.slow_code import slow_code
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import EventLog, Record
 from eventlog.source_positions import SourcePosition, sources_of, topic_and_partition
+from eventlog.times import now_ms
 from eventlog.topics import EVENTS
+
+ASK_S: Final = 0.005
+"""How old the end of a source may be, for a position beyond it."""
 
 
 class LogReader:
@@ -24,6 +32,8 @@ class LogReader:
         self._remembered = remembered
         self._events: OrderedDict[Position, Envelope] = OrderedDict()
         self._known_ends: dict[str, int] = {}
+        self._ask_again_s: dict[str, float] = {}
+        self._asking = threading.Lock()
         self._threads = Threads(threads, "log-reader")
 
     async def open(self) -> None:
@@ -55,6 +65,10 @@ class LogReader:
         """The offset after the last record of each source in these topics."""
         return await self._threads.run(self._ends, topics)
 
+    async def slow_code(self) -> Sequence[str]:
+        """What handlers report of code that does not return, one line each."""
+        return await self._threads.run(slow_code, self._log, now_ms())
+
     def _read(self, position: Position) -> Envelope | None:
         record = self._record(SourcePosition(EVENTS, position))
         try:
@@ -64,14 +78,20 @@ class LogReader:
 
     def _record(self, place: SourcePosition) -> Record | None:
         topic, partition, offset = place.topic, place.position.partition, place.position.offset
-        if offset >= self._known_ends.get(place.source, 0):
-            # a reader that starts after the end would be sent to the beginning
-            end = self._known_ends[place.source] = self._log.end(topic, partition)
-            if offset >= end:
-                return None
+        # a reader that starts after the end would be sent to the beginning
+        if offset >= self._known_ends.get(place.source, 0) and offset >= self._end(place):
+            return None
         # read to the end: an unfinished reader is closed, and the next one must connect again
         found = list(self._log.read(topic, partition, offset, offset + 1))
         return next((each for each in found if each.offset == offset), None)
+
+    def _end(self, place: SourcePosition) -> int:
+        """The end of a source, asked for once for all that wait for a position which does not exist yet."""
+        with self._asking:
+            if time.monotonic() >= self._ask_again_s.get(place.source, 0.0):
+                self._known_ends[place.source] = self._log.end(place.topic, place.position.partition)
+                self._ask_again_s[place.source] = time.monotonic() + ASK_S
+            return self._known_ends[place.source]
 
     def _ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         found = (source for topic in topics for source in sources_of(topic, self._log.partitions))

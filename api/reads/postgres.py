@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, NamedTuple
 
 from psycopg import sql
 
 from api.cursor import typed_beyond
-from api.filters import AnyOf, Condition, in_either_case
+from api.filters import AnyOf, Condition
+from api.letter_case import in_either_case
+from api.portions import MAX_PAGE_BYTES
 from api.ports import Applied, Live, Page, Row
 from api.query import Order, Query
 from api.reads.database import Database
@@ -86,13 +88,17 @@ class PostgresReader:
         order = sql.SQL(", ").join(_step(step, live.view) for step in query.order)
         shown = query.stored(live.view)
         columns = tuple(dict.fromkeys((*shown, *(step.column for step in query.order))))
-        rows = await self._select(live, several, order, query.limit + 1, columns)
+        statement, values = self._selection(live, several, order, query.limit + 1, columns)
+        rows, are_all = await self._database.first_rows(statement, values, query.limit + 1, MAX_PAGE_BYTES)
         page = rows[: query.limit]
         places = {name: number for number, name in enumerate(columns)}
-        last = [_plain(page[-1][places[step.column]]) for step in query.order] if len(rows) > len(page) else None
+        last = None
+        if len(rows) > len(page) or not are_all:
+            ends = tuple(step.column for step in query.order)
+            last = list(show(live.view, [page[-1][places[name]] for name in ends], ends).values())
         return Page([show(live.view, row, shown) for row in page], last, total)
 
-    async def guard(self, live: Live, key: str) -> Applied:
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
         """Nothing to do: rows and ledger are written in one transaction."""
         return {}
 
@@ -120,7 +126,18 @@ class PostgresReader:
         limit: int,
         columns: Sequence[str] = (),
     ) -> list[tuple[Any, ...]]:
-        """The first rows of those that satisfy one of `several`; no row satisfies two."""
+        statement, values = self._selection(live, several, order, limit, columns)
+        return await self._database.rows(statement, values)
+
+    def _selection(
+        self,
+        live: Live,
+        several: Sequence[Where],
+        order: sql.Composable,
+        limit: int,
+        columns: Sequence[str] = (),
+    ) -> tuple[sql.Composed, list[Any]]:
+        """The query, with its values, of the first rows that satisfy one of `several`; no row satisfies two."""
         listed = sql.SQL(", ").join(map(sql.Identifier, columns or live.view.types))
         table, most = self._table(live), sql.Literal(limit)
         parts = [
@@ -130,7 +147,7 @@ class PostgresReader:
         if len(parts) > 1:  # each part reads an index from its first row on; one condition with OR would read all
             united = sql.SQL(" UNION ALL ").join(sql.SQL("({})").format(each) for each in parts)
             statement = FROM_SEVERAL.format(several=united, order=order, limit=most)
-        return await self._database.rows(statement, [value for each in several for value in each.values])
+        return statement, [value for each in several for value in each.values]
 
     def _table(self, live: Live) -> sql.Identifier:
         return sql.Identifier(self._schema, table_name(live.view.name, live.generation))
@@ -171,10 +188,6 @@ def _show(kind: ColumnType, value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
 def _visible(view: View) -> sql.Composable:
     return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.layout.marks_deleted else sql.SQL("true")
 
@@ -199,7 +212,9 @@ def matching(condition: Condition) -> Where:
             text, values = sql.SQL("{} ^@ ANY(%s)"), [values]
         case "ieq" | "iprefix" as operator:
             end = "$" if operator == "ieq" else ""
-            text, values = sql.SQL("{} ~ ANY(%s)"), [[f"^{in_either_case(each)}{end}" for each in values]]
+            # one pattern: PostgreSQL keeps few compiled ones, and would compile each of many again for each row
+            alternatives = "|".join(map(in_either_case, values))
+            text, values = sql.SQL("{} ~ %s"), [f"^(?:{alternatives}){end}"]
         case _ as sign:
             return Where((sql.SQL("{} {} %s").format(column, SIGNS[sign]),), tuple(values))
     return Where((text.format(column),), tuple(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
@@ -19,8 +20,26 @@ class Threads:
 
     async def run(self, read: Callable[[*Arguments], Answer], *args: *Arguments) -> Answer:
         """The result of `read`, called in one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, read, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, _called, read, *args)
+
+    async def run_while_wanted(
+        self, read: Callable[[threading.Event, *Arguments], Answer], *args: *Arguments
+    ) -> Answer:
+        """The result of `read`, whose first argument is set once nobody waits for it any more."""
+        unwanted = threading.Event()
+        try:
+            return await self.run(read, unwanted, *args)
+        except asyncio.CancelledError:
+            unwanted.set()
+            raise
 
     def close(self) -> None:
         """End the threads, without waiting for reads."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _called(read: Callable[[*Arguments], Answer], *args: *Arguments) -> Answer:
+    try:
+        return read(*args)
+    except StopIteration as error:  # of a user's code; a future cannot have it, and would never be done
+        raise RuntimeError(f"{error!r} was raised") from error

@@ -14,6 +14,7 @@ from api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
 from api.query import Query
 from api.rankings import ranking_for
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
+from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger, cache_rankings
 from projections.stores.rankings import Rankings
@@ -100,10 +101,13 @@ class ValkeyReader:
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows of a ranking; raises NotRanked if there is none for this query."""
-        fitting = ranking_for(live.view, query)
-        if fitting is None:
+        return await in_portions(query, lambda part: self._find(live, part))
+
+    async def _find(self, live: Live, query: Query) -> Page:
+        of_query = ranking_for(live.view, query)
+        if of_query is None:
             raise NotRanked
-        ranked, group = fitting
+        ranked, group = of_query
         of = Rankings.of(self._environment, live.view, live.generation)
         names = [cache_rankings(self._environment, live.view.name, live.generation), of.set_name(ranked, group)]
         arguments: list[Any] = [ranked.name, ranked.exact_bytes, self._key(live, ""), query.limit + 1]
@@ -113,15 +117,20 @@ class ValkeyReader:
         if answer is None:  # the generation is of an earlier declaration, was dropped, or the server lost it
             raise NotRanked
         total, *documents = answer
-        rows = [_row(live, orjson.loads(document)) for document in documents if document is not None]
-        page, shown = rows[: query.limit], query.stored(live.view)
-        last = [page[-1][step.column] for step in query.order] if len(rows) > len(page) else None
-        return Page([{name: row[name] for name in shown} for row in page], last, total if query.count else None)
+        documents = [document for document in documents if document is not None]
+        page = documents[: query.limit]
+        rows = [_row(live, orjson.loads(document)) for document in page[: fitting(map(len, page))]]
+        shown = query.stored(live.view)
+        last = [rows[-1][step.column] for step in query.order] if len(documents) > len(rows) else None
+        return Page([{name: row[name] for name in shown} for row in rows], last, total if query.count else None)
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        """What the row's guard says was applied to it."""
-        guard = await self._ask(self._client.hget(self._key(live, key), "guard"))
-        return places_from_json(None if guard is None else orjson.loads(guard))
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        """What the guards of these rows say was applied to them."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hget(self._key(live, key), "guard")
+        found = zip(keys, await self._ask(pipeline.execute()), strict=True)
+        return {key: places_from_json(orjson.loads(guard)) for key, guard in found if guard is not None}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""

@@ -13,6 +13,7 @@ from api import schemas
 from api.components import POSITIONS
 from api.documents import AllStreams
 from api.errors import BadParameter
+from api.leaving import ReadingRoute
 from api.parameters import check_names, read_integer, read_time
 from api.problems import documented
 from api.query import MAX_ROWS
@@ -34,7 +35,7 @@ reached the end of the log: continue later from its `position`.
 
 def audit_routes(service: Service) -> APIRouter:
     """The route of the whole log."""
-    router = APIRouter(tags=["streams"])
+    router = APIRouter(tags=["streams"], route_class=ReadingRoute)
 
     async def read_all(request: Request) -> Response:
         parameters = request.query_params.multi_items()
@@ -49,7 +50,8 @@ def audit_routes(service: Service) -> APIRouter:
         )
         starts = read_positions("from", plain["from"], service.waiter.partitions) if "from" in plain else {}
         limit = read_integer("limit", plain.get("limit", "100"), 1, MAX_ROWS)
-        page = await service.audit.page(starts, event_filter, limit)
+        async with service.work.scans.place():
+            page = await service.audit.page(starts, event_filter, limit)
         position = write_positions(page.next_offsets)
         kept = [each for each in parameters if each[0] != "from"]
         document: AllStreams = {

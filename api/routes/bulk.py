@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -17,17 +18,20 @@ from api import requests, schemas
 from api.answers import accepted
 from api.capacity import Capacity
 from api.documents import CommandAnswer
-from api.errors import MalformedLine
+from api.errors import BodyIncomplete, MalformedLine
 from api.lines import CommandLine
-from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, read_lines
+from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
 from api.problems import documented, problem_of
 from api.service import Service
 from commands.codec import Body
 from commands.declaring.exact_numbers import may_be_rounded
+from commands.declaring.faults import faults_of
 from commands.receipt import Receipt, raise_refusal
 from commands.sending.outgoing import Options, Outgoing, new_command_ids, prepare
 
 PATH: Final = "/commands"
+MAX_ANSWERS_BYTES: Final = 1024 * 1024
+"""Of the answers that a client has not read; more lines are read when it has."""
 DESCRIPTION: Final = """\
 One command per line. Each line gets one answer line, as soon as the command is decided:
 
@@ -39,6 +43,8 @@ Commands of one aggregate are decided in the order of their lines.
 Read the answers while you send. If a client does not read its answers, the server stops reading its lines and finally
 disconnects it. After a lost connection, send the lines without an answer again, with the same ids.
 """
+
+logger = logging.getLogger(__name__)
 
 
 class _Body(msgspec.Struct):
@@ -73,7 +79,7 @@ def bulk_routes(service: Service) -> APIRouter:
                 "description": "One answer per line, in order of completion.",
                 "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/CommandAnswer"}}},
             },
-            **documented(400, 415, 422, 500),
+            **documented(400, 408, 415, 422, 500, 503),
         },
         openapi_extra=schemas.bulk_request(),
     )
@@ -94,10 +100,16 @@ class _Bulk:
         self._open = 0
         self._waiting = set[asyncio.Future[Receipt]]()
         self._answers = list[bytes]()
+        self._answers_bytes = 0
+        self._written = asyncio.Event()
         self._changed = asyncio.Event()
 
     async def exchange(self, write: Write) -> None:
-        """Read, submit, answer."""
+        """Read, submit, answer; raises Overloaded if the process serves too many such requests."""
+        async with self._service.work.many_lines.place():
+            await self._exchange(write)
+
+    async def _exchange(self, write: Write) -> None:
         reading = asyncio.create_task(self._read())
         reading.add_done_callback(lambda _: self._changed.set())
         try:
@@ -115,12 +127,28 @@ class _Bulk:
             await asyncio.gather(reading, *self._waiting, return_exceptions=True)
 
     async def _read(self) -> None:
-        async for lines in read_lines(self._request, self._service.limits.body_bytes, self._service.reading):
-            async for some in self._capacity.portions(lines):
-                self._open += len(some)
-                prepared = self._prepare(some)
-                async for commands in self._service.in_flight.portions(prepared, lambda each: _size_bytes(each[1])):
-                    self._send(commands)
+        any_lines = False
+        try:
+            async for lines in read_lines(self._request, self._service.limits, self._service.reading):
+                any_lines = True
+                await self._take(lines)
+        except BodyIncomplete as error:
+            if not any_lines:
+                raise
+            # the lines that came are answered, as if the body had ended after them
+            logger.info("%s: %s", self._request.url.path, error)
+
+    async def _take(self, lines: Sequence[Line]) -> None:
+        async for some in self._capacity.portions(lines):
+            while self._answers_bytes > MAX_ANSWERS_BYTES:
+                self._written.clear()
+                await self._written.wait()
+            self._open += len(some)
+            prepared, refused = await self._service.bodies.read(largest_bytes(some), self._prepare, some)
+            for answer in refused:
+                self._finish(answer)
+            async for commands in self._service.in_flight.portions(prepared, lambda each: _size_bytes(each[1])):
+                self._send(commands)
 
     def _send(self, commands: Sequence[tuple[int, Outgoing]]) -> None:
         answers = self._service.gateway.send([command for _, command in commands], linger=True)
@@ -131,23 +159,31 @@ class _Bulk:
     async def _write(self, write: Write) -> None:
         if self._answers:
             await self._service.writing.next()  # meanwhile more answers come, for this write
-            answers, self._answers = self._answers, []
+            answers, self._answers, self._answers_bytes = self._answers, [], 0
             await write(b"".join(answers))
+            self._written.set()
             self._open -= len(answers)
             self._capacity.give_back(len(answers))
 
-    def _prepare(self, lines: Sequence[Line]) -> list[tuple[int, Outgoing]]:
-        """The commands of lines, with their numbers; wrong lines are answered."""
-        now, each = datetime.now(UTC), zip(lines, new_command_ids(len(lines)), strict=True)
-        return [(line.number, command) for line, new_id in each if (command := self._command(line, new_id, now))]
+    def _prepare(self, lines: Sequence[Line]) -> tuple[list[tuple[int, Outgoing]], list[CommandAnswer]]:
+        """The commands of lines, with their numbers, and the answers to wrong lines."""
+        now = datetime.now(UTC)
+        commands, refused = list[tuple[int, Outgoing]](), list[CommandAnswer]()
+        for line, new_id in zip(lines, new_command_ids(len(lines)), strict=True):
+            read = self._command(line, new_id, now)
+            if isinstance(read, Outgoing):
+                commands.append((line.number, read))
+            else:
+                refused.append(read)
+        return commands, refused
 
-    def _command(self, line: Line, new_id: str, now: datetime) -> Outgoing | None:
-        """The command of a line; None if it is wrong, which is answered."""
+    def _command(self, line: Line, new_id: str, now: datetime) -> Outgoing | CommandAnswer:
+        """The command of a line, or the answer if it is wrong."""
         command_id: str | None = None
         document: Any = None
         within: Sequence[str] = ()
         try:
-            document = line.read(self._service.limits.body_bytes)
+            document = line.read(self._service.limits)
             command = _read(line, document)
             command_id, document, within = command.id or new_id, command.body, ("body",)
             trace = command.traceparent if requests.is_traceparent(command.traceparent) else None
@@ -163,8 +199,7 @@ class _Bulk:
                 traceparent=trace or self._defaults["traceparent"],
             )
         except Exception as error:  # noqa: BLE001 - one line must not end the others; `problem_of` logs what is a bug
-            self._finish(self._refusal(line.number, command_id, error, document, within))
-            return None
+            return self._refusal(line.number, command_id, error, document, within)
 
     def _answer(self, number: int, command: Outgoing, answer: asyncio.Future[Receipt]) -> None:
         self._service.in_flight.give_back(1, _size_bytes(command))
@@ -192,6 +227,7 @@ class _Bulk:
 
     def _finish(self, answer: CommandAnswer) -> None:
         self._answers.append(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE))
+        self._answers_bytes += len(self._answers[-1])
         self._changed.set()
 
 
@@ -210,4 +246,4 @@ def _read(line: Line, document: dict[str, Any]) -> CommandLine:
     try:
         return CommandLine.model_validate(document)
     except ValidationError as error:
-        raise MalformedLine(line.number, error.errors(include_url=False, include_context=False)) from error
+        raise MalformedLine(line.number, *faults_of(error)) from None  # its text would have all faults

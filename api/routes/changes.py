@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import orjson
@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from api.changes.position import read_position
 from api.changes.subscription import Delivery, Reason, Subscription
 from api.errors import BadParameter
+from api.leaving import left
 from api.parameters import check_names, read_integer
 from api.service import Service
 from projections.view import View
@@ -23,6 +24,8 @@ PARAMETERS: Final = ("key", "from", "for_ms")
 MAX_KEYS: Final = 100
 TIME_IS_UP: Final[Reason] = "time_is_up"
 MAX_FOLLOWING_MS: Final = 24 * 60 * 60 * 1000
+PIECE_BYTES: Final = 64 * 1024
+"""Of a delivery that are written at once."""
 DESCRIPTION: Final = """\
 Server-sent events (`EventSource`), until the connection ends.
 
@@ -77,7 +80,7 @@ class _EventStream(Response):
         """Answer as ASGI, until the client leaves, is disconnected, or the time is up."""
         del self.headers["content-length"]
         feeds = self._service.feeds
-        ending = {asyncio.create_task(self._write(send)), asyncio.create_task(_gone(receive))}
+        ending = {asyncio.create_task(self._write(send)), asyncio.create_task(left(receive))}
         tasks = set(ending)
         if self._subscription.held:
             tasks.add(asyncio.create_task(feeds.catch_up(self._subscription)))
@@ -109,7 +112,8 @@ class _EventStream(Response):
             delivery = await _taken(self._subscription, max(left_s, 0))
             over = ends is not None and time.monotonic() >= ends
             if delivery is not None:
-                await write(_text(delivery))
+                for piece in _pieces(delivery):
+                    await write(piece)
                 ended = delivery.ended is not None
             elif not over:
                 await write(_beat(self._subscription))
@@ -133,15 +137,24 @@ async def _taken(subscription: Subscription, within_s: float) -> Delivery | None
         return None
 
 
-def _text(delivery: Delivery) -> bytes:
-    events = [] if delivery.reset is None else [_event("reset", {"reason": delivery.reset})]
-    events += [change.event + b"\n" for change in delivery.changes]
-    if events:
-        # only the last event has the id: after a lost connection, a client gets all of them again
-        events[-1] = _id(delivery.position) + events[-1]
+def _pieces(delivery: Delivery) -> Iterator[bytes]:
+    """Its text, in pieces, because one text of all changes per follower would not be shared by them."""
+    events: list[bytes] = [] if delivery.reset is None else [_event("reset", {"reason": delivery.reset})]
+    size_bytes = 0
+    for number, change in enumerate(delivery.changes, 1):
+        if number == len(delivery.changes):
+            # only the last event has the id: after a lost connection, a client gets all of them again
+            events.append(_id(delivery.position))
+        events += [change.event, b"\n"]
+        size_bytes += len(change.event)
+        if size_bytes > PIECE_BYTES:
+            yield b"".join(events)
+            events, size_bytes = [], 0
+    if delivery.reset is not None and not delivery.changes:
+        events.insert(0, _id(delivery.position))
     if delivery.ended is not None:
         events.append(_event("end", {"reason": delivery.ended}))
-    return b"".join(events)
+    yield b"".join(events)
 
 
 def _beat(subscription: Subscription) -> bytes:
@@ -160,8 +173,3 @@ def _event(name: str, document: dict[str, Any]) -> bytes:
 
 def _id(position: str) -> bytes:
     return b"id: %b\n" % position.encode()
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

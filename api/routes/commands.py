@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -17,11 +18,14 @@ from api.problems import documented
 from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.declaring.registry import CommandType
-from commands.receipt import raise_refusal
+from commands.receipt import ORIGINS, raise_refusal
+from commands.sending.outgoing import Options, Outgoing, prepare
+from eventlog.times import shortened
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-PROBLEMS = (400, 404, 409, 412, 413, 415, 422, 500, 503, 504)
+RECEIPT_PARAMETERS = ("stream", "origin")
+PROBLEMS = (400, 404, 408, 409, 412, 413, 415, 422, 500, 503, 504)
 
 
 def command_routes(service: Service) -> APIRouter:
@@ -47,24 +51,31 @@ def command_routes(service: Service) -> APIRouter:
 
     async def submit_unknown(request: Request, command_type: str) -> Response:
         requests.check_no_query(request)
-        await requests.read_json(request, service.limits.body_bytes)
+        async with service.work.bodies.place():
+            body = await requests.read_json(request, service.limits)
+            await service.bodies.read(len(body), requests.check_json, request, body, service.limits)
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
     async def read_receipt(request: Request, command_id: str) -> Response:
-        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused."""
-        requests.check_no_query(request)
-        return await receipt_of(command_id)
+        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused.
+
+        An id is unique per stream. If commands of several streams have it, name the stream.
+        """
+        return await receipt_of(command_id, check_names(request.query_params.multi_items(), RECEIPT_PARAMETERS))
 
     async def find_receipt(request: Request) -> Response:
         """The receipt of a command id that cannot be part of a path, such as `..`."""
-        plain = check_names(request.query_params.multi_items(), ("command_id",))
+        plain = check_names(request.query_params.multi_items(), ("command_id", *RECEIPT_PARAMETERS))
         if "command_id" not in plain:
             raise BadParameter("command_id", "is missing: send the id of a command")
-        return await receipt_of(plain["command_id"])
+        return await receipt_of(plain["command_id"], plain)
 
-    async def receipt_of(command_id: str) -> Response:
-        receipt = await service.gateway.receipt(command_id)
+    async def receipt_of(command_id: str, plain: Mapping[str, str]) -> Response:
+        origin = plain.get("origin")
+        if origin is not None and origin not in ORIGINS:
+            raise BadParameter("origin", f'is "{shortened(origin)}": send one of {", ".join(ORIGINS)}')
+        receipt = await service.gateway.receipt(command_id, stream=plain.get("stream"), origin=origin)
         if receipt is None:
             raise ReceiptMissing(command_id)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
@@ -73,8 +84,16 @@ def command_routes(service: Service) -> APIRouter:
     router.include_router(typed)
     answers: dict[int | str, Any] = {
         200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
-        **documented(404, 422, 500, 503),
+        **documented(404, 409, 422, 500, 503),
     }
+    parameters = [
+        schemas.query("stream", TEXT, "the stream of the command, such as listing/L1"),
+        schemas.query(
+            "origin",
+            {"type": "string", "enum": list(ORIGINS)},
+            "who chose the id: a client (or a row of an outbox), a process, or the outbox itself",
+        ),
+    ]
     router.add_api_route(
         "/receipts/{command_id:key}",
         read_receipt,
@@ -83,6 +102,7 @@ def command_routes(service: Service) -> APIRouter:
         summary="The receipt of a command.",
         response_class=Response,
         responses=answers,
+        openapi_extra={"parameters": parameters},
     )
     router.add_api_route(
         "/receipts",
@@ -92,7 +112,7 @@ def command_routes(service: Service) -> APIRouter:
         summary="The receipt of a command id that cannot be part of a path.",
         response_class=Response,
         responses=answers,
-        openapi_extra={"parameters": [schemas.query("command_id", TEXT, "the command id", required=True)]},
+        openapi_extra={"parameters": [schemas.query("command_id", TEXT, "the command id", required=True), *parameters]},
     )
     return router
 
@@ -103,21 +123,28 @@ def _submitting(service: Service, name: str) -> Endpoint:
         command_id = requests.idempotency_key(request)
         correlation_id, causation_id = requests.correlation_id(request), requests.causation_id(request)
         expected = requests.expected_version(request)
-        body = await requests.read_json(request, service.limits.body_bytes)
-        receipt = await service.gateway.submit(
-            name,
-            body,
-            command_id=command_id,
-            expected_version=expected,
-            correlation_id=correlation_id,
-            causation_id=causation_id,
-            traceparent=requests.traceparent(request),
-        )
+        options: Options = {
+            "command_id": command_id,
+            "expected_version": expected,
+            "correlation_id": correlation_id,
+            "causation_id": causation_id,
+            "traceparent": requests.traceparent(request),
+        }
+        async with service.work.bodies.place():
+            body = await requests.read_json(request, service.limits)
+            command = await service.bodies.read(len(body), _prepared, service, request, name, body, options)
+            (answer,) = service.gateway.send([command])
+            receipt = await answer
         raise_refusal(receipt)
         status = 201 if receipt.events else 200
         return Response(orjson.dumps(accepted(receipt)), status, receipt_headers(receipt), "application/json")
 
     return submit
+
+
+def _prepared(service: Service, request: Request, name: str, body: bytes, options: Options) -> Outgoing:
+    requests.check_json(request, body, service.limits)
+    return prepare(service.commands.command(name), body, datetime.now(UTC), **options)
 
 
 def _summary(kind: CommandType) -> str:

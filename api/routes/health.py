@@ -34,9 +34,15 @@ def health_routes(service: Service) -> APIRouter:
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
     async def ready(request: Request) -> Response:
-        """Whether the process can serve requests: the state of the log, the receipts, the registry and the views."""
+        """Whether the process can serve requests: the state of the log, the receipts, the registry and the views.
+
+        `handlers` names commands and events whose code does not return. Their partitions wait, and all others are
+        served, so the process is ready nevertheless.
+        """
         requests.check_no_query(request)
-        log, registry = await asyncio.gather(_check(_log(service)), _check(_registry(service)))
+        log, registry, handlers = await asyncio.gather(
+            _check(_log(service)), _check(_registry(service)), _handlers(service)
+        )
         receipts = READY if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
         if log == registry == READY:
@@ -46,7 +52,7 @@ def health_routes(service: Service) -> APIRouter:
             "status": READY if fine else "not ready",
             "environment": service.environment,
             "instance": service.instance,
-            "parts": parts,
+            "parts": {**parts, "handlers": handlers},
         }
         body = orjson.dumps(document)
         headers = {} if fine else {"Retry-After": "2"}
@@ -77,6 +83,16 @@ async def _registry(service: Service) -> None:
             await service.generations.live(view, fresh=True)
         except GenerationMissing:  # the registry answers; queries of the view report that it is not built
             return
+
+
+async def _handlers(service: Service) -> str:
+    slow: list[str] = []
+
+    async def read() -> None:
+        slow.extend(await service.events.slow_code())
+
+    state = await _check(read())
+    return "; ".join(slow) or state
 
 
 async def _check(answer: Awaitable[str | None]) -> str:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from api import schemas
 from api.components import Schema
 from api.errors import NeverChanges
+from api.leaving import ReadingRoute
 from api.made_views import made_view
 from api.parameters import check_names
 from api.ports import Made
@@ -29,7 +30,7 @@ ROWS: Final[Schema] = {"type": "array", "items": {"type": ["object", "null"]}}
 
 def made_view_routes(service: Service) -> APIRouter:
     """The routes of all made views; add them after those of declared views."""
-    router, made = APIRouter(tags=["views"]), _MadeViews(service)
+    router, made = APIRouter(tags=["views"], route_class=ReadingRoute), _MadeViews(service)
 
     async def rows(request: Request, view: str) -> Response:
         return await (await made.routes(view)).rows(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from api import requests, schemas
 from api.documents import LineProblem, Reported, ReportedLines
-from api.ndjson import MEDIA_TYPE, Line, read_lines
+from api.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
 from api.problems import documented, problem_of
 from api.routes.under import RoutesUnder
 from api.service import Service
@@ -34,6 +34,13 @@ connection, send everything again.
 """
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class _Batch(NamedTuple):
+    """Lines that were read: the valid reports, and what is wrong with the others."""
+
+    reports: list[tuple[Line, Report[Any]]]
+    problems: list[LineProblem]
 
 
 class _Taken(NamedTuple):
@@ -60,7 +67,7 @@ def observation_routes(service: Service) -> APIRouter:
             responses={
                 201: schemas.answer("The report is stored.", "Reported"),
                 200: schemas.answer("The valid lines are stored.", "ReportedLines"),
-                **documented(400, 413, 415, 422, 500, 503),
+                **documented(400, 408, 413, 415, 422, 500, 503),
             },
             openapi_extra=schemas.observation_request(name),
         )
@@ -83,14 +90,20 @@ def _reporting(service: Service, name: str) -> Endpoint:
             requests.check_media(request, MEDIA_TYPE)
             return await _Lines(service, request, name).answer()
         options = _options(request)
-        body = await requests.read_json(request, service.limits.body_bytes)
-        read = service.observations.read(name, body)
-        (position,) = await service.recorder.record([read], **options)
+        async with service.work.bodies.place():
+            body = await requests.read_json(request, service.limits)
+            read = await service.bodies.read(len(body), _read, service, request, name, body)
+            (position,) = await service.recorder.record([read], **options)
         place = SourcePosition(OBSERVATIONS, position)
         document: Reported = {"id": f"{name}/{read.source}/{read.id}", "position": str(place)}
         return Response(orjson.dumps(document), 201, media_type="application/json")
 
     return report
+
+
+def _read(service: Service, request: Request, name: str, body: bytes) -> Report[Any]:
+    requests.check_json(request, body, service.limits)
+    return service.observations.read(name, body)
 
 
 def _options(request: Request) -> dict[str, str | None]:
@@ -107,24 +120,31 @@ class _Lines:
         self._problems: list[LineProblem] = []
 
     async def answer(self) -> Response:
-        """Store the valid lines; raises LogUnavailable."""
-        batches = read_lines(self._request, self._service.limits.body_bytes, self._service.reading, BATCH_LINES)
-        await run_each(batches, self._take, self._count, BATCHES)
+        """Store the valid lines; raises LogUnavailable, Overloaded or BodyIncomplete."""
+        async with self._service.work.many_lines.place():
+            await run_each(self._batches(), self._store, self._count, BATCHES)
         problems = sorted(self._problems, key=lambda each: each["line"])
         document: ReportedLines = {"stored": self._stored, "refused": self._refused, "problems": problems}
         return Response(orjson.dumps(document), media_type="application/json")
 
-    async def _take(self, lines: Sequence[Line]) -> _Taken:
-        reports, problems = list[tuple[Line, Report[Any]]](), list[LineProblem]()
+    async def _batches(self) -> AsyncIterator[_Batch]:
+        """The lines as they arrive, read one batch after another, so that they are stored in their order."""
+        async for lines in read_lines(self._request, self._service.limits, self._service.reading, BATCH_LINES):
+            yield await self._service.bodies.read(largest_bytes(lines), self._read, lines)
+
+    def _read(self, lines: Sequence[Line]) -> _Batch:
+        batch = _Batch([], [])
         for line in lines:
             try:
-                if line.content is None:
-                    raise TooLarge(line.size_bytes, self._service.limits.body_bytes)
-                reports.append((line, self._service.observations.read(self._name, line.content)))
+                content = line.checked(self._service.limits)
+                batch.reports.append((line, self._service.observations.read(self._name, content)))
             except Exception as error:  # noqa: BLE001 - a line must not end the others; `problem_of` logs what is a bug
-                problems.append(self._problem(line, error))
-        problems += await self._record(reports)
-        return _Taken(len(lines) - len(problems), problems)
+                batch.problems.append(self._problem(line, error))
+        return batch
+
+    async def _store(self, batch: _Batch) -> _Taken:
+        refused = await self._record(batch.reports)
+        return _Taken(len(batch.reports) - len(refused), [*batch.problems, *refused])
 
     async def _record(self, reports: Sequence[tuple[Line, Report[Any]]]) -> list[LineProblem]:
         """Store the reports, except those whose records are too large, which are returned; raises LogUnavailable."""

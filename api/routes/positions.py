@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from api import schemas
 from api.captured_waiting import DatabasePosition
 from api.documents import CapturedPosition, SnapshotDocument
+from api.leaving import ReadingRoute
 from api.parameters import check_names
 from api.problems import documented
 from api.service import Service
@@ -31,7 +32,7 @@ To read your own write, run `SELECT pg_current_wal_lsn()` after the commit, and 
 
 def position_routes(service: Service) -> APIRouter:
     """The route of captured databases."""
-    router = APIRouter(tags=["views"])
+    router = APIRouter(tags=["views"], route_class=ReadingRoute)
 
     async def read_position(request: Request, source: str) -> Response:
         """How far a captured database has been captured."""

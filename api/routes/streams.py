@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -15,9 +15,10 @@ from api.awaited import After
 from api.components import ACCEPTED_HEADERS, TEXT
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.filters import Filter
+from api.leaving import ReadingRoute
 from api.parameters import check_names, check_text, read_integer, read_time
 from api.portions import MAX_PAGE_BYTES, next_portion
-from api.ports import Finder, ViewReader
+from api.ports import Finder, Page, ViewReader
 from api.problems import documented
 from api.query import MAX_ROWS, Order, Query
 from api.reading import read_live
@@ -36,7 +37,7 @@ PARAMETERS: Final = ("from", "limit", "version", "at", "after", "wait_ms")
 
 def stream_routes(service: Service) -> APIRouter:
     """The routes of streams, read from the view `streams`."""
-    router = APIRouter(tags=["streams"])
+    router = APIRouter(tags=["streams"], route_class=ReadingRoute)
     streams = Streams(service)
 
     async def read_stream(request: Request, aggregate: str, aggregate_id: str) -> Response:
@@ -125,7 +126,7 @@ class Streams:
         if version == 0:
             raise StreamMissing(stream)
         if requested.version is not None or requested.at is not None:
-            return _json(version, await _state(self, found, stream, version, requested))
+            return _json(version, await _state(self._service, self, found, stream, version, requested))
         events, following = await _page(self, stream, requested)
         links = {}
         if events and following <= version:
@@ -143,72 +144,97 @@ class Streams:
 
     async def version(self, stream: str) -> int:
         """The version of the last event; 0 if there is none."""
-        rows = await self._find(stream, (), Order("sequence", descending=True), 1)
+        rows = (await self._find(stream, (), Order("sequence", descending=True), 1)).rows
         return int(rows[0]["sequence"]) if rows else 0
 
-    async def events(self, stream: str, start: int, limit: int) -> AsyncIterator[tuple[int, bytes]]:
+    async def portions(self, stream: str, start: int, limit: int) -> AsyncIterator[list[tuple[int, bytes]]]:
         """The versions and records from version `start` on, at most `limit`; only some are in memory at once."""
         portion = FIRST_ROWS
         while limit > 0:
             wanted = min(limit, portion)
-            rows = await self._find(stream, (Filter("sequence", "gte", (start,)),), Order("sequence"), wanted)
-            size_bytes = 0
-            for row in rows:
-                record = row["record"].encode()
-                size_bytes += len(record)
-                yield row["sequence"], record
-            if len(rows) < wanted:
+            page = await self._find(stream, (Filter("sequence", "gte", (start,)),), Order("sequence"), wanted)
+            rows = page.rows
+            records = [(row["sequence"], row["record"].encode()) for row in rows]
+            yield records
+            size_bytes = sum(len(record) for _, record in records)
+            if page.last is None:
                 return
             start, limit = rows[-1]["sequence"] + 1, limit - len(rows)
-            portion = next_portion(wanted, size_bytes, MAX_PAGE_BYTES, MAX_ROWS)
+            portion = next_portion(len(rows), size_bytes, MAX_PAGE_BYTES, MAX_ROWS)
 
-    async def _find(self, stream: str, filters: tuple[Filter, ...], order: Order, limit: int) -> list[dict[str, Any]]:
+    async def _find(self, stream: str, filters: tuple[Filter, ...], order: Order, limit: int) -> Page:
         view, reader = self._view, self._reader
         assert view is not None and reader is not None, "call wait first"  # noqa: S101
         query = Query((Filter("stream", "in", (stream,)), *filters), (order,), limit)
-        page, _ = await read_live(self._service.generations, view, lambda live: reader.find(live, query))
-        return list(page.rows)
+        async with self._service.work.reads.place():
+            page, _ = await read_live(self._service.generations, view, lambda live: reader.find(live, query))
+        return page
 
 
 async def _page(streams: Streams, stream: str, requested: StreamRequest) -> tuple[list[bytes], int]:
     """The events of a page, fewer than its limit if they are large, and the version to continue from."""
     events: list[bytes] = []
     following, size_bytes = requested.start, 0
-    async for version, record in streams.events(stream, requested.start, requested.limit):
-        events.append(record)
-        following = version + 1
-        size_bytes += len(record)
-        if size_bytes >= MAX_PAGE_BYTES:
-            break
+    async for records in streams.portions(stream, requested.start, requested.limit):
+        for version, record in records:
+            events.append(record)
+            following = version + 1
+            size_bytes += len(record)
+            if size_bytes >= MAX_PAGE_BYTES:
+                return events, following
     return events, following
 
 
 async def _state(
-    streams: Streams, aggregate: AnyAggregate, stream: str, version: int, requested: StreamRequest
+    service: Service,
+    streams: Streams,
+    aggregate: AnyAggregate,
+    stream: str,
+    version: int,
+    requested: StreamRequest,
 ) -> dict[str, Any]:
     """The state after `requested.version`, or after the last event not later than `requested.at`."""
     if requested.version is not None and requested.version > version:
         raise StreamMissing(stream, version)
-    state, reached, time = aggregate.initial, 0, None
-    async for _, record in streams.events(stream, 1, requested.version or version):
-        envelope: Envelope = decode(record)
-        if requested.at is not None and envelope.time > requested.at:
-            break
-        if requested.version is not None and envelope.sequence > requested.version:
-            break  # an earlier event was erased, so the same number of events reaches further
-        try:
-            state, reached = fold(aggregate, [envelope], state, reached)
-        except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
-            raise RuntimeError(f'"{aggregate.name}" raised {error!r} at "{envelope.id}"') from error
-        time = envelope.time
-    if time is None:
+    folding = _Folding(aggregate, requested)
+    async with service.work.folds.place():
+        async for records in streams.portions(stream, 1, requested.version or version):
+            if not await service.folding.run(folding.add, [record for _, record in records]):
+                break
+    if folding.time is None:
         raise StreamMissing(stream, version)
+    state = folding.state
     return {
         "stream": stream,
-        "version": reached,
-        "time": format_time(time),
+        "version": folding.reached,
+        "time": format_time(folding.time),
         "state": orjson.Fragment(state.__pydantic_serializer__.to_json(state)),  # it may have integers of any length
     }
+
+
+class _Folding:
+    """The state up to where a request asks for it, from portions of a stream; in threads, because it takes long."""
+
+    def __init__(self, aggregate: AnyAggregate, requested: StreamRequest) -> None:
+        self._aggregate, self._requested = aggregate, requested
+        self.state, self.reached = aggregate.initial, 0
+        self.time: datetime | None = None
+
+    def add(self, records: Sequence[bytes]) -> bool:
+        """Fold these events, the next ones; returns whether later ones are requested too."""
+        requested = self._requested
+        for record in records:
+            envelope: Envelope = decode(record)
+            if requested.at is not None and envelope.time > requested.at:
+                return False
+            if requested.version is not None and envelope.sequence > requested.version:
+                return False  # an earlier event was erased, so the same number of events reaches further
+            try:
+                self.state, self.reached = fold(self._aggregate, [envelope], self.state, self.reached)
+            except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
+                raise RuntimeError(f'"{self._aggregate.name}" raised {error!r} at "{envelope.id}"') from error
+            self.time = envelope.time
+        return True
 
 
 def _fragment(record: bytes) -> orjson.Fragment:

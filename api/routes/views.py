@@ -15,6 +15,7 @@ from api.components import CHANGE
 from api.cursor import continued, write_cursor
 from api.documents import ViewDocument, Views
 from api.errors import BadParameter, KeyOnly, NoSearch, RowMissing
+from api.leaving import ReadingRoute
 from api.made_views import described, is_served, made_view
 from api.parameters import check_names, check_text
 from api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
@@ -44,7 +45,7 @@ The rows in the order of the keys, null for a key without a row. Use this path f
 
 def view_routes(service: Service) -> APIRouter:
     """The routes of every registered view."""
-    router = APIRouter(tags=["views"])
+    router = APIRouter(tags=["views"], route_class=ReadingRoute)
 
     async def list_views(request: Request) -> Response:
         """List all views: their columns with types, their stores, and the generation that answers."""
@@ -63,7 +64,7 @@ def view_routes(service: Service) -> APIRouter:
         responses={200: schemas.answer("Every view.", "Views"), **documented(422, 500, 503)},
     )
     for view in service.views.values():
-        of_view = RoutesUnder(f"/views/{view.name}")
+        of_view = RoutesUnder(f"/views/{view.name}", route_class=ReadingRoute)
         _add_routes(of_view, ViewRoutes(service, view))
         router.include_router(of_view)
     return router
@@ -175,7 +176,8 @@ class ViewRoutes:
             await self._read(self.searcher.refresh)
 
     async def _read(self, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
-        return await read_live(self.service.generations, self.view, ask)
+        async with self.service.work.reads.place():
+            return await read_live(self.service.generations, self.view, ask)
 
     def _next(self, request: Request, query: Query, page: Page) -> dict[str, Any]:
         if page.last is None:

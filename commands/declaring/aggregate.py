@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -16,13 +14,31 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticUndefined
 
+from commands.declaring.argument_checks import (
+    annotations_of,
+    check_function,
+    check_state,
+    quoted_value,
+    take_arguments,
+)
+from commands.declaring.field_kinds import field_kinds
+from commands.declaring.history_checks import check_history
 from commands.declaring.steps import Change
-from commands.declaring.upcasting import History, HistoryError, kind_of
+from commands.declaring.upcasting import History
 from commands.errors import DeclarationError
+from eventlog.declaring import arguments_checked, must_be_text, must_be_version, shown
+from eventlog.places import called_from
 
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_NAMES = frozenset({"headwater", "heartbeat", "progress"})
+
+_DOCUMENTATION = frozenset({"title", "description", "examples", "deprecated", "$comment"})
+"""Members of a JSON schema that say nothing about which values are valid."""
+_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "dependentSchemas"})
+"""Members whose own members have names of the user's, which may be words of JSON schema."""
+_VALUES = frozenset({"default", "const", "enum", "required"})
+"""Members that hold values, which are not schemas."""
 
 State = TypeVar("State", bound=BaseModel)
 Kind = TypeVar("Kind", bound="Message")
@@ -40,11 +56,13 @@ class Message(BaseModel):
     """The Aggregate that the message belongs to; if several declare it, the first one."""
 
     def __init_subclass__(cls, *, type: str = "", **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not type:
+        take_arguments(super().__init_subclass__, cls, kwargs, ("type",))
+        if type == "":
             return
-        if not TYPE_NAME.fullmatch(type):
-            raise DeclarationError(f'"{type}" is not a message type: write it like "listing.price_changed"')
+        if not isinstance(type, str) or not TYPE_NAME.fullmatch(type):
+            raise DeclarationError(
+                f'"{cls.__name__}": {quoted_value(type)} is not a message type: write it like "listing.price_changed"'
+            )
         cls.type = type
 
 
@@ -65,7 +83,7 @@ class Event(Message):
     history: ClassVar[History] = History(1, (), {})
 
     def __init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+        take_arguments(super().__init_subclass__, cls, kwargs, ("type", "version", "history"))
         cls.version = version
 
     @classmethod
@@ -78,20 +96,30 @@ class Event(Message):
                     f'its field "{name}" has a default, which Spark does not know: remove it; for a new field, raise '
                     f'the version and add default("{name}", …) to the history'
                 )
-        required = [name for name, info in fields.items() if not _is_nullable(info.annotation)]
+        kinds = field_kinds(cls)
+        required = [name for name, each in kinds.items() if not each.nullable]
         try:
-            cls.history = History(
-                version, history, {name: kind_of(info.annotation) for name, info in fields.items()}, required
-            )
-        except HistoryError as error:
+            must_be_version("version", version)
+            check_history(history)
+            cls.history = History(version, history, {name: each.kind for name, each in kinds.items()}, required)
+        except ValueError as error:
             raise cls._declaration_error(str(error)) from error
 
     @classmethod
     def _declaration_error(cls, reason: str) -> DeclarationError:
-        file = getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__
-        return DeclarationError(f'{file}: event "{getattr(cls, "type", cls.__name__)}": {reason}')
+        return DeclarationError(f'event "{getattr(cls, "type", cls.__name__)}": {reason}')
 
 
+@arguments_checked(
+    lambda name, problem: DeclarationError(f'aggregate "{name}": {problem}'),
+    {
+        "name": '"account"',
+        "id_field": '"account_id"',
+        "initial": "Account()",
+        "decide": "decide",
+        "evolve": "evolve",
+    },
+)
 @dataclass(frozen=True, slots=True)
 class Aggregate(Generic[State]):
     """One kind of aggregate. Register it by assigning it in a module of HEADWATER_MODULES.
@@ -117,31 +145,45 @@ class Aggregate(Generic[State]):
     commands: dict[str, type[Command]] = field(init=False)
     events: dict[str, type[Event]] = field(init=False)
     shape: str = field(init=False)
-    """Digest of the state's schema and version; a snapshot with another shape is folded again from the events."""
+    """Digest of the state's fields and `state_version`, without documentation; a snapshot with another shape is folded
+    again from the events."""
+    documented_shape: str = field(init=False)
+    """The digest with docstrings, titles and descriptions, as earlier releases compare it."""
+    place: str = field(init=False, repr=False, compare=False)
+    """Where it is declared, as `file:line`; empty if that is not known."""
 
     def __post_init__(self) -> None:
-        if not AGGREGATE_NAME.fullmatch(self.name):
+        object.__setattr__(self, "place", called_from())
+        if not isinstance(self.name, str) or not AGGREGATE_NAME.fullmatch(self.name):
             raise DeclarationError(f'"{self.name}" is not an aggregate name: use a-z, 0-9 and _')
         if self.name in RESERVED_NAMES:
             raise DeclarationError(f'"{self.name}" is reserved by Headwater: use another name')
-        if not self.initial.model_config.get("frozen"):
-            raise DeclarationError(f'the state of "{self.name}" is mutable: make its model frozen')
-        for function in (self.decide, self.evolve):
-            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-                raise DeclarationError(f'"{function.__name__}" of "{self.name}" is asynchronous: write it with "def"')
+        try:
+            must_be_text("id_field", self.id_field, f'id_field="{self.name}_id"')
+            must_be_version("state_version", self.state_version, 0)
+            check_state(self.initial)
+            check_function("decide", self.decide, ("command", "state"))
+            check_function("evolve", self.evolve, ("state", "event"))
+        except ValueError as error:
+            raise DeclarationError(f'aggregate "{self.name}": {error}') from error
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
-        object.__setattr__(self, "shape", self._shape())
+        schema = type(self.initial).model_json_schema()
+        object.__setattr__(self, "shape", self._digest(undocumented(schema)))
+        object.__setattr__(self, "documented_shape", self._digest(schema))
 
-    def _shape(self) -> str:
-        schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
+    def _digest(self, schema: Any) -> str:
+        text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
         if self.state_version != 1:
-            schema += b"\n%d" % self.state_version
-        return hashlib.blake2b(schema, digest_size=8).hexdigest()
+            text += b"\n%d" % self.state_version
+        return hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def _messages(self, function: Callable[..., Any], argument: str, kind: type[Kind]) -> dict[str, type[Kind]]:
         """The message classes in the annotation of an argument of `function`, by storage name."""
-        annotation = typing.get_type_hints(function).get(argument)
+        try:
+            annotation = annotations_of(function).get(argument)
+        except ValueError as error:
+            raise DeclarationError(f'aggregate "{self.name}": {error}') from error
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         members = typing.get_args(annotation) if union else (annotation,)
         found: dict[str, type[Kind]] = {}
@@ -149,7 +191,8 @@ class Aggregate(Generic[State]):
             if not (isinstance(member, type) and issubclass(member, kind) and hasattr(member, "type")):
                 raise DeclarationError(
                     f'"{function.__name__}" of "{self.name}" needs an argument "{argument}" annotated with its '
-                    f"{kind.__name__} classes, each with a type; found {member!r}"
+                    f"{kind.__name__} classes, each with a type; found {shown(member)}: "
+                    f'write class Opened({kind.__name__}, type="{self.name}.…"), and {argument}: Opened'
                 )
             if not member.type.startswith(f"{self.name}."):
                 raise DeclarationError(f'"{member.type}" belongs to "{self.name}": its type must start "{self.name}."')
@@ -164,5 +207,18 @@ class Aggregate(Generic[State]):
         return found
 
 
-def _is_nullable(annotation: Any) -> bool:
-    return annotation in (None, Any) or type(None) in typing.get_args(annotation)
+def undocumented(schema: Any) -> Any:
+    """A JSON schema without what only describes it: a changed docstring is no other schema."""
+    if isinstance(schema, list):
+        return [undocumented(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in _BY_NAME and isinstance(value, dict):
+            kept[name] = {key: undocumented(each) for key, each in value.items()}
+        elif name in _VALUES:
+            kept[name] = value
+        elif name not in _DOCUMENTATION:
+            kept[name] = undocumented(value)
+    return kept

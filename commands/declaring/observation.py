@@ -12,13 +12,17 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from commands.declaring.argument_checks import quoted_value, take_arguments
 from commands.declaring.exact_numbers import inexact_numbers
+from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.json_body import NUL
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
+from eventlog.declaring import must_be_version
 from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
-from eventlog.modules import DEFAULT_MODULES, by_name, find
+from eventlog.limits import MAX_ENTRY_BYTES, entry_size
+from eventlog.modules import by_name, find
 from eventlog.ports import Entry
 from eventlog.times import FIRST_RECORD_MS
 
@@ -30,8 +34,6 @@ SOURCE = "/headwater/observations"
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """U+0000 in a JSON text, which only an escape can write; an escaped backslash may come before `u0000`."""
 EARLIEST = datetime.fromtimestamp(FIRST_RECORD_MS / 1000, UTC)
-MAX_ENTRY_BYTES = topics.MAX_RECORD_BYTES - 64 * 1024
-"""Of an observation's record, without what Kafka adds."""
 MAX_AHEAD = timedelta(seconds=60)
 """How far the clock of who reports may be ahead of this machine's."""
 
@@ -58,11 +60,17 @@ class Observation(BaseModel):
     version: ClassVar[int] = 1
 
     def __init_subclass__(cls, *, type: str = "", version: int = 1, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+        take_arguments(super().__init_subclass__, cls, kwargs, ("type", "version"))
         if type == RESERVED:
             raise DeclarationError(f'"{type}" is reserved by Headwater: use another observation type')
-        if type and not TYPE_NAME.fullmatch(type):
-            raise DeclarationError(f'"{type}" is not an observation type: write it like "listing_viewed"')
+        if type != "" and not (isinstance(type, str) and TYPE_NAME.fullmatch(type)):
+            raise DeclarationError(
+                f'"{cls.__name__}": {quoted_value(type)} is not an observation type: write it like "listing_viewed"'
+            )
+        try:
+            must_be_version("version", version, 0)
+        except ValueError as error:
+            raise DeclarationError(f'observation "{type or cls.__name__}": {error}') from error
         cls.type, cls.version = type, version
 
 
@@ -96,7 +104,7 @@ class ObservationRegistry:
         )
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ObservationRegistry:
+    def load(cls, modules: Sequence[str]) -> ObservationRegistry:
         """The types of a deployment that loads `modules` (see `LogSettings.modules`)."""
         classes = find(modules, type, ROOM)
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)
@@ -112,16 +120,17 @@ class ObservationRegistry:
         try:
             read = model.model_validate_json(report)
         except ValidationError as error:
-            details = error.errors(include_url=False, include_context=False, include_input=False)
-            raise MalformedObservation(observation_type, [dict(detail) for detail in details]) from error
+            raise MalformedObservation(observation_type, *faults_of(error)) from None  # its text would have all faults
         except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
             raise RuntimeError(f'a validator of "{observation_type}" raised {error!r}') from error
         if ESCAPED_NUL.search(report):
             raise MalformedObservation(observation_type, [NUL])
         if inexact := inexact_numbers(report, self.types[observation_type], "data"):
             raise MalformedObservation(observation_type, inexact)
-        if may_hold_times(self.types[observation_type]) and (unfit := list(unfit_times(read.data, ("data",)))):
-            raise MalformedObservation(observation_type, unfit)
+        if may_hold_times(self.types[observation_type]):
+            unfit = first_faults(unfit_times(read.data, ("data",)))
+            if unfit.total:
+                raise MalformedObservation(observation_type, *unfit)
         return read
 
 
@@ -150,7 +159,7 @@ def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, tra
         recorded_time=now,
     )
     value = encode(envelope, data.__pydantic_serializer__.to_json(data))
-    if len(value) > MAX_ENTRY_BYTES:
-        raise TooLarge(len(value), MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')
     key = f"{envelope.id}@{timestamp_ms(now)}-{secrets.token_hex(6)}"
+    if (size_bytes := entry_size(key, value)) > MAX_ENTRY_BYTES:
+        raise TooLarge(size_bytes, MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')
     return Entry(topics.OBSERVATIONS, key, value, timestamp_ms(time))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
@@ -25,11 +25,16 @@ import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
+from commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
+from commands.declaring.field_kinds import field_kinds
+from commands.declaring.named_commands import named_commands
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.modules import DEFAULT_MODULES, by_name, find
+from eventlog.declaring import arguments_checked, must_be_text
+from eventlog.modules import by_name, find
+from eventlog.places import called_from, declared_in
 
 ROOM = "commands.processes"
 
@@ -77,6 +82,16 @@ class Reaction(Generic[State]):
     ended: bool = False
 
 
+@arguments_checked(
+    lambda name, problem: DeclarationError(f'process "{name}": {problem}'),
+    {
+        "name": '"expiry"',
+        "key": '"order_id"',
+        "initial": "Waiting()",
+        "starts": "(Placed,)",
+        "react": "react",
+    },
+)
 @dataclass(frozen=True, slots=True)
 class Process(Generic[State]):
     """One kind of process. Register it by assigning it in a module of HEADWATER_MODULES.
@@ -108,28 +123,38 @@ class Process(Generic[State]):
     """Whether `react` accepts Refused."""
     shape: str = field(init=False)
     """Digest of the state's schema."""
+    place: str = field(init=False, repr=False, compare=False)
+    """Where it is declared, as `file:line`; empty if that is not known."""
 
     def __post_init__(self) -> None:
-        if not AGGREGATE_NAME.fullmatch(self.name):
+        object.__setattr__(self, "place", called_from())
+        if not isinstance(self.name, str) or not AGGREGATE_NAME.fullmatch(self.name):
             raise DeclarationError(f'"{self.name}" is not a process name: use a-z, 0-9 and _')
         if self.begins not in ("now", "origin"):
             raise DeclarationError(f'process "{self.name}" begins at "{self.begins}": use "now" or "origin"')
-        if not self.initial.model_config.get("frozen"):
-            raise DeclarationError(f'the state of "{self.name}" is mutable: make its model frozen')
-        self._read_inputs()
+        try:
+            must_be_text("key", self.key, 'key="order_id"')
+            check_state(self.initial)
+            check_function("react", self.react, ("event", "state"))
+            check_classes("starts", self.starts)
+            annotation = annotations_of(self.react).get("event")
+        except ValueError as error:
+            raise DeclarationError(f'process "{self.name}": {error}') from error
+        self._read_inputs(annotation)
         starting = {each: self._type_of(each) for each in self.starts}
         unhandled = [str(name or each) for each, name in starting.items() if name not in {*self.events, *self.rows}]
         if unhandled or not self.starts:
             raise DeclarationError(
                 f'process "{self.name}" must start with events or rows that "react" handles; it does not handle '
-                f"{unhandled}"
+                f"{', '.join(unhandled)}: add them to its annotation of event"
+                if unhandled
+                else f'process "{self.name}" has no event that begins an instance: write starts=(Placed,)'
             )
         object.__setattr__(self, "starting", frozenset(starting.values()))
         schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
         object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())
 
-    def _read_inputs(self) -> None:
-        annotation = typing.get_type_hints(self.react).get("event")
+    def _read_inputs(self, annotation: Any) -> None:
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         events: dict[str, type[Event]] = {}
         rows: dict[str, RowInput] = {}
@@ -160,6 +185,11 @@ class Process(Generic[State]):
             )
         if self.key not in member.model_fields:
             raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
+        if field_kinds(member)[self.key].nullable:
+            raise DeclarationError(
+                f'"{self.key}" of "{member.type}", the key of process "{self.name}", may be null, which names no '
+                "instance: choose a field that always has a value"
+            )
         return member
 
     def _type_of(self, start: Any) -> str | None:
@@ -197,25 +227,31 @@ class ProcessRegistry:
         self.tables: Mapping[str, type[Captured]] = MappingProxyType(tables)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> ProcessRegistry:
+    def load(cls, modules: Sequence[str]) -> ProcessRegistry:
         """The processes of a deployment that loads `modules` (see `LogSettings.modules`).
 
-        Raises DeclarationError if a process handles an event of a shipped domain, or a table of a source, that is not
-        in `modules`.
+        Raises DeclarationError if a process handles an event, or sends a command, that no aggregate in `modules` has,
+        or handles a table of a source that is not in `modules`.
         """
         found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
         captured = {table for source in SourceRegistry.load(modules).sources.values() for table in source.tables}
         for module, process in found:
-            for table in {row.table for row in process.rows.values() if issubclass(row.table, Captured)} - captured:
-                raise DeclarationError(
-                    f'process "{process.name}" handles rows of "{table.table}" of the source "{table.source_name}", '
-                    f'which this deployment does not have: add the module "{table.__module__}" to HEADWATER_MODULES '
-                    f'(declared in "{module}")'
-                )
-            for event in process.events.values():
-                if domain := commands.absent_domain(event):
-                    raise DeclarationError(
-                        f'process "{process.name}" handles "{event.type}" of the shipped domain "{domain}", which this '
-                        f'deployment does not have: add "{domain}" to HEADWATER_MODULES (declared in "{module}")'
-                    )
+            if problem := _problem(process, commands, captured):
+                raise DeclarationError(f'process "{process.name}" {problem} ({declared_in(module, process)})')
         return cls(found)
+
+
+def _problem(process: AnyProcess, commands: CommandRegistry, captured: Set[type[Captured]]) -> str:
+    """What a process needs, but the deployment lacks; empty if there is nothing."""
+    for table in {row.table for row in process.rows.values() if issubclass(row.table, Captured)} - captured:
+        return (
+            f'handles rows of "{table.table}" of the source "{table.source_name}", which this deployment does not '
+            f'have: add the module "{table.__module__}" to HEADWATER_MODULES'
+        )
+    for event in process.events.values():
+        if problem := commands.why_not_recorded(event):
+            return f'handles "{event.type}"{problem}'
+    for command in named_commands(process.react, type(process.initial)):
+        if problem := commands.why_not_decided(command):
+            return f'sends "{command.type}"{problem}'
+    return ""

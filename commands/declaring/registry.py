@@ -8,9 +8,9 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.aggregate import Aggregate, Command, Event, Message
 from commands.errors import DeclarationError, UnknownCommand
-from eventlog.modules import DEFAULT_MODULES, by_name, domain_of, find
+from eventlog.modules import by_name, domain_of, find
 
 ROOM = "commands.aggregates"
 
@@ -44,13 +44,41 @@ class CommandRegistry:
         )
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> CommandRegistry:
+    def load(cls, modules: Sequence[str]) -> CommandRegistry:
         """The aggregates of a deployment that loads `modules` (see `LogSettings.modules`)."""
         return cls(find(modules, Aggregate, ROOM))
 
-    def absent_domain(self, event: type[Event]) -> str | None:
-        """The shipped domain that declares `event`, if no aggregate of this deployment records it."""
-        return None if self.events.get(event.type) is event else domain_of(event.__module__)
+    def why_not_recorded(self, event: type[Event]) -> str:
+        """Why no aggregate of this deployment records `event`, and what to add; empty if one does.
+
+        The text follows the name of the event in a sentence.
+        """
+        if self.events.get(event.type) is event:
+            return ""
+        if domain := domain_of(event.__module__):
+            return _of_domain(domain)
+        unknown = f", which no aggregate of this deployment records: {self._add(event)}"
+        return "" if event.type in self.events else unknown
+
+    def why_not_decided(self, command: type[Command]) -> str:
+        """Why no aggregate of this deployment decides `command`, in the same way."""
+        if command.type in self.commands:
+            return ""
+        if domain := domain_of(command.__module__):
+            return _of_domain(domain)
+        return f", which no aggregate of this deployment decides: {self._add(command)}"
+
+    def _add(self, message: type[Message]) -> str:
+        """What to do so that an aggregate of the deployment has this message."""
+        declared_by: AnyAggregate | None = getattr(message, "declared_by", None)
+        name = message.type.partition(".")[0]
+        if declared_by is not None:
+            place = f" ({declared_by.place})" if declared_by.place else ""
+            return f'add "{message.__module__}", which has the aggregate "{name}"{place}, to HEADWATER_MODULES'
+        function = "decide" if issubclass(message, Command) else "evolve"
+        if name in self.aggregates:
+            return f'name "{message.__name__}" in the annotation of "{function}" of the aggregate "{name}"'
+        return f'add the module of the aggregate "{name}", whose "{function}" handles it, to HEADWATER_MODULES'
 
     def command(self, command_type: str) -> CommandType:
         """The command type with this name; raises UnknownCommand."""
@@ -58,3 +86,9 @@ class CommandRegistry:
         if found is None:
             raise UnknownCommand(command_type, tuple(self.commands))
         return found
+
+
+def _of_domain(domain: str) -> str:
+    return (
+        f' of the shipped domain "{domain}", which this deployment does not have: add "{domain}" to HEADWATER_MODULES'
+    )

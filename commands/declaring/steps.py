@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from eventlog.declaring import WrongArguments, shown, word
 from eventlog.integers import fits_64_bits
 
 Kind = type
@@ -159,63 +160,87 @@ class Change:
     steps: tuple[Step, ...]
 
 
+@word('after(1, rename("amount", "cents"))')
 def after(version: int, *steps: Step) -> Change:
     """The changes to the fields after `version`, which make the next version."""
     return Change(version, steps)
 
 
+@word('rename("amount", "cents")')
 def rename(old: str, new: str) -> Rename:
     """The field `old` is now called `new`."""
     return Rename(old, new)
 
 
+@word('default("currency", "USD")')
 def default(field: str, value: Any) -> Default:
     """`field` was added; older events get this `value` (in JSON types)."""
     return Default(field, value)
 
 
+@word('drop("note")')
 def drop(field: str) -> Drop:
     """`field` was removed."""
     return Drop(field)
 
 
+@word('convert("price", scaled(100))')
 def convert(field: str, how: Conversion) -> Convert:
     """`field` now has another type or unit: see `scaled`, `rounded`, `parsed`, `written`, `widened`, `recoded`."""
     return Convert(field, how)
 
 
+@word('split("name", into=("first", "last"), at=" ")')
 def split(field: str, into: tuple[str, ...], at: str) -> Split:
     """The text `field` was split into several fields at `at`; the last one gets the rest, missing parts are empty."""
+    if not isinstance(into, tuple | list):
+        raise WrongArguments(f'split() has into={shown(into)}, which is no tuple: write into=("first", "last")')
     return Split(field, tuple(into), at)
 
 
+@word("scaled(100)")
 def scaled(by: int | float) -> Scaled:
     """A number in another unit: multiplied by `by`. A result of more than 64 bits cannot be read."""
+    if isinstance(by, bool) or not isinstance(by, int | float):
+        raise WrongArguments(f"scaled() is given {shown(by)}, which is no number: write scaled(100)")
     if isinstance(by, int) and not fits_64_bits(by):
         raise ValueError(f"scaled({by!r}): give a number within 64 bits")
     return Scaled(by)
 
 
+@word("rounded(100)")
 def rounded(times: float = 1.0) -> Rounded:
     """A float becomes the integer nearest to `times` its value, rounding half to even: dollars to cents with 100."""
+    if isinstance(times, bool) or not isinstance(times, int | float):
+        raise WrongArguments(f"rounded() is given {shown(times)}, which is no number: write rounded(100)")
     return Rounded(float(times))
 
 
+@word("parsed(int)")
 def parsed(kind: type[int] | type[float]) -> Parsed:
     """A text becomes the number that it contains (as in JSON, but with leading zeros); other texts cannot be read."""
+    if kind not in (int, float):
+        raise WrongArguments(f"parsed() is given {shown(kind)}: write parsed(int) or parsed(float)")
     return Parsed(kind)
 
 
+@word("written()")
 def written() -> Written:
     """An integer becomes a text with its digits."""
     return Written()
 
 
+@word("widened()")
 def widened() -> Widened:
     """An integer becomes a float."""
     return Widened()
 
 
+@word('recoded({"new": "open"})')
 def recoded(words: Mapping[str, str]) -> Recoded:
     """A text in `words` becomes another text; other texts do not change."""
+    if not (isinstance(words, Mapping) and all(isinstance(each, str) for pair in words.items() for each in pair)):
+        raise WrongArguments(
+            f'recoded() is given {shown(words)}, which maps no texts: write recoded({{"new": "open"}})'
+        )
     return Recoded(tuple(words.items()))

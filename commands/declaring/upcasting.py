@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, Literal, assert_never
+from typing import Any, Final, assert_never
 
 from commands.declaring.steps import (
     MAX_NUMBER_CHARACTERS,
@@ -234,21 +233,6 @@ def fits(value: Any, kind: Kind) -> bool:
     if kind is datetime:
         return is_time(value)
     return value is not None and not isinstance(value, _Unfit) and isinstance(value, kind)
-
-
-def kind_of(annotation: Any) -> Kind:
-    """The kind of a field with this annotation, ignoring Optional, Annotated, Literal and Enum."""
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        return kind_of(typing.get_args(annotation)[0])
-    if origin is Literal:
-        return kind_of(type(typing.get_args(annotation)[0]))
-    if origin in (typing.Union, types.UnionType):
-        members = [member for member in typing.get_args(annotation) if member is not type(None)]
-        return kind_of(members[0]) if len(members) == 1 else object
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return kind_of(type(next(iter(annotation)).value))
-    return annotation if annotation in (str, int, float, bool, datetime) else object
 
 
 def version_problem(event_type: str, found: int, known: int) -> str | None:

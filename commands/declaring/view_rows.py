@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Self
 import orjson
 from pydantic import BaseModel, ConfigDict
 
+from commands.declaring.argument_checks import quoted_value, take_arguments
 from commands.errors import DeclarationError
 from eventlog.capturing.columns import Column, Kind, column_of
 from eventlog.capturing.errors import SourceDeclarationError
@@ -36,13 +37,15 @@ class ViewRow(BaseModel):
     """The columns that are read from the JSON text that they hold."""
 
     def __init_subclass__(cls, *, view: str = "", **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not view:
+        take_arguments(super().__init_subclass__, cls, kwargs, ("view",))
+        if view == "":
             raise DeclarationError(
                 f'"{cls.__name__}" names no view: write class {cls.__name__}(ViewRow, view="rapid_payments")'
             )
-        if not VIEW_NAME.fullmatch(view):
-            raise DeclarationError(f'"{view}" is not the name of a view: use a-z, 0-9 and _')
+        if not isinstance(view, str) or not VIEW_NAME.fullmatch(view):
+            raise DeclarationError(
+                f'"{cls.__name__}": {quoted_value(view)} is not the name of a view: use a-z, 0-9 and _'
+            )
         for name in sorted(RESERVED_FIELDS.intersection(vars(cls).get("__annotations__", {}))):
             raise DeclarationError(
                 f'column "{name}" of view "{view}" has the name of an attribute of ViewRow: declare it as '

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import structs
+
 from commands.handling.decision import Decision
-from commands.receipt import receipt_json
+from commands.receipt import receipt_json, shared_head
 from eventlog import topics
 from eventlog.letters import time_of
+from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry
 
-MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 MAX_BATCH_EVENTS: Final = 20_000
 
 
@@ -25,8 +27,10 @@ class Batch:
     taken: how many commands of the run are included; the others are for the next transaction.
     heartbeat: the owner's, if one is due.
     changed: the last decision of each stream that got events.
+    new_streams: how many of these got their first event.
+    erased: the streams of which events are erased.
     snapshots: by stream.
-    repeated: earlier receipts that are sent again, by command id.
+    repeated: earlier receipts that are sent again, by record key.
     recorded_time: `now_ms` as the text that the events have.
     """
 
@@ -42,6 +46,8 @@ class Batch:
     dead_letters: list[Entry] = field(default_factory=list)
     repeated: dict[str, bytes] = field(default_factory=dict)
     size_bytes: int = 0
+    new_streams: int = 0
+    erased: list[str] = field(default_factory=list)
     recorded_time: str = field(init=False)
     _by_key: dict[str, Decision] = field(default_factory=dict)
 
@@ -51,7 +57,7 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """Whether the next command belongs in another transaction; an open transaction delays every reader."""
-        return self.size_bytes >= MAX_BATCH_BYTES or len(self.events) >= MAX_BATCH_EVENTS
+        return self.size_bytes >= MAX_TRANSACTION_BYTES or len(self.events) >= MAX_BATCH_EVENTS
 
     def add(self, decision: Decision) -> None:
         """Add a decision after all others."""
@@ -63,10 +69,18 @@ class Batch:
             if decision.stream not in self.changed:
                 self.size_bytes += decision.after.size_bytes  # about the size of its snapshot
             self.changed[decision.stream] = decision
+            self.new_streams += decision.begins
 
-    def add_repeated(self, command_id: str, receipt: bytes) -> None:
-        """Send an earlier receipt again."""
-        self.repeated[command_id] = receipt
+    def share(self, key: str) -> None:
+        """Say in the receipt with this key, which is one of this batch, that it is shared."""
+        decision = self._by_key[key]
+        shared = structs.replace(decision, receipt=shared_head(decision.receipt))
+        self.decisions[next(at for at, each in enumerate(self.decisions) if each is decision)] = shared
+        self._by_key[key] = shared
+
+    def add_repeated(self, key: str, receipt: bytes) -> None:
+        """Send an earlier receipt again, which has this record key."""
+        self.repeated[key] = receipt
         self.size_bytes += len(receipt)
 
     def add_dead_letter(self, letter: Entry) -> None:
@@ -90,9 +104,9 @@ class Batch:
         written: dict[str, bytes | None] = dict(self.repeated)
         first = 0
         for decision in self.decisions:
-            end = first + len(decision.recorded)
-            written[decision.key] = receipt_json(decision.receipt, decision.recorded, offsets[first:end])
-            first = end
+            recorded = decision.recorded
+            written[decision.key] = receipt_json(decision.receipt, recorded, offsets[first : first + len(recorded)])
+            first += len(decision.events)
         return written
 
     def snapshots_end(self, offsets: Sequence[int]) -> int | None:

@@ -9,8 +9,10 @@ from typing import Final
 
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import Handler
+from commands.handling.refold import COUNTED
 from commands.handling.refusals import refusals
-from commands.handling.restore import restore
+from commands.handling.restore import RECORDED, restore
+from commands.handling.unwritten import Unwritten, number_of_streams
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
@@ -33,43 +35,56 @@ class CommandTask:
         self._log, self._registry, self._partition, self._store = log, registry, partition, store
         self._handler = Handler(registry, partition, log.partitions, store)
         self._next_beat = 0.0
+        self._unwritten: Unwritten | None = None
+        self._commands_id = ""
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         done = restore(self._log, self._registry, self._partition, self._store, stopped)
+        self._unwritten = Unwritten(self._store)
+        self._commands_id = self._log.incarnation(topics.COMMANDS)
         return f"{done.snapshots} snapshots and {done.receipts} receipts read, {done.refolded} streams folded"
 
     def wait_s(self) -> float:
         """See PartitionTask.wait_s."""
-        return self._next_beat - time.monotonic()
+        wait_s = self._next_beat - time.monotonic()
+        unwritten_s = self._unwritten.wait_s() if self._unwritten else None
+        return wait_s if unwritten_s is None else min(wait_s, unwritten_s)
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> Sequence[Record]:
         """See PartitionTask.work: append and commit the decisions on `records`, then update the store."""
         self._store.check()
         now = datetime.now(UTC)
         batch = self._handler.decide(records, timestamp_ms(now))
-        if self.wait_s() <= 0:
+        if self._next_beat <= time.monotonic():
             batch.heartbeat = heartbeat(self._partition, now)
             self._next_beat = time.monotonic() + idle_s(now.timestamp())
         if records:
             self._next_beat = min(self._next_beat, time.monotonic() + HEARTBEAT_S)
+        written = self._unwritten.take(batch) if self._unwritten else {}
+        number = number_of_streams(self._store, batch)
         positions: dict[str, int] = {}
         with abort_on_error(writer.begin()) as transaction:
             offsets = transaction.append(batch.entries)
+            if (end := batch.snapshots_end(offsets)) is not None:
+                positions[topics.SNAPSHOTS] = end
+            if number is not None:
+                positions[topics.SNAPSHOTS] = transaction.append([number])[-1] + 1
+                positions[RECORDED] = positions[COUNTED] = int(number.value or b"")
             receipts = batch.receipts(offsets)
             if receipts:
                 answers = [Entry(topics.RECEIPTS, key, value, batch.now_ms) for key, value in receipts.items()]
                 positions[topics.RECEIPTS] = transaction.append(answers)[-1] + 1
-            if refused := refusals(records[: batch.taken], receipts, batch.now_ms):
+            if refused := refusals(records[: batch.taken], receipts, batch.now_ms, self._commands_id):
                 transaction.append(refused)
             transaction.commit(batch.next_command)
-        if (end := batch.snapshots_end(offsets)) is not None:
-            positions[topics.SNAPSHOTS] = end
-        self._store.apply(batch.snapshots, receipts, positions, batch.now_ms)
+        self._store.apply({**batch.snapshots, **written}, receipts, positions, batch.now_ms)
+        self._store.purge(batch.erased)
         return records[batch.taken :]
 
     def close(self) -> None:
         """See PartitionTask.close."""
+        self._unwritten = None  # it may be reading the store
         self._store.close()
 
 

@@ -32,10 +32,9 @@ from commands.receipt import (
 )
 from eventlog import topics
 from eventlog.envelope import Envelope, encode_event, timestamp_ms
+from eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
 from eventlog.ports import Entry
 
-MAX_ENTRY_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
-"""Of a record's key and value together; Kafka also counts its framing."""
 MAX_EVENTS: Final = 10_000
 """Of one command. All are in one transaction, which delays every reader, and in one receipt."""
 MAX_EVENTS_BYTES: Final = 8 * 1024 * 1024
@@ -52,6 +51,7 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     """A command from the log: its envelope, its time as text, its fingerprint, and its partition.
 
     recorded_time: of its events, as text: when their batch was begun.
+    origin: who chose its id. key: of its receipt's record.
     """
 
     envelope: Envelope
@@ -59,6 +59,8 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str
     partition: int
     recorded_time: str
+    origin: str | None
+    key: str
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -73,15 +75,19 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """The decision on one command. It cannot fail any more: it consists of bytes, and each part fits in its record.
 
     key: of the receipt's record.
+    command_id, origin: see Receipt.
     receipt: the receipt's JSON up to its events.
-    events: the records to append.
-    recorded: the JSON of each event in the receipt, up to its offset.
+    events: the records to append; of an erasure, tombstones.
+    recorded: the JSON of each event in the receipt, up to its offset; of an erasure, none.
     after: the stream after the events; None if there are no events.
     snapshot: the value of its record, if it was made.
     size_bytes: of all appended records.
+    begins: whether the stream had no event before.
     """
 
     key: str
+    command_id: str
+    origin: str | None
     command_type: str
     fingerprint: str
     stream: str
@@ -92,6 +98,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     after: Known | None = None
     snapshot: bytes | None = None
     size_bytes: int = 0
+    begins: bool = False
 
 
 def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
@@ -127,11 +134,13 @@ def answered(
     *,
     key: str | None = None,
 ) -> Decision:
-    """A decision without events; key: of the receipt's record, if it is not the command id."""
+    """A decision without events; key: of the receipt's record, if it is not the command's."""
     envelope = received.envelope
     receipt = _head(received, outcome, version, error)
     return Decision(
-        key or envelope.id,
+        key or received.key,
+        envelope.id,
+        received.origin,
         envelope.type,
         received.fingerprint,
         envelope.stream,
@@ -158,7 +167,7 @@ def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, byt
     """
     body = known.state.__pydantic_serializer__.to_json(known.state)
     snapshot = snapshot_json(aggregate, body, known.version)
-    size_bytes = len(snapshot) + len(stream.encode())
+    size_bytes = entry_size(stream, snapshot)
     if size_bytes > MAX_ENTRY_BYTES:
         raise BadDecision(
             f'the state of "{stream[:200]}" would have {size_bytes} bytes, but at most {MAX_ENTRY_BYTES} are allowed; '
@@ -208,12 +217,12 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         after, snapshot = kept(aggregate, stream, after)
         size_bytes += len(snapshot)
     receipt = _head(received, "accepted", version, None)
-    receipt_bytes += len(receipt)
+    receipt_bytes += len(receipt) + size_of(received.key)
     if receipt_bytes > MAX_ENTRY_BYTES:
         raise _too_many(aggregate, f"a receipt of {receipt_bytes} bytes")
     return Decision(
-        envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt, tuple(entries), tuple(recorded),
-        after, snapshot, size_bytes + receipt_bytes,
+        received.key, envelope.id, received.origin, envelope.type, received.fingerprint, stream, "accepted", receipt,
+        tuple(entries), tuple(recorded), after, snapshot, size_bytes + receipt_bytes, begins=known.version == 0,
     )  # fmt: skip
 
 
@@ -246,9 +255,9 @@ def _entry(
     value = encode_event(
         command, received.time, received.recorded_time, source, event.type, event.version, version, body
     )
-    if len(value) + len(event_id) > MAX_ENTRY_BYTES:  # the characters of the key suffice
+    if (size_bytes := entry_size(event_id, value)) > MAX_ENTRY_BYTES:
         raise BadDecision(
-            f'event "{event_id[:200]}" would have {len(value)} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
+            f'event "{event_id[:200]}" would have {size_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
             f'was changed: make "{event.type}" smaller, or split it into several events',
             EVENT_TOO_LARGE,
         )
@@ -266,6 +275,7 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
         received.fingerprint,
         received.time,
         error,
+        received.origin,
     )
 
 

@@ -1,4 +1,8 @@
-"""Where an owner continues; records that Kafka's retention deleted before they were read are reported."""
+"""Where an owner continues; records that Kafka's retention deleted before they were read are reported.
+
+An offset belongs to a topic. If what a role reads was deleted and made again, the offsets of the old topic say nothing
+about the new one, so it is read from its start: what was handled before is known by its ids.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,19 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
     """The offset in the topic of `role` at which the partition's owner continues.
 
     If records from there on were deleted unread, it is the offset of the first remaining record, and an error in the
-    log and one dead letter name the lost offsets. Raises EventLogError.
+    log and one dead letter name the lost offsets. If the topic was made again, it is the offset of its first record.
+    Raises EventLogError.
     """
     partition = writer.partition
     next_offset, first = log.next_offset(partition, role), log.first(role.reads, partition)
+    noted, incarnation = _noted_topic(log, role, partition), log.incarnation(role.reads)
+    if noted != incarnation:
+        if noted is not None:
+            logger.warning('partition %d of "%s" was made again: reading it from the start', partition, role.reads)
+            next_offset = first
+        with abort_on_error(writer.begin()) as begun:
+            begun.append([Entry(topics.STARTS, _topic_key(role, partition), incarnation.encode(), now_ms())])
+            begun.commit(None if noted is None else first)
     if first <= next_offset:
         return next_offset
     reason = (
@@ -37,6 +50,17 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
         begun.append([Entry(topics.DEAD_LETTERS, key, letter, found_ms)])
         begun.commit(first)
     return first
+
+
+def _topic_key(role: Role, partition: int) -> str:
+    """Key of the record with the id of the topic that a role's offset belongs to; no name of a process has a slash."""
+    return f"reads/{role.name}/{partition}"
+
+
+def _noted_topic(log: EventLog, role: Role, partition: int) -> str | None:
+    key = _topic_key(role, partition)
+    noted = [each.value for each in log.read(topics.STARTS, 0, 0) if each.key == key and each.value is not None]
+    return noted[-1].decode() if noted else None
 
 
 def begin_at(log: EventLog, role: Role, partition: int, first: int) -> None:

@@ -6,8 +6,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from commands.codec import (
-    MAX_NAME_CHARACTERS,
     TypedCommand,
     fingerprint_of,
     fingerprint_of_unreadable,
@@ -18,13 +19,26 @@ from commands.codec import (
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
-from commands.handling.decision import Decision, Known, ReceivedCommand, answered, clipped, decide, failure, kept
+from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
+from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
+from commands.handling.erasing import ERASE, Erasure, decide_erasure
+from commands.handling.running_code import running
 from commands.local_state.state import StateStore
-from commands.receipt import KEY_REUSED, UNREADABLE, UNREADABLE_STATE, Receipt, ReceiptError, reuse_key
+from commands.receipt import (
+    KEY_REUSED,
+    SCOPED,
+    UNREADABLE,
+    UNREADABLE_STATE,
+    ReceiptError,
+    origin_of,
+    reuse_key,
+    reused_message,
+)
 from eventlog import topics
 from eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter, time_of
+from eventlog.limits import MAX_NAMES_BYTES, MAX_RECORD_BYTES
 from eventlog.ports import Entry, Record
 
 CACHED_STREAMS = 60_000
@@ -32,6 +46,7 @@ CACHED_STREAMS = 60_000
 CACHED_BYTES = 128 * 1024 * 1024
 """Likewise for a whole process: of the states as JSON. Decoded, a state takes a few times as much."""
 WATCHED_STREAMS = 1_000
+NOTHING_KNOWN = Known(None, 0)
 LOOKED_UP = 250
 """Commands whose receipts are looked up at once."""
 LAST_TIME_MS = 253_402_300_799_999
@@ -52,7 +67,7 @@ class Handler:
         self._partition, self._partitions = partition, partitions
         self._store = store
         self._max_states = max(1, CACHED_STREAMS // partitions)
-        self._max_states_bytes = max(topics.MAX_RECORD_BYTES, CACHED_BYTES // partitions)
+        self._max_states_bytes = max(MAX_RECORD_BYTES, CACHED_BYTES // partitions)
         self._states: OrderedDict[str, Known] = OrderedDict()
         self._states_bytes = 0
         """The sum of their `size_bytes`."""
@@ -72,7 +87,8 @@ class Handler:
             logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
             for stream in batch.changed:
-                self._states_bytes -= self._states.pop(stream).size_bytes  # the store has the committed state
+                # the store has the committed state
+                self._states_bytes -= self._states.pop(stream, NOTHING_KNOWN).size_bytes
         while len(self._states) > self._max_states or self._states_bytes > self._max_states_bytes:
             self._states_bytes -= self._states.popitem(last=False)[1].size_bytes
         return batch
@@ -87,7 +103,8 @@ class Handler:
                 if batch.is_full:
                     return batch
                 if isinstance(envelope, Envelope):
-                    self._handle(record, envelope, stored[envelope.id], batch)
+                    with running("decide", envelope.type, envelope.stream, envelope.id):
+                        self._handle(record, envelope, stored[envelope.id], batch)
                 else:
                     self._add_dead_letter(record, envelope, batch)  # there is nobody to answer
                 batch.taken += 1
@@ -102,7 +119,8 @@ class Handler:
             try:
                 if snapshot is None and after is not None:
                     aggregate = self._registry.aggregates[stream.partition("/")[0]]
-                    known, snapshot = kept(aggregate, stream, after)
+                    with running("write the state", aggregate.name, stream, decision.command_id):
+                        known, snapshot = kept(aggregate, stream, after)
                     self._states[stream] = known
                     self._states_bytes += known.size_bytes - after.size_bytes
                 batch.snapshots[stream] = snapshot
@@ -111,7 +129,10 @@ class Handler:
         return unkept
 
     def _handle(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
-        """Add the answer to a command; stored: the receipt of its id in the store."""
+        """Add the answer to a command; stored: the receipt in the store whose key is its id."""
+        if envelope.type == ERASE:
+            self._erase(record, envelope, stored, batch)
+            return
         typed, error = self._read(envelope, record, batch)
         if typed is not None:
             fingerprint = fingerprint_of(envelope.type, typed.body, envelope.expected_version)
@@ -119,14 +140,68 @@ class Handler:
             fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
         else:
             return  # another partition must answer it
-        received = ReceivedCommand(
-            envelope, format_time(envelope.time), fingerprint, self._partition, batch.recorded_time
-        )
-        pending = batch.decision(envelope.id)
-        if pending is None and stored is None:
+        received = self._unanswered(self._received(envelope, fingerprint, batch), stored, batch)
+        if received is not None:
             self._answer(received, typed, error, batch)
-        else:
-            _repeat(received, pending, stored, batch)
+
+    def _received(self, envelope: Envelope, fingerprint: str, batch: Batch) -> ReceivedCommand:
+        return ReceivedCommand(
+            envelope, format_time(envelope.time), fingerprint, self._partition, batch.recorded_time,
+            origin_of(envelope), envelope.id,
+        )  # fmt: skip
+
+    def _unanswered(self, received: ReceivedCommand, stored: bytes | None, batch: Batch) -> ReceivedCommand | None:
+        """The command, with the key of its receipt; None if its id was answered before, and so it is answered now.
+
+        stored: the receipt in the store whose key is its id.
+        """
+        envelope = received.envelope
+        if stored is None and batch.decision(envelope.id) is None and not envelope.id.startswith(SCOPED):
+            return received  # nearly always
+        try:
+            earlier = earlier_receipt(envelope, received.origin, received.fingerprint, stored, batch, self._store)
+        except ValueError as unreadable:  # not written by a handler, so it is not known what was done
+            key = reuse_key(envelope.id, received.fingerprint)
+            batch.add(answered(received, "failed", 0, failure(envelope, unreadable), key=key))
+            return None
+        if earlier.key != envelope.id:
+            received = structs.replace(received, key=earlier.key)
+            keep_beside(envelope.id, stored, batch)
+        if earlier.first is None:
+            return received
+        _repeat(received, earlier, batch)
+        return None
+
+    def _erase(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
+        """Add the answer to a request to erase events of a stream."""
+        stream = envelope.stream
+        try:
+            self._check_partition(stream)
+            erasure = Erasure.of(envelope)
+        except (NotAnEnvelope, MisplacedCommand) as error:
+            self._add_dead_letter(record, error, batch)
+            return
+        fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
+        received = self._unanswered(self._received(envelope, fingerprint, batch), stored, batch)
+        if received is None:
+            return
+        aggregate = self._registry.aggregates.get(stream.partition("/")[0])
+        known = self._states.get(stream)
+        value = self._store.snapshot(stream) if known is None else None
+        if known is None and stream in batch.changed:
+            known = batch.changed[stream].after  # an unknown aggregate's, whose states are not kept
+        decision = decide_erasure(received, erasure, aggregate, known, value, batch.now_ms)
+        batch.add(decision)
+        if decision.after is not None:
+            batch.erased.append(stream)
+            self._states_bytes -= self._states.pop(stream, NOTHING_KNOWN).size_bytes
+            if aggregate is not None:
+                self._states[stream] = decision.after
+                self._states_bytes += decision.after.size_bytes
+
+    def _check_partition(self, stream: str) -> None:
+        if partition_of(stream, self._partitions) != self._partition:
+            raise MisplacedCommand(f'"{stream}" does not belong to partition {self._partition}')
 
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
@@ -145,8 +220,7 @@ class Handler:
 
     def _typed(self, envelope: Envelope) -> TypedCommand:
         """The typed command; raises if it is invalid or belongs to another partition."""
-        if partition_of(envelope.stream, self._partitions) != self._partition:
-            raise MisplacedCommand(f'"{envelope.stream}" does not belong to partition {self._partition}')
+        self._check_partition(envelope.stream)
         typed = read_command(self._registry.command(envelope.type), envelope.data)
         if typed.stream != envelope.stream:
             raise MisplacedCommand(f'the subject is "{envelope.stream}", but the body belongs to "{typed.stream}"')
@@ -208,33 +282,20 @@ def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
     except NotAnEnvelope as unreadable:
         return unreadable
     if not has_short_names(envelope):
-        return NotAnEnvelope(f"id, type and subject together have more than {MAX_NAME_CHARACTERS} characters")
+        return NotAnEnvelope(f"id, type and subject together have more than {MAX_NAMES_BYTES} bytes")
     return envelope
 
 
-def _repeat(received: ReceivedCommand, pending: Decision | None, stored: bytes | None, batch: Batch) -> None:
-    """Send the receipt of a command id again, or refuse the command if the id was used for another one.
-
-    pending: its decision in this batch; else its receipt is stored.
-    """
-    command_id = received.envelope.id
-    if pending is not None:
-        first_type, first_fingerprint = pending.command_type, pending.fingerprint
-    else:
-        try:
-            first = Receipt.from_json(stored or b"")
-        except ValueError as error:  # not written by a handler, so it is not known what was done
-            key = reuse_key(command_id, received.fingerprint)
-            batch.add(answered(received, "failed", 0, failure(received.envelope, error), key=key))
-            return
-        first_type, first_fingerprint = first.type, first.fingerprint
-    if first_fingerprint != received.fingerprint:
+def _repeat(received: ReceivedCommand, earlier: Earlier, batch: Batch) -> None:
+    """Send the receipt of a command id again, or refuse the command if the id was used for another one."""
+    command_id, stream, first = received.envelope.id, received.envelope.stream, earlier.first
+    if first is not None and first.fingerprint != received.fingerprint:
         # under another key, because the first receipt must stay the latest record of its key
-        message = clipped(f'the command id "{command_id}" was used for another "{first_type}": use a new one')
         key = reuse_key(command_id, received.fingerprint)
-        batch.add(answered(received, "failed", 0, ReceiptError(KEY_REUSED, message), key=key))
-    elif pending is None and stored is not None and command_id not in batch.repeated:
-        batch.add_repeated(command_id, stored)
+        error = ReceiptError(KEY_REUSED, clipped(reused_message(command_id, stream)))
+        batch.add(answered(received, "failed", 0, error, key=key))
+    elif earlier.stored is not None and earlier.key not in batch.repeated:
+        batch.add_repeated(earlier.key, earlier.stored)
 
 
 def dead_letter(record: Record, reason: str, now_ms: int, *, reader: str = "") -> Entry:

@@ -15,6 +15,8 @@ from typing import Protocol
 
 from commands.errors import LocalStateError
 from commands.handling.deleted_unread import commit_position, resume_offset
+from commands.handling.running_code import running_in
+from commands.handling.slow_code import SlowCode
 from eventlog.errors import EventLogError, Fenced
 from eventlog.ports import EventLog, PartitionWriter, Record, Role
 
@@ -28,7 +30,13 @@ POLL_S = 0.2
 MEMBER_POLL_S = 0.2
 """How long a failed worker or a stop signal may go unnoticed; a rebalance interrupts the poll."""
 FENCED_PAUSE_S = 2.0
-"""Long enough for a group to take the partition from an owner that lost it unnoticed."""
+"""Until a partition whose worker was fenced is taken over again, if it is still assigned: long enough for a group to
+take it from an owner that lost it unnoticed.
+"""
+GIVE_UP_S = 15.0
+"""How long a worker may take to give up its partition: for an open transaction, but not for code that does not return.
+The group waits meanwhile. A worker that is left behind ends when the code returns; it is fenced by the next owner.
+"""
 MAX_PAUSE_S = 5.0
 COMMIT_IDLE_S = 600.0
 """How often an idle worker may commit its offset: less often than topics delete records."""
@@ -71,31 +79,58 @@ class PartitionOwner:
         """new_task: makes the task of a partition; called in the worker's thread, after earlier owners are fenced."""
         self._log, self._role, self._new_task = log, role, new_task
         self._workers: dict[int, PartitionWorker] = {}
+        """Of the assigned partitions; one that was fenced stays until its partition is taken over again, or revoked."""
+        self._left: dict[int, PartitionWorker] = {}
+        """Workers that had not ended when their partition was given up."""
+        self._slow_code = SlowCode(log, role)
 
     def run(self, stopped: threading.Event) -> None:
-        """Serve until `stopped` is set; raises if a worker gave up."""
+        """Serve until `stopped` is set; raises if a worker gave up. Only this thread starts workers."""
         member = self._log.join(self._revoke, self._role)
         try:
             while not stopped.is_set():
                 assigned = member.poll(MEMBER_POLL_S)
-                for partition in sorted(assigned - self._workers.keys()):
-                    logger.info("partition %d: taking over as %s", partition, self._role.name)
-                    worker = PartitionWorker(self._log, self._role, partition, self._new_task)
-                    self._workers[partition] = worker
-                    worker.start()
-                for worker in self._workers.values():
+                for worker in list(self._workers.values()):
                     worker.check()
+                    if worker.may_be_replaced():
+                        del self._workers[worker.partition]
+                        self._start(worker.partition, worker.attempts)
+                for partition in sorted(assigned - self._workers.keys()):
+                    self._start(partition)
+                self._slow_code.report([*self._workers.values(), *self._left.values()])
         finally:
             self._revoke(frozenset(self._workers))
+            self._slow_code.close()
             member.close()
+
+    def _start(self, partition: int, attempts: int = 0) -> None:
+        """Take over a partition, unless an earlier worker of this process still holds its local state."""
+        left = self._left.get(partition)
+        if left is not None and left.is_alive():
+            return
+        self._left.pop(partition, None)
+        logger.info("partition %d: taking over as %s", partition, self._role.name)
+        worker = PartitionWorker(self._log, self._role, partition, self._new_task, attempts)
+        self._workers[partition] = worker
+        worker.start()
 
     def _revoke(self, partitions: frozenset[int]) -> None:
         workers = [self._workers.pop(partition) for partition in partitions & self._workers.keys()]
         for worker in workers:
             worker.stop()
+        given_up_at = time.monotonic()
         for worker in workers:
-            worker.join()
-            logger.info("partition %d: given up as %s", worker.partition, self._role.name)
+            code = running_in(worker.ident)
+            since = given_up_at if code is None else code.since_s
+            worker.join(max(0.0, since + GIVE_UP_S - time.monotonic()))
+            if worker.is_alive():
+                self._left[worker.partition] = worker
+                logger.error(
+                    "partition %d: given up as %s, although its worker has not ended: it runs %s",
+                    worker.partition, self._role.name, running_in(worker.ident) or "none of your code",
+                )  # fmt: skip
+            else:
+                logger.info("partition %d: given up as %s", worker.partition, self._role.name)
 
 
 def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> None:
@@ -111,16 +146,29 @@ def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> 
 
 
 class PartitionWorker(threading.Thread):
-    """The thread that owns one partition: fence, restore, then one transaction after another."""
+    """The thread that owns one partition: fence, restore, then one transaction after another.
 
-    def __init__(self, log: EventLog, role: Role, partition: int, new_task: Callable[[int], PartitionTask]) -> None:
+    It ends if another owner has fenced it: only the thread that polls the membership knows whose the partition is now.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        role: Role,
+        partition: int,
+        new_task: Callable[[int], PartitionTask],
+        attempts: int = 0,
+    ) -> None:
+        """attempts: those that workers before it have made without progress."""
         super().__init__(name=f"{role.name}-{partition}", daemon=True)
         self.partition = partition
         self._log, self._role, self._new_task = log, role, new_task
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
-        self._attempts = 0
+        self.attempts = attempts
+        """Since the last progress."""
         self._failed_at = float("-inf")
+        self._is_fenced = False
 
     def stop(self) -> None:
         """Finish the open transaction, then end the thread."""
@@ -131,24 +179,32 @@ class PartitionWorker(threading.Thread):
         if self._failure is not None:
             raise self._failure
 
+    def may_be_replaced(self) -> bool:
+        """Whether it was fenced, so long ago that the partition is assigned to this member on purpose."""
+        return self._is_fenced and time.monotonic() - self._failed_at >= FENCED_PAUSE_S and not self.is_alive()
+
     def run(self) -> None:
-        """Serve until stopped. After any error, own, restore and decide again."""
+        """Serve until stopped, or fenced. After any other error, own, restore and decide again."""
         while not self._stopped.is_set():
             try:
                 self._serve()
             except BaseException as error:
-                self._attempts += 1
+                self.attempts += 1
                 self._failed_at = time.monotonic()
-                if self._attempts >= MAX_ATTEMPTS:
-                    logger.error("partition %d: giving up after %d attempts", self.partition, self._attempts)
+                if self.attempts >= MAX_ATTEMPTS:
+                    logger.error("partition %d: giving up after %d attempts", self.partition, self.attempts)
                     self._failure = error
                     return
-                pause_s = FENCED_PAUSE_S if isinstance(error, Fenced) else min(MAX_PAUSE_S, 0.1 * 2**self._attempts)
+                if isinstance(error, Fenced):
+                    logger.warning("partition %d: %s", self.partition, error)
+                    self._is_fenced = True
+                    return
+                pause_s = min(MAX_PAUSE_S, 0.1 * 2**self.attempts)
                 expected = isinstance(error, EventLogError | LocalStateError)
                 logger.log(
                     logging.WARNING if expected else logging.ERROR,
                     "partition %d: attempt %d failed, retrying in %.1f s: %s",
-                    self.partition, self._attempts, pause_s, error,
+                    self.partition, self.attempts, pause_s, error,
                     exc_info=None if expected else error,
                 )  # fmt: skip
                 self._stopped.wait(pause_s)
@@ -194,11 +250,11 @@ class PartitionWorker(threading.Thread):
             rest = task.work(writer, records) or ()
             # an empty transaction, such as of a heartbeat, does not prove that the failed records now succeed
             if records or time.monotonic() - self._failed_at > FORGET_FAILURES_S:
-                self._attempts = 0
+                self.attempts = 0
             if not rest or self._stopped.is_set():
                 return
             records = rest
 
     def _limit(self) -> int:
         """How many records to take at once: fewer after each failure, to commit those before the faulty one."""
-        return max(1, BATCH_RECORDS >> self._attempts)
+        return max(1, BATCH_RECORDS >> self.attempts)

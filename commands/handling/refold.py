@@ -6,15 +6,17 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import orjson
 
-from commands.codec import fold, read_snapshot, write_snapshot
+from commands.codec import fold, has_shape, read_snapshot, write_snapshot
 from commands.declaring.registry import AnyAggregate
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.envelope import decode
+from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.ports import EventLog, Record
 
 Item = TypeVar("Item")
@@ -27,16 +29,35 @@ LOGGED_FAILURES: Final = 10
 """This many streams that cannot be folded are logged with their errors; a failing rule may fail for all streams."""
 
 # In the store, instead of a snapshot: the events are not folded yet, or could not be folded. It begins with a byte
-# that no JSON begins with; then the version of the snapshot in the log, 0 if unknown; then the state folded so far,
-# as a snapshot.
-_WAITING, _FAILED = b"\x00", b"\x01"
+# that no JSON begins with; then a version, 0 if unknown; then the state folded so far, as a snapshot. The version is
+# that of the snapshot in the log, where the stream ends; of a stream whose snapshot is missing, it is the lowest that
+# the stream can have.
+_WAITING, _FAILED, _MISSING, _MISSING_FAILED = b"\x00", b"\x01", b"\x02", b"\x03"
+_TO_FOLD: Final = {_WAITING: _WAITING, _FAILED: _WAITING, _MISSING: _MISSING, _MISSING_FAILED: _MISSING}
+
+UNWRITTEN: Final = "unwritten:"
+"""In the store, a "snapshot" with the key `unwritten:/<stream>` says that the log does not have the folded state of the
+stream. No aggregate has this name.
+"""
+COUNTED: Final = "streams"
+"""Position in the store: how many streams it has."""
 
 logger = logging.getLogger(__name__)
 
 
 def waiting(snapshot: bytes = b"") -> bytes:
     """The store's value of a stream whose events are to be folded; snapshot: the one that cannot be read."""
-    return _WAITING + _version_in(snapshot).to_bytes(8, "big")
+    return _WAITING + version_in(snapshot).to_bytes(8, "big")
+
+
+def missing(*known: bytes | None) -> bytes:
+    """The store's value of a stream that has no snapshot in the log; known: earlier snapshots, or values like this."""
+    return _MISSING + max((version_in(each) for each in known if each is not None), default=0).to_bytes(8, "big")
+
+
+def is_snapshot(value: bytes | None) -> bool:
+    """Whether a value of the store is a snapshot, not a mark."""
+    return value is not None and value[:1] not in _TO_FOLD
 
 
 def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -47,19 +68,31 @@ def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 class Refolding:
-    """One scan of a partition's events, for the streams of some aggregates whose snapshots cannot be read.
+    """A scan of a partition's events, for streams whose snapshots cannot be read, or are missing.
 
     A stream ends at the version of its last snapshot, which was written in one transaction with its last event. So no
-    version is used twice, even if the last events of a stream were erased. A gap is not an error, because the
-    tombstones of erased events are compacted. Only the store remembers what was folded, so memory use is small; an
-    interrupted scan starts again with the unfinished streams.
+    version is used twice, even if the last events of a stream were erased. A stream without a snapshot ends at its last
+    event. A gap is not an error, because the tombstones of erased events are compacted. Only the store remembers what
+    was folded, so memory use is small; an interrupted scan starts again with the unfinished streams.
+
+    Erased events are excluded, whether or not they are compacted. A tombstone comes after its event, so if the scan
+    finds one of a stream that it folds, these streams are folded once more.
     """
 
     def __init__(
-        self, log: EventLog, partition: int, store: StateStore, aggregates: Mapping[str, AnyAggregate]
+        self,
+        log: EventLog,
+        partition: int,
+        store: StateStore,
+        aggregates: Mapping[str, AnyAggregate],
+        *,
+        complete: bool = False,
     ) -> None:
-        """aggregates: those whose streams are folded, by name."""
+        """aggregates: those whose streams are folded, by name. complete: also streams that the store does not have."""
         self._log, self._partition, self._store, self._aggregates = log, partition, store, aggregates
+        self._complete = complete
+        self._erased: set[str] = set()
+        """Keys of erased events of the streams that are folded."""
         self._left = 0
         self.folded = 0
         self.failed: dict[str, int] = {}
@@ -69,24 +102,24 @@ class Refolding:
         """Fold what can be folded; returns whether the scan was completed before `stopped`."""
         for aggregate in self._aggregates.values():
             self._left += self._mark(aggregate)
-        if not self._left:
+        if not self._left and not self._complete:
             return True
-        names = ", ".join(f'"{name}"' for name in self._aggregates)
-        logger.warning(
-            "partition %d: %d snapshots of %s cannot be read; folding their streams from the events",
-            self._partition, self._left, names,
-        )  # fmt: skip
+        if self._left:
+            names = ", ".join(f'"{name}"' for name in self._aggregates)
+            logger.warning(
+                "partition %d: %d snapshots of %s cannot be read; folding their streams from the events",
+                self._partition, self._left, names,
+            )  # fmt: skip
+        if self._complete:
+            logger.info("partition %d: looking in the events for streams without snapshots", self._partition)
         end = self._log.end(topics.EVENTS, self._partition)
-        progress = _Progress(self._partition, self._log.first(topics.EVENTS, self._partition), end)
-        for chunk in chunks(self._log.read(topics.EVENTS, self._partition, 0, end)):
-            self._take(chunk)
-            progress.report(chunk[-1].offset + 1, self._left)
-            if stopped():
+        while True:
+            known = len(self._erased)
+            if not self._scan(end, stopped):
                 return False
-            if not self._left:
+            if len(self._erased) == known or not self._mark_erased():
                 break
-        for aggregate in self._aggregates.values() if self._left else ():
-            self._finish(aggregate)
+        self.failed = {name: number for name, number in self.failed.items() if number}
         for name, number in self.failed.items():
             logger.error(
                 'partition %d: %d streams of "%s" cannot be folded, so their commands fail: fix the code and start the '
@@ -95,59 +128,115 @@ class Refolding:
             )  # fmt: skip
         return True
 
+    def _scan(self, end: int, stopped: Callable[[], bool]) -> bool:
+        progress = _Progress(self._partition, self._log.first(topics.EVENTS, self._partition), end)
+        for chunk in chunks(self._log.read(topics.EVENTS, self._partition, 0, end)):
+            self._take(chunk)
+            progress.report(chunk[-1].offset + 1, self._left)
+            if stopped():
+                return False
+        for aggregate in self._aggregates.values() if self._left else ():
+            self._finish(aggregate)
+        return True
+
     def _mark(self, aggregate: AnyAggregate) -> int:
         """Mark all streams to fold, including failed and unfinished ones; returns their number."""
         number = 0
-        readable = b'"shape":"%b"' % aggregate.shape.encode()
         for chunk in chunks(self._store.snapshots(aggregate.name)):
             marked: dict[str, bytes | None] = {}
             for stream, value in chunk:
-                if value[:1] in (_WAITING, _FAILED):
-                    marked[stream] = _WAITING + value[1:9]
-                elif value.find(readable, 0, 64) < 0:  # written after the version
+                if not is_snapshot(value):
+                    marked[stream] = _TO_FOLD[value[:1]] + value[1:9]
+                elif not has_shape(aggregate, value):
                     marked[stream] = waiting(value)
             number += len(marked)
             self._store.apply(marked, {}, {})
         return number
 
+    def _mark_erased(self) -> int:
+        """Mark the streams that were folded with erased events, or failed at one; returns their number."""
+        marked: dict[str, bytes | None] = {}
+        for stream in {key.rpartition("/")[0] for key in self._erased}:
+            value = self._store.snapshot(stream) or b""
+            if value[:1] in (_FAILED, _MISSING_FAILED):
+                marked[stream] = _TO_FOLD[value[:1]] + value[1:9]
+                self.failed[stream.partition("/")[0]] -= 1
+            elif self._is_folded(stream):
+                marked[stream] = waiting(value)
+                self.folded -= 1
+        self._store.apply(marked, {}, {})
+        self._left += len(marked)
+        return len(marked)
+
+    def _is_folded(self, stream: str) -> bool:
+        """Whether a stream was folded in this scan, or in one that was interrupted."""
+        return self._store.snapshot(f"{UNWRITTEN}/{stream}") is not None
+
     def _take(self, records: list[Record]) -> None:
         streams: dict[str, _Stream | None] = {}
+        unknown: dict[str, bytes | None] = {}
         for record in records:
             stream, _, version = record.key.rpartition("/")
-            aggregate = self._aggregates.get(stream.partition("/")[0])
-            if aggregate is None or not version.isdecimal():
+            if not version.isdecimal() or "/" not in stream:
                 continue
+            aggregate = self._aggregates.get(stream.partition("/")[0])
             if stream not in streams:
-                streams[stream] = _Stream.waiting(aggregate, self._store.snapshot(stream))
+                streams[stream] = self._stream(stream, aggregate, unknown)
             stream_fold = streams[stream]
+            if record.value is None and aggregate is not None and (stream_fold or self._is_folded(stream)):
+                self._erased.add(record.key)
             if stream_fold is None or stream_fold.failed:
                 continue
             try:
-                stream_fold.take(int(version), record.value)
+                stream_fold.take(int(version), None if record.key in self._erased else record.value)
             except Exception as error:  # noqa: BLE001 - of a user's rules as well
                 self._fail(stream_fold, stream, f"{self._partition}:{record.offset}", error)
-        self._write(streams, ended=False)
+        self._write(streams, ended=False, unknown=unknown)
+
+    def _stream(self, stream: str, aggregate: AnyAggregate | None, unknown: dict[str, bytes | None]) -> _Stream | None:
+        """The fold of a stream, if it is to be folded; one that the store does not have is added to `unknown`."""
+        if aggregate is None and not self._complete:
+            return None
+        value = self._store.snapshot(stream)
+        if value is None and self._complete:
+            value = unknown[stream] = missing()  # of an unknown aggregate, it waits until that is declared
+            self._left += aggregate is not None
+        return None if aggregate is None else _Stream.of(aggregate, value)
 
     def _finish(self, aggregate: AnyAggregate) -> None:
-        """The remaining streams have no more events: the last ones were erased, or the snapshot had no version."""
+        """End all unfinished streams: the scan found no more events."""
         for chunk in chunks(self._store.snapshots(aggregate.name)):
-            self._write({stream: _Stream.waiting(aggregate, value) for stream, value in chunk}, ended=True)
+            self._write({stream: _Stream.of(aggregate, value) for stream, value in chunk}, ended=True)
 
-    def _write(self, streams: Mapping[str, _Stream | None], ended: bool) -> None:
-        values: dict[str, bytes | None] = {}
+    def _write(
+        self,
+        streams: Mapping[str, _Stream | None],
+        ended: bool,
+        unknown: Mapping[str, bytes | None] = MappingProxyType({}),
+    ) -> None:
+        values = dict(unknown)
+        counted = len(unknown)
         for stream, stream_fold in streams.items():
             if stream_fold is None:
                 continue
             complete = ended or stream_fold.is_complete
+            if ended and stream_fold.is_unheard_of:
+                values[stream] = None
+                counted -= 1
+                self._left -= 1
+                continue
             try:
-                values[stream] = stream_fold.snapshot() if complete and not stream_fold.failed else stream_fold.marker()
+                values[stream] = stream_fold.snapshot() if complete and not stream_fold.failed else stream_fold.mark()
             except Exception as error:  # noqa: BLE001 - a state that cannot be written, or not be read again
                 self._fail(stream_fold, stream, f"version {stream_fold.version}", error)
-                values[stream] = stream_fold.marker()
+                values[stream] = stream_fold.mark()
             if complete and not stream_fold.failed:
                 self._left -= 1
                 self.folded += 1
-        self._store.apply(values, {}, {})
+                if fits(stream, values[stream]):
+                    values[f"{UNWRITTEN}/{stream}"] = b""
+        positions = {COUNTED: self._store.position(COUNTED) + counted} if counted else {}
+        self._store.apply(values, {}, positions)
 
     def _fail(self, stream_fold: _Stream, stream: str, place: str, error: Exception) -> None:
         stream_fold.failed = True
@@ -161,24 +250,33 @@ class Refolding:
 class _Stream:
     """A stream that is being folded."""
 
-    def __init__(self, aggregate: AnyAggregate, target: int, folded: bytes) -> None:
-        """target: the version to reach; 0 if unknown. folded: its snapshot so far, or empty."""
+    def __init__(self, aggregate: AnyAggregate, target: int, folded: bytes, *, is_missing: bool) -> None:
+        """target: the version to reach; if the snapshot is missing, the lowest one; 0 if unknown.
+
+        folded: its snapshot so far, or empty.
+        """
         self.aggregate, self.target, self._folded = aggregate, target, folded
+        self._is_missing = is_missing
         self.state: Any = aggregate.initial
         self.version = 0
         self.failed = False
 
     @classmethod
-    def waiting(cls, aggregate: AnyAggregate, value: bytes | None) -> _Stream | None:
-        """The stream of `value`; None if it is not a stream to fold."""
-        if value is None or value[:1] != _WAITING:
+    def of(cls, aggregate: AnyAggregate, value: bytes | None) -> _Stream | None:
+        """The stream of a value of the store; None if it is not a stream to fold."""
+        if value is None or value[:1] not in (_WAITING, _MISSING):
             return None
-        return cls(aggregate, int.from_bytes(value[1:9], "big"), value[9:])
+        return cls(aggregate, int.from_bytes(value[1:9], "big"), value[9:], is_missing=value[:1] == _MISSING)
 
     @property
     def is_complete(self) -> bool:
         """Whether it has all events of the snapshot in the log."""
-        return 0 < self.target <= self.version
+        return not self._is_missing and 0 < self.target <= self.version
+
+    @property
+    def is_unheard_of(self) -> bool:
+        """Whether neither a snapshot nor an event is left."""
+        return self._is_missing and not self.failed and not (self.target or self.version or self._folded)
 
     def take(self, version: int, event: bytes | None) -> None:
         """Fold an event, or its tombstone; raises whatever a rule raises."""
@@ -187,16 +285,17 @@ class _Stream:
             return  # its owner wrote only versions up to the snapshot's
         if event is not None:
             self.state, self.version = fold(self.aggregate, [decode(event)], self.state, self.version)
-        elif not self.target:  # an erased event counts, so that its version is not used again
+        elif self._is_missing or not self.target:  # an erased event counts, so that its version is not used again
             self.version = max(self.version, version)
 
-    def marker(self) -> bytes:
+    def mark(self) -> bytes:
         """Its value in the store; raises if its state cannot be written."""
         target = self.target.to_bytes(8, "big")
         if self.failed:
-            return _FAILED + target
+            return (_MISSING_FAILED if self._is_missing else _FAILED) + target
         self._load()
-        return _WAITING + target + (write_snapshot(self.aggregate, self.state, self.version) if self.version else b"")
+        kind = _MISSING if self._is_missing else _WAITING
+        return kind + target + (write_snapshot(self.aggregate, self.state, self.version) if self.version else b"")
 
     def snapshot(self) -> bytes:
         """Its snapshot, which can be read; raises if there is none, or if nothing is known of the stream."""
@@ -232,10 +331,17 @@ class _Progress:
         )  # fmt: skip
 
 
-def _version_in(snapshot: bytes) -> int:
-    """The version of a snapshot whose state cannot be read; 0 if unknown."""
+def version_in(value: bytes) -> int:
+    """The version of a snapshot whose state cannot be read, or of a mark; 0 if unknown."""
+    if value[:1] in _TO_FOLD:
+        return int.from_bytes(value[1:9], "big")
     try:
-        version = orjson.loads(snapshot)["version"]
+        version = orjson.loads(value)["version"]
     except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
         return 0
     return version if type(version) is int and 0 < version < 2**63 else 0
+
+
+def fits(stream: str, snapshot: bytes | None) -> bool:
+    """Whether a folded state fits in a record; a larger one is folded again on every disk, and takes no command."""
+    return len(snapshot or b"") + len(stream.encode(errors="surrogateescape")) <= MAX_ENTRY_BYTES

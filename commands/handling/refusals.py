@@ -13,7 +13,7 @@ from commands.declaring.process import Refused
 from commands.declaring.registry import CommandRegistry
 from commands.errors import MalformedCommand
 from commands.handling.decision import clipped
-from commands.receipt import Receipt, reuse_key
+from commands.receipt import Receipt, origin_of, reuse_key, scoped_key
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, format_time
 from eventlog.errors import NotAnEnvelope
@@ -32,11 +32,14 @@ def return_address(process: str, key: str | None) -> str:
     return f"/headwater/{process}" if key is None else f"/headwater/{process}/{quote(key, safe='')}"
 
 
-def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], now_ms: int) -> list[Entry]:
+def refusals(
+    records: Sequence[Record], receipts: Mapping[str, bytes | None], now_ms: int, topic_id: str = ""
+) -> list[Entry]:
     """The records for `process-inbox` about those of the commands `records` that were refused.
 
     receipts: of these commands, by record key. A command that was sent twice is refused twice, because the first
     process instance may have ended and a new instance with the same key waits for the answer.
+    topic_id: of `commands`; a topic that was deleted and made again has the same offsets again.
     """
     found = []
     for record in records:
@@ -49,7 +52,8 @@ def refusals(records: Sequence[Record], receipts: Mapping[str, bytes | None], no
         address = _ADDRESS.fullmatch(command.source)
         receipt = _receipt(command, receipts) if address else None
         if address and receipt is not None and receipt.outcome != "accepted":
-            value = _encoded(command, record, receipt, now_ms)
+            place = f"{record.partition}@{topic_id}" if topic_id else f"{record.partition}"
+            value = _encoded(command, record, place, receipt, now_ms)
             found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", value, now_ms))
     return found
 
@@ -65,28 +69,31 @@ def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
 
 
 def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt | None:
-    """The receipt of this command; a client may have used its id for another command."""
-    time = format_time(command.time)
-
-    def answers(receipt: Receipt) -> bool:
-        return (receipt.type, receipt.stream, receipt.time) == (command.type, command.stream, time)
-
-    value = receipts.get(command.id)
-    own = Receipt.from_json(value) if value else None
-    if own is not None and answers(own):
-        return own  # nearly always; the others are searched for only if it is not
+    """The receipt of this command; others may have the same id, and so may a command with another body."""
+    time, origin = format_time(command.time), origin_of(command)
     reused = reuse_key(command.id, "")
-    others = [Receipt.from_json(value) for key, value in receipts.items() if value and key.startswith(reused)]
-    return next(filter(answers, others), own or next(iter(others), None))
+    found: Receipt | None = None
+    keys = [command.id, scoped_key(command.id, command.stream, origin)]
+    for key in [*keys, *(key for key in receipts if key.startswith(reused))]:
+        value = receipts.get(key)
+        receipt = Receipt.from_json(value) if value else None
+        if receipt is None or (receipt.command_id, receipt.stream) != (command.id, command.stream):
+            continue
+        if receipt.origin not in (None, origin):
+            continue
+        if (receipt.type, receipt.time) == (command.type, time):
+            return receipt
+        found = found or receipt
+    return found
 
 
-def _encoded(command: Envelope, record: Record, receipt: Receipt, now_ms: int) -> bytes:
+def _encoded(command: Envelope, record: Record, place: str, receipt: Receipt, now_ms: int) -> bytes:
     error = receipt.error
     refusal = Envelope(
-        id=f"refused/{record.partition}/{record.offset}",
+        id=f"refused/{place}/{record.offset}",
         type=REFUSED,
         # an instance sees the answers to its commands in a partition in their order, like the events of a stream
-        stream=f"headwater.refused/{record.partition}",
+        stream=f"headwater.refused/{place}",
         sequence=record.offset + 1,
         time=max(command.time, datetime.fromtimestamp(now_ms / 1000, UTC)),
         data={

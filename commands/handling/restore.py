@@ -5,19 +5,28 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from commands.codec import read_snapshot
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import UnreadableSnapshot
-from commands.handling.refold import Refolding, chunks, waiting
+from commands.handling.refold import COUNTED, Refolding, chunks, missing, waiting
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.ports import NEXT_OFFSET, EventLog, Record
 from eventlog.times import now_ms
 
-_LAYOUT = "2"
+_LAYOUT = "3"
 """The layout of the store; a store with another layout is not used."""
+STREAMS_KEY: Final = "streams"
+"""Key of the record of `snapshots` with the number of streams that have snapshots. If there are fewer, some are
+missing, and these streams are folded from their events: else they would begin again at version 1, and replace their own
+events.
+"""
+RECORDED: Final = "recorded-streams"
+"""Position in the store: the number in that record, 0 if there is none."""
+_SEARCHED = "searched"
+"""Position in the store: 1 if the events were searched for streams without snapshots, or need not be."""
 _SHAPE, _UNFOLDED = "shape/", "unfolded/"
 """Prefixes of positions, followed by an aggregate's name: the shape of its state in the store's snapshots; and 1 while
 it may have streams whose events are still to be folded.
@@ -55,9 +64,9 @@ def restore(
     """Read the partition's snapshots and receipts that `store` does not have yet.
 
     Call it as the owner, or another owner may continue to write. A store that is ahead of the log is rebuilt. Streams
-    whose snapshot does not match the state as it is declared now are folded from their events (see Refolding); if that
-    fails, their commands fail, and the next restore tries again. If `stopped`, it ends early, and the store has what
-    was read.
+    whose snapshot does not match the state as it is declared now, or is missing, are folded from their events (see
+    Refolding); if that fails, their commands fail, and the next restore tries again. If `stopped`, it ends early, and
+    the store has what was read. `Unwritten` writes the folded states to the log.
     """
     ends = {topic: log.end(topic, partition) for topic in (topics.SNAPSHOTS, topics.RECEIPTS)}
     for topic, end in ends.items():
@@ -103,15 +112,25 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
         store.apply({}, latest, positions, now_ms())
         return
     latest.pop(NEXT_OFFSET, None)
+    if recorded := latest.pop(STREAMS_KEY, None):
+        positions[RECORDED] = int(recorded)
+    last_known = {record.key: record.value for record in chunk if record.value is not None}
+    counted = store.position(COUNTED)
     for stream, value in latest.items():
         name = stream.partition("/")[0]
+        known = store.snapshot(stream)
+        counted += known is None
         aggregate = registry.aggregates.get(name)
+        if value is None:  # the stream goes on from its last event, whoever deleted the snapshot
+            latest[stream] = missing(known, last_known.get(stream))
         if aggregate is None:
             positions[_SHAPE + name] = 0  # its shape does not matter until it is declared again
-        elif value is not None and not _is_readable(aggregate, value):
+        elif value is None:
+            positions[_UNFOLDED + name] = 1
+        elif not _is_readable(aggregate, value):
             latest[stream] = waiting(value)
             positions[_UNFOLDED + name] = 1
-    store.apply(latest, {}, positions)
+    store.apply(latest, {}, {**positions, COUNTED: counted})
 
 
 def _is_readable(aggregate: AnyAggregate, value: bytes) -> bool:
@@ -125,11 +144,17 @@ def _is_readable(aggregate: AnyAggregate, value: bytes) -> bool:
 def _refold(
     log: EventLog, registry: CommandRegistry, partition: int, store: StateStore, stopped: Callable[[], bool]
 ) -> int:
-    """Fold the streams of the noted aggregates; returns the number of streams."""
-    noted = {name: each for name, each in registry.aggregates.items() if store.position(_UNFOLDED + name)}
-    if not noted:
+    """Fold the streams of the noted aggregates, and those without a snapshot; returns the number of streams."""
+    recorded = store.position(RECORDED)
+    complete = store.position(COUNTED) < recorded or not (recorded or store.position(_SEARCHED))
+    noted = {name: each for name, each in registry.aggregates.items() if complete or store.position(_UNFOLDED + name)}
+    if not noted and not complete:
         return 0
-    refolding = Refolding(log, partition, store, noted)
+    if complete:  # streams that an interrupted search has found are folded by the next restore
+        store.apply({}, {}, {_UNFOLDED + name: 1 for name in noted})
+    refolding = Refolding(log, partition, store, noted, complete=complete)
     if refolding.run(stopped):
-        store.apply({}, {}, {_UNFOLDED + name: 0 for name in noted if name not in refolding.failed})
+        folded = {_UNFOLDED + name: 0 for name in noted if name not in refolding.failed}
+        failed = {_UNFOLDED + name: 1 for name in refolding.failed}
+        store.apply({}, {}, {**folded, **failed, _SEARCHED: 1})
     return refolding.folded

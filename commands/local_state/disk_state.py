@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 from rocksdict import (
     BlockBasedOptions,
@@ -73,6 +74,11 @@ class DiskStore:
     So a receipt is kept for at least `receipts_days`, and for at most twice as long plus a margin.
     """
 
+    opened: ClassVar[set[Path]] = set()
+    """The folders of all stores of this process that are open."""
+    opening: ClassVar[threading.Lock] = threading.Lock()
+    """Held while `opened` grows, so that nobody removes a folder that is being opened."""
+
     def __init__(
         self,
         folder: Path,
@@ -94,7 +100,15 @@ class DiskStore:
         except OSError as error:
             raise LocalStateError(folder, str(error)) from error
         self.check()
-        self._db = self._open()
+        with self.opening:
+            was_open = folder in self.opened
+            self.opened.add(folder)
+        try:
+            self._db = self._open()
+        except LocalStateError:
+            if not was_open:
+                self.opened.discard(folder)
+            raise
         try:
             useless = self._why_useless()
             if useless:
@@ -110,11 +124,11 @@ class DiskStore:
         """See StateStore.snapshot."""
         return self._get(_SNAPSHOT + stream.encode(errors="surrogateescape"))
 
-    def snapshots(self, aggregate: str) -> Iterator[tuple[str, bytes]]:
+    def snapshots(self, aggregate: str, start: str = "") -> Iterator[tuple[str, bytes]]:
         """See StateStore.snapshots."""
         prefix = _SNAPSHOT + aggregate.encode() + b"/"
         try:
-            for key, value in self._db.items(from_key=prefix):
+            for key, value in self._db.items(from_key=prefix + start.encode(errors="surrogateescape")):
                 if not isinstance(key, bytes) or not key.startswith(prefix):
                     return
                 yield key[1:].decode(errors="surrogateescape"), value
@@ -177,6 +191,16 @@ class DiskStore:
         except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
+    def purge(self, streams: Sequence[str]) -> None:
+        """See StateStore.purge."""
+        try:
+            for stream in streams:
+                key = _SNAPSHOT + stream.encode(errors="surrogateescape")
+                # it also writes what is in memory to files, and so deletes the write-ahead log
+                self._db.compact_range(key, key + b"\0")
+        except Exception as error:  # rocksdict raises nothing else
+            raise self._failed(error) from error
+
     def check(self) -> None:
         """See StateStore.check."""
         try:
@@ -203,6 +227,7 @@ class DiskStore:
         self._release()
         if self._damaged:
             self._remove()
+        self.opened.discard(self._folder)
 
     def _release(self) -> None:
         try:

@@ -1,4 +1,8 @@
-"""What the owner of a partition stores: the snapshots of its streams and the receipts of its commands."""
+"""What the owner of a partition stores: the snapshots of its streams and the receipts of its commands.
+
+The owner of process instances keeps them as snapshots, too, with their timers and what waits (see
+`reacting/instance_store`).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,11 @@ class StateStore(Protocol):
     def snapshot(self, stream: str) -> bytes | None:
         """The latest snapshot of a stream."""
 
-    def snapshots(self, aggregate: str) -> Iterator[tuple[str, bytes]]:
-        """The streams of an aggregate with their snapshots; streams that are applied meanwhile may be missing."""
+    def snapshots(self, aggregate: str, start: str = "") -> Iterator[tuple[str, bytes]]:
+        """The streams of an aggregate with their snapshots, in the order of the bytes of their names.
+
+        start: the first id, after `<aggregate>/`. Streams that are applied meanwhile may be missing.
+        """
 
     def receipt(self, command_id: str) -> bytes | None:
         """The first receipt of a command, while receipts are kept."""
@@ -41,6 +48,9 @@ class StateStore(Protocol):
         even if they were given earlier; 0 if there are none.
         """
 
+    def purge(self, streams: Sequence[str]) -> None:
+        """Remove earlier snapshots of these streams from the disk, which may keep replaced values for a while."""
+
     def check(self) -> None:
         """Raise LocalStateError if the next `apply` could fail; call it before a transaction begins."""
 
@@ -63,10 +73,12 @@ class MemoryStore:
         """See StateStore.snapshot."""
         return self._snapshots.get(stream)
 
-    def snapshots(self, aggregate: str) -> Iterator[tuple[str, bytes]]:
+    def snapshots(self, aggregate: str, start: str = "") -> Iterator[tuple[str, bytes]]:
         """See StateStore.snapshots."""
-        found = [(name, value) for name, value in self._snapshots.items() if name.startswith(f"{aggregate}/")]
-        return ((name, value) for name, value in found if value is not None)
+        first = _in_order(f"{aggregate}/{start}")
+        found = [name for name in self._snapshots if name.startswith(f"{aggregate}/") and _in_order(name) >= first]
+        listed = [(name, self._snapshots[name]) for name in sorted(found, key=_in_order)]
+        return ((name, value) for name, value in listed if value is not None)
 
     def receipt(self, command_id: str) -> bytes | None:
         """See StateStore.receipt."""
@@ -94,6 +106,9 @@ class MemoryStore:
                 del known[key]
         self._positions.update(positions)
 
+    def purge(self, streams: Sequence[str]) -> None:
+        """See StateStore.purge."""
+
     def check(self) -> None:
         """See StateStore.check."""
 
@@ -103,3 +118,7 @@ class MemoryStore:
 
     def close(self) -> None:
         """See StateStore.close."""
+
+
+def _in_order(name: str) -> bytes:
+    return name.encode(errors="surrogateescape")

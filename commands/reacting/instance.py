@@ -18,17 +18,24 @@ from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import Row, RowDeleted
 from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
+from commands.handling.handler import LAST_TIME_MS
 from commands.handling.refusals import return_address
 from commands.reacting.row_changes import RowSeen
+from commands.reacting.source_places import Places, SourcePlace, has_passed, passed
 from eventlog import topics
-from eventlog.envelope import Envelope, stream_name, timestamp_ms
+from eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
+from eventlog.hidden_values import error_text
+from eventlog.limits import MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, entry_size, size_of
 from eventlog.ports import Entry
 
-MAX_INSTANCE_BYTES: Final = topics.MAX_RECORD_BYTES - 64 * 1024
+KEEP_SEEN_MS: Final = topics.COMMANDS_DAYS * topics.DAY_MS
+"""As long as `process-inbox` keeps records: so long routers of an earlier version may have routed some of them."""
+MAX_RETRIED: Final = 100
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
 """Of all commands of one reaction, which are one transaction."""
-
+FIRST_TIME_MS: Final = timestamp_ms(datetime.min.replace(tzinfo=UTC))
+"""The first time that Python has, since 1970; LAST_TIME_MS is the last one."""
 
 Seen = Event | Row | RowDeleted[Any] | Refused
 """What `react` gets, except its timers."""
@@ -64,7 +71,10 @@ class Step(NamedTuple):
 class Instance:
     """The known state of one instance.
 
-    seen: the last event of each stream; events that are not later were handled.
+    places: the last record of each source and type; records that are not later were handled.
+    seen: the last event of each stream, as earlier versions remember it and routers of them need it; it is forgotten
+    KEEP_SEEN_MS after seen_ms, the last time that a record without a place came (since 1970; None: not known).
+    retried: digests of the ids of the last records that were handled after later ones of their source.
     missed: ids of events that earlier versions of Headwater skipped because `react` failed; they are handled if they
     come again.
     stopped: digest of the id of the event (or timer) at which `react` failed; until it is handled, all later events and
@@ -80,24 +90,35 @@ class Instance:
     missed: frozenset[str] = frozenset()
     stopped: str | None = None
     rows: Mapping[str, RowSeen] = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
+    seen_ms: int | None = None
+    retried: tuple[str, ...] = ()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has handled anything; it may have stopped before."""
+        return bool(self.seen or self.places or self.retried)
 
     @property
     def record_key(self) -> str:
         """Its key in the topics `process-inbox` and `processes`."""
         return f"{self.process.name}/{self.key}"
 
-    def handle(self, event: Seen, envelope: Envelope, now: datetime) -> Step | None:
-        """The reaction to an event; None if it was seen before. Raises whatever `react` raises, and BadReaction."""
-        last = self.seen.get(envelope.stream, 0)
-        if envelope.sequence <= last and envelope.id not in self.missed:
+    def handle(self, event: Seen, envelope: Envelope, place: SourcePlace | None, now: datetime) -> Step | None:
+        """The reaction to an event; None if it was seen before. Raises whatever `react` raises, and BadReaction.
+
+        place: where a router has read it; None: it was routed by an earlier version of Headwater.
+        """
+        noted = self._noting(envelope, place, timestamp_ms(now))
+        if noted is None:
             return None
-        cause_id, rows = envelope.id, self.rows
+        cause_id = envelope.id
         handled = self.process.rows.get(envelope.type)
         if handled is not None and handled.is_of_view:
             row, change = RowSeen.after(self.rows, envelope.id)
-            if change is None:
-                return None
-            rows = {**self.rows, row: change}
+            if change is None:  # its place is noted, because the deletions of rows have places of their own
+                return Step(noted, write_instance(noted), [])
+            noted = replace(noted, rows={**self.rows, row: change})
             cause_id = change.cause_id(envelope.id)
         cause = Cause(
             cause_id,
@@ -106,9 +127,37 @@ class Instance:
             envelope.correlation_id or envelope.id,
             envelope.traceparent,
         )
-        seen = {**self.seen, envelope.stream: max(last, envelope.sequence)}
-        noted = replace(self, seen=seen, rows=rows, missed=self.missed - {envelope.id}, stopped=None)
         return noted._after(self.process.react(event, self.state), cause, now)
+
+    def has_handled(self, envelope: Envelope, place: SourcePlace | None) -> bool:
+        """Whether it ignores a record, because it has handled it or a later one."""
+        return self._noting(envelope, place, 0) is None
+
+    def _noting(self, envelope: Envelope, place: SourcePlace | None, now_ms: int) -> Instance | None:
+        """The instance that remembers that it has handled a record; None if it has handled it before."""
+        is_missed = envelope.id in self.missed
+        last = self.seen.get(envelope.stream, 0)
+        if envelope.sequence <= last and not is_missed:
+            return None
+        if place is None:
+            noted = replace(self, seen={**self.seen, envelope.stream: max(last, envelope.sequence)}, seen_ms=now_ms)
+        elif place.is_retried:
+            if digest(envelope.id) in self.retried:
+                return None
+            noted = replace(self._forgetting(now_ms), retried=(*self.retried, digest(envelope.id))[-MAX_RETRIED:])
+        else:
+            if has_passed(self.places, place, envelope.type) and not is_missed:
+                return None
+            noted = replace(self._forgetting(now_ms), places=passed(self.places, place, envelope.type))
+        return replace(noted, missed=self.missed - {envelope.id}, stopped=None)
+
+    def _forgetting(self, now_ms: int) -> Instance:
+        """The instance without what only routers of earlier versions need, if these are gone."""
+        if not self.seen:
+            return self
+        if self.seen_ms is None:
+            return replace(self, seen_ms=now_ms)
+        return replace(self, seen={}, seen_ms=None) if now_ms - self.seen_ms > KEEP_SEEN_MS else self
 
     def fire(self, name: str, now: datetime) -> Step:
         """The reaction to the timer `name`, which fires. Raises whatever `react` raises, and BadReaction."""
@@ -152,7 +201,7 @@ class Instance:
             try:
                 type(command).model_validate_json(command.__pydantic_serializer__.to_json(command))
             except ValidationError as error:
-                raise BadReaction(f'"{command.type}" does not match its own model: {error}') from error
+                raise BadReaction(f'"{command.type}" does not match its own model: {error_text(error)}') from error
             yield entry
 
     def _timers(self, reaction: Reaction[Any], cause: Cause) -> dict[str, Timer]:
@@ -160,10 +209,23 @@ class Instance:
         for name, within in reaction.timers.items():
             if not isinstance(name, str) or not isinstance(within, timedelta | None):
                 raise BadReaction(f"the timer {name!r} is {within!r}: use a text as name, and a timedelta or None")
+            if (size_bytes := size_of(name)) > MAX_INSTANCE_KEY_BYTES:
+                raise BadReaction(
+                    f'the name of the timer "{name[:200]}…" has {size_bytes} bytes, but the limit is '
+                    f"{MAX_INSTANCE_KEY_BYTES}: use a shorter name"
+                )
             timers.pop(name, None)
             if within is not None:
-                timers[name] = Timer(timestamp_ms(cause.time + within), cause.causation_id, cause.correlation_id)
+                timers[name] = Timer(_due_ms(cause.time, within), cause.causation_id, cause.correlation_id)
         return timers
+
+
+def _due_ms(time: datetime, within: timedelta) -> int:
+    """When a timer fires that was set at `time`; one beyond the years of Python fires at their end."""
+    try:
+        return timestamp_ms(time + within)
+    except OverflowError:
+        return LAST_TIME_MS if within > timedelta(0) else FIRST_TIME_MS
 
 
 def digest(cause_id: str) -> str:
@@ -190,6 +252,7 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         correlation_id=cause.correlation_id,
         causation_id=cause.causation_id,
         traceparent=cause.traceparent,
+        origin=PROCESS,
     )
     body = command.__pydantic_serializer__.to_json(command)
     # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be
@@ -201,7 +264,10 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
 
 
 class _Document(msgspec.Struct):
-    """The value of a record of `processes`. state: as it was written, because pydantic reads larger integers."""
+    """The value of a record of `processes`. state: as it was written, because pydantic reads larger integers.
+
+    `seen` is always written, because earlier versions of Headwater require it.
+    """
 
     state: msgspec.Raw
     seen: dict[str, int]
@@ -209,6 +275,9 @@ class _Document(msgspec.Struct):
     missed: frozenset[str] = frozenset()
     stopped: str | None = None
     rows: dict[str, RowSeen] = {}
+    places: dict[str, dict[str, int]] = {}
+    seen_ms: int | None = None
+    retried: tuple[str, ...] = ()
 
 
 _DOCUMENT: Final = msgspec.json.Decoder(_Document)
@@ -225,6 +294,12 @@ def write_instance(instance: Instance) -> bytes:
         document["stopped"] = instance.stopped
     if instance.rows:
         document["rows"] = {row: list(seen) for row, seen in instance.rows.items()}
+    if instance.places:
+        document["places"] = instance.places
+    if instance.seen_ms is not None:
+        document["seen_ms"] = instance.seen_ms
+    if instance.retried:
+        document["retried"] = instance.retried
     return orjson.dumps(document | {"state": orjson.Fragment(state)})
 
 
@@ -234,18 +309,32 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         document = _DOCUMENT.decode(value)
         state = type(process.initial).model_validate_json(bytes(document.state))
         timers = {name: Timer(**timer) for name, timer in document.timers.items()}
-        return Instance(process, key, state, document.seen, timers, document.missed, document.stopped, document.rows)
+        return Instance(
+            process,
+            key,
+            state,
+            seen=document.seen,
+            timers=timers,
+            missed=document.missed,
+            stopped=document.stopped,
+            rows=document.rows,
+            places=document.places,
+            seen_ms=document.seen_ms,
+            retried=document.retried,
+        )
     except (Exception, SystemExit, GeneratorExit) as error:  # a user's validators may raise anything
-        raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error}") from error
+        raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error_text(error)}") from error
 
 
-def stopped_at(value: bytes) -> str | None:
-    """Where the instance of a record has stopped, even if the rest of the record cannot be read."""
+def waits_for(value: bytes | None, event_id: str) -> bool:
+    """Whether the instance of a record handles an event or a timer if it comes again: it has stopped at it."""
     try:
-        stopped = orjson.loads(value)["stopped"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return None
-    return stopped if isinstance(stopped, str) else None
+        document = orjson.loads(value or b"{}")
+    except orjson.JSONDecodeError:
+        return False
+    if not isinstance(document, dict):
+        return False
+    return document.get("stopped") == digest(event_id) or event_id in document.get("missed", ())
 
 
 def _checked(instance: Instance) -> tuple[Instance, bytes]:
@@ -254,11 +343,17 @@ def _checked(instance: Instance) -> tuple[Instance, bytes]:
     if type(state) is not expected:
         raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {expected.__name__}')
     value = write_instance(instance)
-    if len(value) > MAX_INSTANCE_BYTES:
+    if entry_size(instance.record_key, value) > MAX_ENTRY_BYTES and instance.places and instance.seen:
+        # what earlier versions remember of each stream may be most of it
+        instance = replace(instance, seen={}, seen_ms=None)
+        value = write_instance(instance)
+    if (size_bytes := entry_size(instance.record_key, value)) > MAX_ENTRY_BYTES:
         raise BadReaction(
-            f'"{instance.record_key}" would have {len(value)} bytes, but the limit is {MAX_INSTANCE_BYTES}: keep less'
+            f'"{instance.record_key}" would have {size_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}: keep less'
         )
     try:
         return read_instance(instance.process, instance.key, value), value
     except UnreadableProcess as error:
-        raise BadReaction(f'the state of "{instance.record_key}" does not match its own model: {error}') from error
+        raise BadReaction(
+            f'the state of "{instance.record_key}" does not match its own model: {error_text(error)}'
+        ) from error

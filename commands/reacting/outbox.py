@@ -21,13 +21,13 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
 from commands.handling.deleted_unread import begin_at
 from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
-from commands.sending.outgoing import MAX_BODY_BYTES
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
 from eventlog.capturing.postgres.positions import lsn_text
 from eventlog.capturing.postgres.properties import COMMAND_PREFIX
-from eventlog.envelope import Envelope
+from eventlog.envelope import CLIENT, OUTBOX, Envelope
 from eventlog.errors import NotAnEnvelope
+from eventlog.limits import MAX_BODY_BYTES
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
@@ -140,7 +140,8 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
     """The record of `commands` for a message; None if the message is no command.
 
     Without an id of its own, a command has the place of the message in the database's log as its id: the same if the
-    message is read again. Raises NotAnEnvelope, UnknownCommand, MalformedCommand and TooLarge.
+    message is read again, and not that of a client's command. Raises NotAnEnvelope, UnknownCommand, MalformedCommand
+    and TooLarge.
     """
     try:
         message = _MESSAGE.decode(record.value or b"")
@@ -170,6 +171,7 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
         correlation_id=command.correlation_id,
         causation_id=command.causation_id or place,
         traceparent=command.traceparent,
+        origin=CLIENT if command.id else OUTBOX,
     )
     # with the current time: retention would delete old commands before they are decided
     return command_record(envelope, typed.aggregate.id_field, typed.body, now_ms())

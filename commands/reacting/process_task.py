@@ -6,11 +6,10 @@ later events wait, so that every instance sees its events in order.
 
 from __future__ import annotations
 
-import heapq
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Final
 
 from msgspec import structs
@@ -19,194 +18,234 @@ from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import UnreadableProcess
 from commands.handling.handler import dead_letter
-from commands.reacting.instance import Instance, Timer, read_instance, stopped_at
+from commands.local_state.state import StateStore
+from commands.reacting.declared_inputs import Removed
+from commands.reacting.erasing import InstanceErasure
+from commands.reacting.instance import Instance, read_instance
+from commands.reacting.instance_restore import InstanceRestore
+from commands.reacting.instance_store import InstanceStore
+from commands.reacting.recent_instances import RecentInstances
 from commands.reacting.turn import Turn
-from commands.reacting.waiting import PARKED_PREFIX, ParkedRecords
+from commands.reacting.waiting import read_waiting
 from eventlog import topics
 from eventlog.envelope import timestamp_ms
-from eventlog.ports import NEXT_OFFSET, Entry, EventLog, PartitionWriter, Record, abort_on_error
+from eventlog.ports import EventLog, PartitionWriter, Record, abort_on_error
+from eventlog.times import now_ms
 
 IDLE_S: Final = 60.0
+NOTE_TIME_S: Final = 3_600.0
+"""How often an idle owner notes the time in its store; a store of an old time is not used after a restart."""
 MAX_FIRED_TIMERS: Final = 500
 """Timers per transaction; after a long stop, new events need not wait for all due timers."""
 MAX_RESUMED: Final = 4
 """Instances per transaction that handle waiting events, and how many each handles."""
 MAX_RELEASED: Final = 100
+MAX_LETTERS: Final = 100
+"""Dead letters of unreadable instances per transaction."""
 
 logger = logging.getLogger(__name__)
 
 
 class ProcessTask:
-    """Handles the events of one partition's instances, and their timers; a PartitionTask.
-
-    Every instance that has not ended is in memory.
-    """
+    """Handles the events of one partition's instances, and their timers; a PartitionTask."""
 
     def __init__(
         self,
         log: EventLog,
         commands: CommandRegistry,
         processes: ProcessRegistry,
+        removed: Removed,
         partition: int,
+        store: StateStore,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """clock: returns the time in UTC."""
+        """removed: see settle_inputs. store: of the partition; `close` closes it. clock: returns the time in UTC."""
         self._log, self._commands, self._processes, self._partition = log, commands, processes, partition
-        self._clock = clock
-        self._instances: dict[str, Instance] = {}
-        self._unreadable: dict[str, str | None] = {}
-        """Instances that this version of the code cannot read or does not know: by record key, where they have stopped.
-        Their records are not changed."""
-        self._letters: list[Entry] = []
-        self._waiting = ParkedRecords(log, partition)
-        self._resuming: dict[str, None] = {}
-        """Record keys of instances that can handle waiting events."""
-        self._timers: list[tuple[int, str, str]] = []
-        """(due, instance, timer), a heap; replaced and cancelled timers stay in it."""
+        self._removed, self._clock = removed, clock
+        self._store = InstanceStore(store, processes.processes.__contains__)
+        self._recent = RecentInstances()
+        self._next_due_ms: int | None = None
+        self._noted = time.monotonic()
+        self._reported_newer: set[tuple[str, str]] = set()
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
-        latest: dict[str, Record] = {}
-        for record in self._log.read(topics.PROCESSES, self._partition, 0):
-            if record.key.startswith(PARKED_PREFIX):
-                self._waiting.restore(record)
-            elif record.value is None:
-                latest.pop(record.key, None)
-            elif record.key != NEXT_OFFSET:
-                latest[record.key] = record
-            if stopped():
-                break
-        for key, record in latest.items():
-            self._read(key, record)
-        for key in self._waiting:
-            self._update_resuming(key)
+        done = InstanceRestore(self._log, self._processes, self._partition, self._store).run(stopped)
+        self._next_due_ms = self._store.next_due_ms()
         return (
-            f"{len(self._instances)} process instances, {len(self._unreadable)} unreadable by this code, "
-            f"{len(self._waiting)} waiting events"
+            f"{done.records} records of process instances read, {done.unreadable} instances unreadable by this code, "
+            f"{sum(1 for _ in self._store.waiting_keys())} with waiting events"
         )
 
     def wait_s(self) -> float:
         """See PartitionTask.wait_s: until the next timer."""
-        if self._resuming or self._letters:
+        if self._store.has_ready or self._store.has_letters:
             return 0.0
-        due = self._next_timer()
-        return IDLE_S if due is None else due[0] / 1000 - self._clock().timestamp()
+        idle_s = min(IDLE_S, self._noted + NOTE_TIME_S - time.monotonic())
+        return idle_s if self._next_due_ms is None else min(idle_s, self._next_due_ms / 1000 - self._now_s())
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
         """See PartitionTask.work."""
+        self._store.check()
         now = self._clock()
         turn = self._turn(now)
-        turn.letters += self._letters
-        for key in list(islice(self._resuming, MAX_RESUMED)):
-            for inbox_offset, record in self._waiting.first(key, MAX_RELEASED):
-                instance = turn.current(key)
-                if turn.is_full or (instance is not None and instance.stopped is not None):
-                    break
-                turn.release(key, record, inbox_offset)
+        for key, reason in self._store.letters(MAX_LETTERS):
+            if not turn.is_full:
+                self._report(key, reason, turn)
+        for key in self._store.ready(MAX_RESUMED):
+            self._resume(key, turn)
         for record in records:
-            if turn.is_full:
+            erasure = InstanceErasure.of(record)
+            if turn.is_full or erasure is not None:
                 self._commit(writer, turn, record.offset)
                 turn = self._turn(now)
-            self._receive(record, turn)
-        for _ in range(MAX_FIRED_TIMERS):
-            due = self._next_timer()
-            if due is None or due[0] > timestamp_ms(now) or turn.is_full:
+            if erasure is None:
+                self._receive(record, turn)
+            else:
+                self._erase(writer, record, erasure, now)
+        for timer in self._store.due(timestamp_ms(now), MAX_FIRED_TIMERS):
+            if turn.is_full:
                 break
-            heapq.heappop(self._timers)
-            turn.fire(due[1], due[2])
+            self._store.touch(timer.key)
+            if self._is_readable(timer.key, turn) and not turn.parks(timer.key):
+                turn.fire(timer.key, timer.name)
         self._commit(writer, turn, records[-1].offset + 1 if records else None)
 
     def close(self) -> None:
         """See PartitionTask.close."""
+        self._store.close()
+
+    def _now_s(self) -> float:
+        return self._clock().timestamp()
 
     def _turn(self, now: datetime) -> Turn:
-        return Turn(self._commands, self._processes, self._partition, self._instances, now)
+        return Turn(self._commands, self._processes, self._removed, self._partition, self._instance, now)
+
+    def _instance(self, key: str) -> Instance | None:
+        """An instance as of the last transaction; raises UnreadableProcess."""
+        instance = self._recent.get(key)
+        if instance is not None:
+            return instance
+        name, _, rest = key.partition("/")
+        value, process = self._store.instance(key), self._processes.processes.get(name)
+        if value is None or process is None:
+            return None
+        instance = read_instance(process, rest, value)
+        self._recent.put(key, instance, len(value))
+        return instance
+
+    def _is_readable(self, key: str, turn: Turn) -> bool:
+        """Whether this code knows the process, and can read the instance if there is one."""
+        if key.partition("/")[0] not in self._processes.processes or self._store.unreadable(key) is not None:
+            return False
+        try:
+            turn.current(key)
+        except UnreadableProcess as error:
+            # found only now, because its state has the shape that is declared
+            logger.error("%s/%d/%s: %s", topics.PROCESSES, self._partition, key, error)
+            self._store.mark_unreadable(key, self._store.instance(key) or b"", str(error))
+            return False
+        return True
 
     def _receive(self, record: Record, turn: Turn) -> None:
         key = record.key
-        name = key.partition("/")[0]
-        if record.value is None or not name:
+        if record.value is None or not key.partition("/")[0]:
             return  # erased
-        instance = turn.current(key)
-        if turn.is_cause(record, self._unreadable.get(key)):
-            turn.refuse(record)  # else it would wait for itself
+        if not self._is_readable(key, turn):
+            if turn.is_cause(record, self._store.unreadable(key) or None):
+                turn.refuse(record)  # else it would wait for itself
+            else:
+                turn.park(record)
             return
-        waits = (
-            # unknown to this version of the code: another version may know it
-            name not in self._processes.processes
-            or key in self._unreadable
-            or (instance is not None and instance.stopped is not None)
-            or self._waiting.count(key) > turn.released[key]
-            or turn.parks(key)
-        )
+        instance = turn.current(key)
+        is_stopped = instance is not None and instance.stopped is not None
+        waits = is_stopped or turn.parks(key) or self._store.count(key) > turn.released[key]
         if waits and not turn.resumes(record):
             turn.park(record)
-        else:
+        elif not self._is_newer(record, turn):
             turn.handle(record)
+        elif turn.resumes(record):
+            turn.refuse(record)
+        else:
+            turn.park(record)
+
+    def _resume(self, key: str, turn: Turn) -> None:
+        """Let an instance handle the first records that wait for it."""
+        self._store.touch(key)
+        if not self._is_readable(key, turn):
+            return
+        places = self._store.waiting(key, MAX_RELEASED)
+        if not places:
+            self._store.hold(key)  # else it would be looked at without end
+        for inbox_offset, record in read_waiting(self._log, self._partition, key, places):
+            instance = turn.current(key)
+            if turn.is_full or (instance is not None and instance.stopped is not None):
+                return
+            if record is not None and self._is_newer(record, turn):
+                self._store.hold(key)
+                return
+            turn.release(key, record, inbox_offset)
+
+    def _is_newer(self, record: Record, turn: Turn) -> bool:
+        """Whether only newer code can handle a record: another owner may run it already."""
+        kind = turn.newer_type(record)
+        name = record.key.partition("/")[0]
+        if kind is not None and (name, kind) not in self._reported_newer:
+            self._reported_newer.add((name, kind))
+            logger.warning(
+                'process "%s" gets a "%s" that this version of the code does not handle: its instances wait for newer '
+                "code",
+                name, kind,
+            )  # fmt: skip
+        return kind is not None
+
+    def _report(self, key: str, reason: str, turn: Turn) -> None:
+        """Make an unreadable instance a dead letter; its record is not changed."""
+        self._store.report(key)
+        value = self._store.instance(key)
+        if value is not None:
+            record = Record(topics.PROCESSES, self._partition, -1, key, value, timestamp_ms(self._clock()))
+            letter = dead_letter(record, reason, record.timestamp_ms)
+            turn.add_letter(structs.replace(letter, key=f"{topics.PROCESSES}/{self._partition}/{key}"))
+
+    def _erase(self, writer: PartitionWriter, record: Record, erasure: InstanceErasure, now: datetime) -> None:
+        """Erase what an instance keeps, in a transaction of its own."""
+        key = record.key
+        with abort_on_error(writer.begin()) as begun:
+            offsets = begun.append(erasure.tombstones(key, timestamp_ms(now)))
+            begun.commit(record.offset + 1)
+        for inbox_offset in erasure.offsets(key):
+            self._store.release(key, inbox_offset)
+        if erasure.ends:
+            self._store.put(key, None)
+            self._store.mark_readable(key)
+            self._recent.remove(key)
+        self._write({topics.PROCESSES: offsets[-1] + 1} if offsets else {})
 
     def _commit(self, writer: PartitionWriter, turn: Turn, next_offset: int | None) -> None:
         entries = turn.entries()
+        positions: dict[str, int] = {}
         if entries or next_offset is not None:
             with abort_on_error(writer.begin()) as begun:
                 offsets = begun.append(entries)
                 begun.commit(next_offset)
+            for entry, offset in zip(entries, offsets, strict=True):
+                if entry.topic == topics.PROCESSES:
+                    positions[topics.PROCESSES] = offset + 1
             for record, offset in zip(turn.parked, offsets, strict=False):
-                self._waiting.add(record.key, record.offset, offset)
-        self._letters.clear()
-        for key, instance in turn.changed.items():
-            self._keep(key, instance)
-        for key, count in turn.released.items():
-            self._waiting.remove(key, count)
-        for key in {*turn.changed, *turn.released, *(record.key for record in turn.parked)}:
-            self._update_resuming(key)
+                self._store.park(record.key, record.offset, offset)
+        for key, (instance, value) in turn.changed.items():
+            self._store.put(key, value)
+            if instance is None or value is None:
+                self._recent.remove(key)
+            else:
+                self._recent.put(key, instance, len(value))
+        for key, inbox_offset in turn.released_places:
+            self._store.release(key, inbox_offset)
+        self._write(positions)
 
-    def _read(self, key: str, record: Record) -> None:
-        """Add an instance of the log; an unreadable one is not changed, and its events wait."""
-        name, _, instance = key.partition("/")
-        process = self._processes.processes.get(name)
-        if record.value is None:
-            return
-        if process is None:
-            self._unreadable[key] = stopped_at(record.value)
-            return
-        try:
-            self._keep(key, read_instance(process, instance, record.value))
-        except UnreadableProcess as error:
-            logger.error("%s/%d/%d: %s", record.topic, record.partition, record.offset, error)
-            self._unreadable[key] = stopped_at(record.value)
-            letter = dead_letter(record, str(error), timestamp_ms(self._clock()))
-            self._letters.append(structs.replace(letter, key=f"{topics.PROCESSES}/{self._partition}/{key}"))
-
-    def _keep(self, key: str, instance: Instance | None) -> None:
-        if instance is None:
-            self._instances.pop(key, None)
-            return
-        before = self._instances.get(key)
-        running: dict[str, Timer] = {} if before is None or before.stopped else dict(before.timers)
-        self._instances[key] = instance
-        for name, timer in instance.timers.items():
-            if running.get(name) != timer:
-                heapq.heappush(self._timers, (timer.due_ms, key, name))
-
-    def _update_resuming(self, key: str) -> None:
-        """Note whether an instance can handle waiting events; if nothing waits, its timers run again."""
-        instance = self._instances.get(key)
-        stopped = instance is not None and instance.stopped is not None
-        if key not in self._waiting:
-            if self._resuming.pop(key, "none") is None and instance is not None:
-                for name, timer in instance.timers.items():
-                    heapq.heappush(self._timers, (timer.due_ms, key, name))
-        elif stopped or key in self._unreadable or key.partition("/")[0] not in self._processes.processes:
-            self._resuming.pop(key, None)
-        else:
-            self._resuming[key] = None
-
-    def _next_timer(self) -> tuple[int, str, str] | None:
-        while self._timers:
-            due_ms, key, name = self._timers[0]
-            instance = self._instances.get(key)
-            timer = instance.timers.get(name) if instance and instance.stopped is None else None
-            if timer is not None and timer.due_ms == due_ms and key not in self._waiting:
-                return self._timers[0]
-            heapq.heappop(self._timers)
-        return None
+    def _write(self, positions: Mapping[str, int]) -> None:
+        """Write the changes to the store, with the offsets up to which topics were read."""
+        self._store.flush(positions, now_ms())
+        self._next_due_ms = self._store.next_due_ms()
+        self._noted = time.monotonic()

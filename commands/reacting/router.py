@@ -10,34 +10,37 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import orjson
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
 
+from commands.declaring.aggregate import Event
+from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
-from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts
+from commands.handling.running_code import running
+from commands.reacting.source_places import SourcePlace, placed
+from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
-from eventlog.envelope import decode
+from eventlog.envelope import Envelope, decode
 from eventlog.errors import NotAnEnvelope
+from eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
 from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.times import now_ms
 
 COMMIT_IDLE_S: Final = 5.0
 """How long a router may leave its offset uncommitted if no event concerns a process; this much is read again."""
 IDLE_S: Final = 60.0
-MAX_KEY_BYTES: Final = 16 * 1024
-"""Of an instance: with a key of this size, a copy is still a valid record for Kafka."""
 MAX_SPAN_OFFSETS: Final = 5_000
 """Of the events that one transaction copies for processes that are behind."""
-MAX_COPIED_BYTES: Final = 8 * 1024 * 1024
-"""Of the copies for processes that are behind in one transaction, and of those for the others; the last one may exceed
-it. A larger transaction delays every reader, or takes longer than Kafka lets it be open.
-"""
 ROUTED_BY: Final = "router"
 """End of the keys of routers' dead letters; the read side may have a dead letter for the same event."""
 
@@ -55,20 +58,24 @@ def role_reading(topic: str, name: str, partitions: int | None = None) -> Role:
 class Routes(Protocol):
     """Decides what is copied for one record of a topic."""
 
-    processes: Mapping[str, AnyProcess]
-    """Those that handle records of the topic, by name."""
+    inputs: frozenset[str]
+    """The names of the inputs that are routed, see input_name."""
     incarnation: str | None
     """The id of the topic, noted beside its offsets; None if it is never made again."""
 
     def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
-        """One copy for each process that handles the record and that `accepts` it (by name), or a dead letter."""
+        """One copy for each process that handles the record, or a dead letter.
+
+        accepts: whether the record is routed to an input, by its name.
+        """
 
 
 class Router:
     """Decides what is copied for one event."""
 
     def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
-        self.processes = processes.processes
+        declared = processes.processes.values()
+        self.inputs = frozenset(input_name(each.name, kind) for each in declared for kind in each.events)
         self.incarnation: str | None = None
         self._commands, self._by_event = commands, processes.by_event
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
@@ -82,76 +89,127 @@ class Router:
 
     def _copies(self, record: Record, accepts: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
-        processes = [each for each in self._by_event.get(envelope.type, ()) if accepts(each.name)]
+        handling = self._by_event.get(envelope.type, ())
+        processes = [each for each in handling if accepts(input_name(each.name, envelope.type))]
         if not processes:
             return []
-        event = read_typed(self._commands, envelope)
-        return [copied(process, str(getattr(event, process.key)), record.value) for process in processes]
+        value = placed(record.value or b"", SourcePlace(f"{record.topic}/{record.partition}", record.offset))
+        return [copied(process, key, value) for process, key in self._keys(processes, envelope)]
+
+    def _keys(self, processes: Sequence[AnyProcess], envelope: Envelope) -> list[tuple[AnyProcess, str]]:
+        """The instances of `processes` that an event belongs to, even if the rest of it cannot be read.
+
+        Such an instance stops at the event, or waits for code that reads it. If its later events were handled first, a
+        retry would come too late. Raises the error of the event if its data does not have the key.
+        """
+        try:
+            event = read_typed(self._commands, envelope)
+            return [(process, id_text(getattr(event, process.key))) for process in processes]
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # also of a user's upcaster or validator
+            keys = [(process, key_in_data(process, envelope)) for process in processes]
+            found = [(process, key) for process, key in keys if key is not None]
+            if len(found) < len(keys):
+                raise
+            return found
+
+
+def key_in_data(process: AnyProcess, envelope: Envelope) -> str | None:
+    """The key in the data of an event that cannot be read; None if there is none that fits its type."""
+    event = process.events[envelope.type]
+    info, data = event.model_fields[process.key], envelope.data
+    if 0 < envelope.data_version < event.version:
+        with suppress(ValueError):
+            data = event.history.upcast(envelope.data_version, data)
+    try:
+        value = orjson.dumps(data[info.alias or process.key])
+        return id_text(_adapter(event, process.key).validate_json(value))
+    except (KeyError, ValueError, TypeError, PydanticUserError):  # pydantic's ValidationError is a ValueError
+        return None
+
+
+@lru_cache(maxsize=1_000)
+def _adapter(event: type[Event], field: str) -> TypeAdapter[Any]:
+    info = event.model_fields[field]
+    annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+    return TypeAdapter(annotation, config=event.model_config)
 
 
 def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
-    """The record of `process-inbox` for the instance `key`; raises NotAnEnvelope if the key is too long."""
+    """The record of `process-inbox` for the instance `key`; raises NotAnEnvelope if it or its key is too large."""
     record_key = f"{process.name}/{key}"
-    if len(record_key.encode()) > MAX_KEY_BYTES:
-        raise NotAnEnvelope(f"the key of an instance has more than {MAX_KEY_BYTES} bytes")
+    if size_of(record_key) > MAX_INSTANCE_KEY_BYTES:
+        raise NotAnEnvelope(f"the key of an instance has more than {MAX_INSTANCE_KEY_BYTES} bytes")
+    if (size_bytes := entry_size(record_key, value)) > MAX_COPY_BYTES:
+        raise NotAnEnvelope(f"its copy for a process would have {size_bytes} bytes, more than {MAX_COPY_BYTES}")
     # with the current time: retention would delete old events before they are handled
     return Entry(topics.INBOX, record_key, value, now_ms())
 
 
 def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, reader: str = ROUTED_BY) -> list[Entry]:
     """All copies of a record; if making them fails, its dead letter instead. reader: end of the letter's key."""
+    place = f"{record.topic}/{record.partition}/{record.offset}"
     try:
-        return list(copies())
+        with running(f"read, for the {reader}", record.key, record.topic, place):
+            return list(copies())
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also of a user's upcaster or validator; the partition must continue
-        logger.warning("%s/%d/%d is a dead letter", record.topic, record.partition, record.offset, exc_info=True)
+        logger.warning("%s is a dead letter", place, exc_info=True)
         return [dead_letter(record, described(error), record.timestamp_ms, reader=reader)]
 
 
 class RoutingTask:
     """Copies the events of one partition into `process-inbox`, for the processes that handle them; a PartitionTask.
 
-    Events are routed to all processes together, except those that are behind: new processes that begin at the origin,
-    and processes that were not declared for a while. These catch up in order, while the others continue. Changes of
-    rows are routed likewise.
+    Events are routed to all processes together, except to inputs that are behind: those of new processes that begin at
+    the origin, and those that were not declared for a while, or not yet while a router with older code worked. These
+    catch up in order, while the others continue. Changes of rows are routed likewise.
     """
 
     def __init__(
         self,
         log: EventLog,
-        router: Routes,
+        new_router: Callable[[], Routes],
         partition: int,
         starts: Starts,
         role: Role = ROUTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """starts: of every process, in what `role` reads. clock: returns the time in seconds."""
-        self._log, self._router, self._partition, self._starts = log, router, partition, starts
+        """starts: of every process and input, in what `role` reads. clock: returns the time in seconds."""
+        self._log, self._partition, self._starts = log, partition, starts
+        # each reads records in their order, as the deletions of rows require
+        self._router, self._late_router = new_router(), new_router()
         self._role, self._places = role, role.owns[0]
         self._clock = clock
         self._noted = clock()
         self._next_offset = 0
         self._first_offsets: dict[str, int] = {}
-        """For processes that are not behind, the offset of their first event."""
+        """For inputs that are not behind, the offset of their first record."""
         self._behind: dict[str, int] = {}
-        """For the others, the offset to continue from; processes that are not declared here stay there."""
+        """For the others, the offset to continue from; inputs that are not declared here stay there: newer code may
+        handle them."""
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         self._next_offset = self._log.next_offset(self._partition, self._role)
         kept = orjson.loads(self._log.last(self._places, self._partition, PLACES_KEY) or b"{}")
         kept.pop(INCARNATION, None)
-        for name in {*kept, *self._router.processes}:
-            declared = name in self._router.processes
-            start = self._starts.get(name, {}).get(self._partition, 0)
-            at = kept.get(name, start)
+        known = {name.partition("/")[0] for name in kept if "/" in name}
+        for name in {*kept, *self._router.inputs}:
+            process, slash, _ = name.partition("/")
+            if not slash and (process in known or any(each.startswith(f"{name}/") for each in self._router.inputs)):
+                continue  # it says what its inputs say, for earlier versions of Headwater
+            declared = name in self._router.inputs
+            start = start_of(self._starts, name, self._partition)
+            at = kept.get(name, start if process in known else kept.get(process, start))
             if at is None:
                 at = start if declared else self._next_offset
                 self._place(name, at, behind=not declared)
             else:
                 self._place(name, at, behind=at < self._next_offset or not declared)
-        behind = ", ".join(self._catching_up())
+        behind = ", ".join(sorted(self._catching_up()))
         return f"processes catching up: {behind}" if behind else "no process is behind"
 
     def wait_s(self) -> float:
@@ -163,7 +221,7 @@ class RoutingTask:
         entries: list[Entry] = []
         taken = size_bytes = 0
         for record in records:
-            if size_bytes >= MAX_COPIED_BYTES:
+            if size_bytes >= MAX_TRANSACTION_BYTES:  # also of those for processes that are behind
                 break
             offset = record.offset
             copies = self._router.route(record, lambda name: self._first_offsets.get(name, offset + 1) <= offset)  # noqa: B023
@@ -185,7 +243,7 @@ class RoutingTask:
         (self._behind if behind else self._first_offsets)[name] = at
 
     def _catching_up(self) -> list[str]:
-        return [name for name in self._behind if name in self._router.processes]
+        return [name for name in self._behind if name in self._router.inputs]
 
     def _catch_up(self) -> list[Entry] | None:
         """What is copied for the processes that are furthest behind; None if none is behind."""
@@ -199,10 +257,10 @@ class RoutingTask:
         entries: list[Entry] = []
         size_bytes = 0
         for record in self._log.read(self._role.reads, self._partition, start, end):
-            copies = self._router.route(record, together.__contains__)
+            copies = self._late_router.route(record, together.__contains__)
             entries += copies
             size_bytes += _size_bytes(copies)
-            if size_bytes >= MAX_COPIED_BYTES:
+            if size_bytes >= MAX_TRANSACTION_BYTES:
                 end = record.offset + 1
                 break
         for name in together:
@@ -214,6 +272,9 @@ class RoutingTask:
 
     def _commit(self, writer: PartitionWriter, entries: Sequence[Entry]) -> None:
         places: dict[str, int | str | None] = {**dict.fromkeys(self._first_offsets), **self._behind}
+        for name in [name for name in places if "/" in name]:  # earlier versions of Headwater know processes only
+            process, at = name.partition("/")[0], self._behind.get(name)
+            places[process] = min((each for each in (places.get(process), at) if isinstance(each, int)), default=None)
         if self._router.incarnation is not None:
             places[INCARNATION] = self._router.incarnation
         place = Entry(self._places, PLACES_KEY, orjson.dumps(places), now_ms())

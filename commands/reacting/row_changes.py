@@ -14,6 +14,7 @@ from commands.declaring.view_rows import ViewRow
 from eventlog.capturing.changes import key_as_text
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
+from eventlog.hidden_values import error_text
 
 ROW: Final = "row"
 KEY: Final = "key"
@@ -106,4 +107,4 @@ def read_row(row: RowInput, envelope: Envelope) -> Row | RowDeleted[Any]:
         return row.table.model_validate_json(orjson.dumps(envelope.data[ROW]))
     except (KeyError, ValueError) as error:  # pydantic's ValidationError is one
         name = described(row.table)
-        raise NotAnEnvelope(f'a row of {name} does not match "{row.table.__name__}": {error}') from error
+        raise NotAnEnvelope(f'a row of {name} does not match "{row.table.__name__}": {error_text(error)}') from error

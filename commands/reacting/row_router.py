@@ -6,7 +6,7 @@ that of `router`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from commands.declaring.process import AnyProcess, ProcessRegistry
@@ -14,6 +14,8 @@ from commands.reacting.captured_rows import CapturedRows
 from commands.reacting.published_rows import PublishedRows
 from commands.reacting.router import ROUTED_BY, copied, or_dead_letter, role_reading
 from commands.reacting.row_changes import RowChange, change_envelope, read_row
+from commands.reacting.source_places import SourcePlace, placed
+from commands.reacting.starts import input_name
 from eventlog.capturing.naming import table_topic
 from eventlog.envelope import encode
 from eventlog.ports import Entry, EventLog, Record, Role
@@ -54,7 +56,9 @@ class RowRouter:
     """Decides what is copied for one record of a topic of rows, read in the order of a partition."""
 
     def __init__(self, log: EventLog, processes: ProcessRegistry, topic: str) -> None:
-        self.processes: Mapping[str, AnyProcess] = {each.name: each for each in processes.by_topic.get(topic, ())}
+        self._processes = processes.by_topic.get(topic, ())
+        rows = [(each.name, row) for each in self._processes for row in each.rows.values()]
+        self.inputs = frozenset(input_name(process, row.name) for process, row in rows if row.topic == topic)
         self.incarnation: str | None = log.incarnation(topic)
         self._topic = topic
         table = processes.tables.get(topic)
@@ -68,17 +72,28 @@ class RowRouter:
         change = self._rows.read(record)
         if change is None:
             return
-        for process in self.processes.values():
-            if accepts(process.name):
-                yield from self.copies(process, change)
+        for process in self._processes:
+            yield from self.copies(process, change, record.partition, accepts)
 
-    def copies(self, process: AnyProcess, change: RowChange) -> Iterator[Entry]:
-        """The copy for one process, if it handles the change; raises NotAnEnvelope if its class does not fit."""
+    def copies(
+        self,
+        process: AnyProcess,
+        change: RowChange,
+        partition: int,
+        accepts: Callable[[str], bool] = lambda _: True,
+    ) -> Iterator[Entry]:
+        """The copy for one process, if it handles the change; raises NotAnEnvelope if its class does not fit.
+
+        partition: of the topic. accepts: see Routes.route.
+        """
+        place = SourcePlace(f"{self._topic}@{self.incarnation}/{partition}", change.offset)
         for row in process.rows.values():
             if row.topic != self._topic or row.is_deletion is not (change.row is None):
+                continue
+            if not accepts(input_name(process.name, row.name)):
                 continue
             envelope = change_envelope(row, change, self.incarnation)
             read_row(row, envelope)
             key = change.instance_key(row)
             if key is not None:
-                yield copied(process, key, encode(envelope))
+                yield copied(process, key, placed(encode(envelope), place))

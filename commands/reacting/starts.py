@@ -1,12 +1,13 @@
 """Where in `events` and in topics of rows each process begins: stored once, before a handler that knows it starts.
 
-Handlers that start at the same time may each propose an offset; the first record of a process counts.
+Handlers that start at the same time may each propose an offset; the first record of a process counts. An input that is
+added to a process later has a place of its own, so it is not lost while handlers with older code still route.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ INCARNATION: Final = "@topic"
 """In that record, of a topic of rows, the id of the topic that the offsets belong to; no process has this name."""
 
 Starts = Mapping[str, Mapping[int, int]]
-"""By process and partition, the offset of its first event."""
+"""By process, and by the names of its inputs (see input_name), by partition: the offset of its first record."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,23 +39,25 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
     """
     if role is not ROUTER:
         _begin_again(log, role)
-    known = read_starts(log, role)
+    known, complete = _read(log, role)
     new = [process for name, process in processes.items() if name not in known]
     routed = {partition: log.next_offset(partition, role) for partition in partitions_of_role(log, role)} if new else {}
     earlier_version = role is ROUTER and not known and any(routed.values())
     for process in new:
         # if nothing is stored yet, the deployment's processes are those whose events were routed until now
         offsets = routed if earlier_version else _proposed(log, process, role)
-        value: dict[str, Any] = {
-            "begins": process.begins,
-            "offsets": [offsets[partition] for partition in partitions_of_role(log, role)],
-        }
-        if role is not ROUTER:
-            value["topic"] = log.incarnation(role.reads)
-        entry = Entry(topics.STARTS, process.name + _suffix(role), orjson.dumps(value), now_ms())
-        log.submit(entry, 0).result(TIMEOUT_S)
+        _store(log, role, process.name, process.begins, offsets, inputs_of(process, role))
+    for process in processes.values():
+        added = [kind for kind in inputs_of(process, role) if input_name(process.name, kind) not in known]
+        if process.name in complete and added:
+            ends = {partition: log.end(role.reads, partition) for partition in partitions_of_role(log, role)}
+            logger.info('process "%s" handles %s from now on', process.name, ", ".join(added))
+            _store(log, role, process.name, "now", ends, added)
+        elif process.name in known and process.name not in complete:
+            # written by an earlier version, which had no places of inputs
+            _store(log, role, process.name, process.begins, known[process.name], inputs_of(process, role))
+    known = read_starts(log, role)
     if new:
-        known = read_starts(log, role)
         for process in new:
             if process.name not in known:
                 raise LogUnavailable("storing where processes begin", f'"{process.name}" was not stored')
@@ -66,15 +69,59 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
 
 def read_starts(log: EventLog, role: Role = ROUTER) -> Starts:
     """The stored offsets; those of an earlier topic of the same name do not count, so the new one is read from 0."""
+    return _read(log, role)[0]
+
+
+def start_of(starts: Starts, name: str, partition: int) -> int:
+    """The offset at which an input begins, by its name (see input_name); if none is stored, that of its process."""
+    return starts.get(name, starts.get(name.partition("/")[0], {})).get(partition, 0)
+
+
+def input_name(process: str, kind: str) -> str:
+    """The name of one input of a process. kind: the type of its envelopes."""
+    return f"{process}/{kind}"
+
+
+def inputs_of(process: AnyProcess, role: Role) -> list[str]:
+    """The types of what a process handles of the topic that `role` reads."""
+    if role is ROUTER:
+        return sorted(process.events)
+    return sorted(row.name for row in process.rows.values() if row.topic == role.reads)
+
+
+def _read(log: EventLog, role: Role) -> tuple[Starts, set[str]]:
+    """The stored offsets, and the processes whose inputs are stored: not those of earlier versions of Headwater."""
     found: dict[str, dict[int, int]] = {}
+    complete = set()
     incarnation = None if role is ROUTER else log.incarnation(role.reads)
     for record in log.read(topics.STARTS, 0, 0):
         name, slash, topic = record.key.partition("/")
-        if record.value is not None and slash + topic == _suffix(role) and name not in found:
-            begins = orjson.loads(record.value)
-            is_same = begins.get("topic") == incarnation
-            found[name] = {number: at if is_same else 0 for number, at in enumerate(begins["offsets"])}
-    return found
+        if record.value is None or slash + topic != _suffix(role):
+            continue
+        begins = orjson.loads(record.value)
+        is_same = begins.get("topic") == incarnation
+        offsets = {number: at if is_same else 0 for number, at in enumerate(begins["offsets"])}
+        found.setdefault(name, offsets)
+        if (inputs := begins.get("inputs")) is not None:
+            complete.add(name)
+            for kind in inputs:
+                found.setdefault(input_name(name, kind), offsets)
+    return found, complete
+
+
+def _store(
+    log: EventLog, role: Role, name: str, begins: str, offsets: Mapping[int, int], inputs: Sequence[str]
+) -> None:
+    """Propose where these inputs of a process begin."""
+    value: dict[str, Any] = {
+        "begins": begins,
+        "offsets": [offsets[partition] for partition in partitions_of_role(log, role)],
+        "inputs": inputs,
+    }
+    if role is not ROUTER:
+        value["topic"] = log.incarnation(role.reads)
+    entry = Entry(topics.STARTS, name + _suffix(role), orjson.dumps(value), now_ms())
+    log.submit(entry, 0).result(TIMEOUT_S)
 
 
 def _suffix(role: Role) -> str:

@@ -6,7 +6,7 @@ import logging
 import secrets
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,61 +18,76 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
+from commands.handling.running_code import running
+from commands.reacting.declared_inputs import Removed
 from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
 from commands.reacting.row_changes import read_row
+from commands.reacting.source_places import SourcePlace, place_of
 from commands.reacting.waiting import parked, released
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from eventlog.hidden_values import without_values
+from eventlog.letters import letter_key
+from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry, Record
 
 TIMED_OUT: Final = "headwater.timed_out"
 """Type of the envelope in the dead letter of a timer at which `react` failed."""
 MAX_TURN_ENTRIES: Final = 5_000
-MAX_TURN_BYTES: Final = 8 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
 
 class Turn:
-    """The changed instances (None: ended), and the records to append for them, in one transaction."""
+    """The changed instances, and the records to append for them, in one transaction.
+
+    changed: by record key, the instance and its record; None if it has ended. released: how many waiting records were
+    handled, by record key. released_places: their record keys and offsets in `process-inbox`.
+    """
 
     def __init__(
         self,
         commands: CommandRegistry,
         processes: ProcessRegistry,
+        removed: Removed,
         partition: int,
-        known: Mapping[str, Instance],
+        known: Callable[[str], Instance | None],
         now: datetime,
     ) -> None:
-        """known: the instances before the transaction, by record key. now: in UTC."""
-        self.changed: dict[str, Instance | None] = {}
+        """removed: see settle_inputs. known: the instance before the transaction, of a record key. now: in UTC."""
+        self.changed: dict[str, tuple[Instance | None, bytes | None]] = {}
         self.letters: list[Entry] = []
         self.parked: list[Record] = []
         self.released: Counter[str] = Counter()
-        """How many waiting records were handled, by record key."""
+        self.released_places: list[tuple[str, int]] = []
         self._registry, self._processes, self._partition = commands, processes.processes, partition
-        self._known, self._now, self._now_ms = known, now, timestamp_ms(now)
-        self._values: dict[str, bytes | None] = {}
+        self._removed, self._known, self._now, self._now_ms = removed, known, now, timestamp_ms(now)
         self._parking: set[str] = set()
         self._commands: list[Entry] = []
         self._tombstones: list[Entry] = []
         self._count = self._size_bytes = 0
+        self._decoded: tuple[Record, Envelope] | None = None
 
     @property
     def is_full(self) -> bool:
         """Whether the rest should be another transaction."""
-        return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TURN_BYTES
+        return self._count >= MAX_TURN_ENTRIES or self._size_bytes >= MAX_TRANSACTION_BYTES
 
     def current(self, key: str) -> Instance | None:
-        """The current instance of a record key."""
-        return self.changed[key] if key in self.changed else self._known.get(key)
+        """The current instance of a record key; raises UnreadableProcess."""
+        return self.changed[key][0] if key in self.changed else self._known(key)
 
     def entries(self) -> list[Entry]:
         """All records to append, topic by topic; those of `parked` come first."""
         kept = [parked(record) for record in self.parked]
-        instances = [Entry(topics.PROCESSES, key, value, self._now_ms) for key, value in self._values.items()]
+        instances = [Entry(topics.PROCESSES, key, value, self._now_ms) for key, (_, value) in self.changed.items()]
         return [*kept, *instances, *self._tombstones, *self._commands, *self.letters]
+
+    def add_letter(self, letter: Entry) -> None:
+        """Append a dead letter that is not about a record of `process-inbox`."""
+        self.letters.append(letter)
+        self._spend(len(letter.value or b""))
 
     def parks(self, key: str) -> bool:
         """Whether something waits for an instance since this turn."""
@@ -87,6 +102,7 @@ class Turn:
     def release(self, key: str, record: Record | None, inbox_offset: int) -> None:
         """Handle the first record that waits for an instance."""
         self.released[key] += 1
+        self.released_places.append((key, inbox_offset))
         self._tombstones.append(released(key, inbox_offset, self._now_ms))
         self._spend(0)
         if record is not None:
@@ -102,9 +118,19 @@ class Turn:
         if stopped is None:
             return False
         try:
-            return digest(decode(record.value).id) == stopped
+            return digest(self._decode(record).id) == stopped
         except NotAnEnvelope:
             return False
+
+    def newer_type(self, record: Record) -> str | None:
+        """The type of a record that only newer code handles; None if this code does, or earlier code did."""
+        try:
+            envelope = self._decode(record)
+        except NotAnEnvelope:
+            return None
+        name = record.key.partition("/")[0]
+        is_new = is_newer(self._processes[name], envelope, self._removed.get(name, frozenset()))
+        return envelope.type if is_new else None
 
     def refuse(self, record: Record) -> None:
         """Make a record of `process-inbox` a dead letter again, because its instance cannot be read."""
@@ -118,13 +144,15 @@ class Turn:
         name, _, key = record.key.partition("/")
         process = self._processes[name]
         try:
-            envelope = decode(record.value)
+            envelope = self._decode(record)
         except NotAnEnvelope as error:  # not written by a router: routers copy only what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
-        step, failure = _attempt(
-            record.key, lambda: next_step(self._registry, process, key, instance, envelope, self._now)
-        )
+        place = place_of(record.value, envelope)
+        with running("react", envelope.type, record.key, envelope.id):
+            step, failure = _attempt(
+                record.key, lambda: next_step(self._registry, process, key, instance, envelope, place, self._now)
+            )
         if failure is not None:
             self.letters.append(dead_letter(record, failure, self._now_ms))
             self._stop(instance or Instance(process, key, process.initial), envelope.id)
@@ -140,17 +168,18 @@ class Turn:
             return  # a record of this turn has ended or stopped the instance, or cancelled the timer
         if instance.timers[timer].due_ms > self._now_ms:
             return
-        step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
+        with running("react", timer, key, timer_id(instance.key, timer, instance.timers[timer])):
+            step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
         if step is not None:
             self._take(key, step)
         if failure is not None:
             letter = dead_letter(timed_out(instance, timer, self._partition), failure, self._now_ms)
             at = f"{topics.INBOX}/{self._partition}/timer/{key}/{timer}@{instance.timers[timer].due_ms}"
-            self.letters.append(structs.replace(letter, key=at))
+            self.letters.append(structs.replace(letter, key=letter_key(at)))
             self._stop(instance, timer_id(instance.key, timer, instance.timers[timer]))
 
     def _take(self, key: str, step: Step) -> None:
-        self.changed[key], self._values[key] = step.instance, step.value
+        self.changed[key] = step.instance, step.value
         self._commands += step.commands
         for entry in step.commands:
             self._spend(len(entry.value or b""))
@@ -160,9 +189,24 @@ class Turn:
         stopped = instance.stop(cause_id)
         self._take(instance.record_key, Step(stopped, write_instance(stopped), []))
 
+    def _decode(self, record: Record) -> Envelope:
+        if self._decoded is None or self._decoded[0] is not record:
+            self._decoded = record, decode(record.value)
+        return self._decoded[1]
+
     def _spend(self, size_bytes: int) -> None:
         self._count += 1
         self._size_bytes += size_bytes
+
+
+def is_newer(process: AnyProcess, envelope: Envelope, removed: frozenset[str]) -> bool:
+    """Whether only newer code of a process handles an envelope. removed: what only earlier code has handled."""
+    event = process.events.get(envelope.type)
+    if event is not None:
+        return envelope.data_version > event.version
+    if envelope.type == TIMED_OUT or envelope.type in process.rows or envelope.type in removed:
+        return False
+    return envelope.type != REFUSED or not process.sees_refusals
 
 
 def next_step(
@@ -171,12 +215,13 @@ def next_step(
     key: str,
     instance: Instance | None,
     envelope: Envelope,
+    place: SourcePlace | None,
     now: datetime,
 ) -> Step | None:
     """The result of an envelope of `process-inbox` for the instance `key`; None if the instance ignores it.
 
-    instance: as it is now; None if it has not begun, or has ended. Raises BadReaction, any error of `react`, and
-    NotAnEnvelope or UnknownCommand if this version of the code cannot read the envelope.
+    instance: as it is now; None if it has not begun, or has ended. place: see Instance.handle. Raises
+    BadReaction, any error of `react`, and NotAnEnvelope or UnknownCommand if this code cannot read the envelope.
     """
     if envelope.type == TIMED_OUT:
         name = str(envelope.data.get("timer"))
@@ -187,14 +232,14 @@ def next_step(
     if envelope.type == REFUSED:
         if instance is None or not process.sees_refusals:
             return None
-        return instance.handle(read_refused(registry, envelope), envelope, now)
+        return instance.handle(read_refused(registry, envelope), envelope, place, now)
     row = process.rows.get(envelope.type)
     if row is None and envelope.type not in process.events:
         return None
     if instance is None and envelope.type not in process.starting:
         return None
     event = read_typed(registry, envelope) if row is None else read_row(row, envelope)
-    return (instance or Instance(process, key, process.initial)).handle(event, envelope, now)
+    return (instance or Instance(process, key, process.initial)).handle(event, envelope, place, now)
 
 
 def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
@@ -214,7 +259,7 @@ def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, st
 
 def described(error: BaseException) -> str:
     """The type and message of a user's error, whose message may itself fail."""
-    return "".join(traceback.format_exception_only(error)).strip()
+    return without_values("".join(traceback.format_exception_only(error)).strip())
 
 
 def read_typed(registry: CommandRegistry, envelope: Envelope) -> Event:
@@ -240,7 +285,7 @@ def timed_out(instance: Instance, name: str, partition: int) -> Record:
 
 
 def _resumed(instance: Instance) -> Step:
-    if not instance.seen:
+    if not instance.has_begun:
         return Step(None, None, [])  # the start of the instance is given up
     going_on = instance.resume()
     return Step(going_on, write_instance(going_on), [])

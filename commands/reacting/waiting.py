@@ -1,14 +1,14 @@
-"""Records that wait because their process instance failed; kept in `processes`, in the order of `process-inbox`."""
+"""Records that wait for their process instance; kept in `processes`, in the order of `process-inbox`."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from itertools import islice, takewhile
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Final
 
 from msgspec import structs
 
+from commands.reacting.instance_store import WaitingPlace
 from eventlog import topics
 from eventlog.ports import Entry, EventLog, Record
 
@@ -18,71 +18,22 @@ MAX_SPAN_OFFSETS: Final = 10_000
 """Of the records of `processes` that are read to find waiting ones."""
 
 
-class _ParkedPlace(NamedTuple):
-    """The place of a waiting record in `process-inbox`, and its place in `processes`."""
-
-    inbox_offset: int
-    offset: int
-
-
-class ParkedRecords:
-    """The waiting records, by the record key of their instance. Only places are in memory, so any number may wait."""
-
-    def __init__(self, log: EventLog, partition: int) -> None:
-        self._log, self._partition = log, partition
-        self._places: dict[str, deque[_ParkedPlace]] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._places.values()))
-
-    def count(self, key: str) -> int:
-        """The number of records that wait for this instance."""
-        return len(self._places.get(key, ()))
-
-    def restore(self, record: Record) -> None:
-        """Add a record of `processes` whose key starts with PARKED_PREFIX; they come in the order of their offsets."""
-        key, _, inbox_offset = record.key.removeprefix(PARKED_PREFIX).rpartition("/")
-        if record.value is not None:
-            self.add(key, int(inbox_offset), record.offset)
-            return
-        places = self._places.get(key)
-        if places and places[0].inbox_offset == int(inbox_offset):  # they are handled in order
-            self.remove(key, 1)
-
-    def add(self, key: str, inbox_offset: int, offset: int) -> None:
-        """Add another waiting record, at `offset` of `processes`."""
-        self._places.setdefault(key, deque()).append(_ParkedPlace(inbox_offset, offset))
-
-    def remove(self, key: str, count: int) -> None:
-        """Remove the first `count` records of this instance."""
-        places = self._places[key]
-        for _ in range(count):
-            places.popleft()
-        if not places:
-            del self._places[key]
-
-    def first(self, key: str, limit: int) -> list[tuple[int, Record | None]]:
-        """The first records of this instance, at most `limit`: their offsets in `process-inbox`, and their content.
-
-        A record that was erased is None.
-        """
-        places = self._places[key]
-        end = places[0].offset + MAX_SPAN_OFFSETS
-        chosen = list(takewhile(lambda place: place.offset < end, islice(places, limit)))
-        wanted = {place.offset: place.inbox_offset for place in chosen}
-        read = self._log.read(topics.PROCESSES, self._partition, chosen[0].offset, chosen[-1].offset + 1)
-        found = {
-            record.offset: structs.replace(record, topic=topics.INBOX, key=key, offset=wanted[record.offset])
-            for record in read
-            if record.offset in wanted
-        }
-        return [(place.inbox_offset, found.get(place.offset)) for place in chosen]
+def read_waiting(
+    log: EventLog, partition: int, key: str, places: Sequence[WaitingPlace]
+) -> list[tuple[int, Record | None]]:
+    """The first of these records, with their offsets in `process-inbox`; a record that was erased is None."""
+    if not places:
+        return []
+    end = places[0].offset + MAX_SPAN_OFFSETS
+    chosen = list(takewhile(lambda place: place.offset < end, places))
+    wanted = {place.offset: place.inbox_offset for place in chosen}
+    read = log.read(topics.PROCESSES, partition, chosen[0].offset, chosen[-1].offset + 1)
+    found = {
+        record.offset: structs.replace(record, topic=topics.INBOX, key=key, offset=wanted[record.offset])
+        for record in read
+        if record.offset in wanted
+    }
+    return [(place.inbox_offset, found.get(place.offset)) for place in chosen]
 
 
 def parked(record: Record) -> Entry:
@@ -93,3 +44,9 @@ def parked(record: Record) -> Entry:
 def released(key: str, inbox_offset: int, now_ms: int) -> Entry:
     """The tombstone for a waiting record that was handled."""
     return Entry(topics.PROCESSES, f"{PARKED_PREFIX}{key}/{inbox_offset}", None, now_ms)
+
+
+def parked_place(record_key: str) -> tuple[str, int]:
+    """The record key of the instance for which a record of `processes` waits, and its offset in `process-inbox`."""
+    key, _, inbox_offset = record_key.removeprefix(PARKED_PREFIX).rpartition("/")
+    return key, int(inbox_offset)

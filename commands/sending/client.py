@@ -94,7 +94,7 @@ class CommandClient:
         return ",".join(str(Position(partition, offset)) for partition, offset in sorted(self._written.items()))
 
     async def send(self, command: Command, **options: Unpack[Options]) -> Receipt:
-        """Send a command and return its receipt; if it was sent before with the same id, its first receipt.
+        """Send a command and return its receipt; if its stream has a command with the same id, that one's receipt.
 
         expected_version: None any, 0 must not exist. Raises Rejected, WrongVersion, IdempotencyKeyReused, DecideFailed,
         UnreadableCommand, MalformedCommand, TooLarge or UnknownCommand; and after the last attempt Unanswered or
@@ -117,16 +117,17 @@ class CommandClient:
                 for outcome in outcomes:
                     yield outcome
 
-    async def receipt(self, command_id: str) -> Receipt | None:
+    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
         """The receipt of an earlier command, whatever its outcome; None if there is none (yet, or any more).
 
-        It finds receipts from shortly before the start on, and the latest million. For older ones use the API, or send
-        the command again with its id, which returns its first receipt. Raises EarlierReceiptsUnread if receipts cannot
-        be followed within the answer timeout, and LogUnavailable.
+        stream, origin: of the command; needed if commands of several streams (or processes, or outboxes) have the id,
+        else AmbiguousReceipt is raised. It finds receipts from shortly before the start on, and the latest million. For
+        older ones use the API, or send the command again with its id, which returns its first receipt. Raises
+        EarlierReceiptsUnread if receipts cannot be followed within the answer timeout, and LogUnavailable.
         """
         if not self._gateway.ready:
             await asyncio.to_thread(self._gateway.wait_ready, self._timeout_s)
-        return await self._gateway.receipt(command_id)
+        return await self._gateway.receipt(command_id, stream=stream, origin=origin)
 
     async def _send(self, request: Request, command_id: str) -> Receipt:
         body = request.command.model_dump_json(exclude_unset=True).encode()
@@ -224,9 +225,9 @@ class BlockingCommandClient:
         finally:
             self._run(_close(outcomes))
 
-    def receipt(self, command_id: str) -> Receipt | None:
+    def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
         """See CommandClient.receipt."""
-        return self._run(self._client.receipt(command_id))
+        return self._run(self._client.receipt(command_id, stream=stream, origin=origin))
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

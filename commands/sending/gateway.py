@@ -11,14 +11,23 @@ from typing import Unpack
 
 from commands.codec import Body
 from commands.declaring.registry import CommandRegistry
-from commands.errors import EarlierReceiptsUnread
-from commands.receipt import KEY_REUSED, Receipt, ReceiptError
+from commands.errors import AmbiguousReceipt, EarlierReceiptsUnread
+from commands.receipt import (
+    KEY_REUSED,
+    ORIGINS,
+    SCOPED,
+    Receipt,
+    ReceiptError,
+    is_asked_for,
+    reused_message,
+    scoped_key,
+)
 from commands.sending.outgoing import Options, Outgoing, prepare
 from commands.sending.receipt_follower import ReceiptFollower
-from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
+from commands.sending.receipt_index import Name, Place, ReceiptIndex, RecentReceipts
 from commands.sending.waiting import Waiting, WaitingCommands, receipt_of
 from eventlog import topics
-from eventlog.envelope import partition_of
+from eventlog.envelope import CLIENT, partition_of
 from eventlog.ports import EventLog
 
 
@@ -70,9 +79,10 @@ class CommandGateway:
     async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
         """Append a command and return its receipt, as read back from the log.
 
-        body: the command's fields, as JSON bytes or a mapping. With the id of an earlier command, the same body returns
-        its first receipt, and another body a receipt with the outcome `failed` and the code `idempotency_key_reused`.
-        Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered (see `send`).
+        body: the command's fields, as JSON bytes or a mapping. With the id of an earlier command of its stream, the
+        same body returns its first receipt, and another body a receipt with the outcome `failed` and the code
+        `idempotency_key_reused`. Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered (see
+        `send`).
         """
         command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
         (answer,) = self.send([command])
@@ -85,11 +95,11 @@ class CommandGateway:
         Unanswered: no receipt came in time. LogUnavailable: the command may be in the log; send it again with its id.
         """
         # if no receipt is found, the handler decides: it has every receipt that is still kept
-        ids = [each.command_id for each in commands if not each.is_new]
-        places = dict(zip(ids, self._follower.find_each(ids), strict=True)) if ids else {}
+        names = [self._name(each) for each in commands if not each.is_new]
+        places = dict(zip(names, self._follower.find_each(names), strict=True)) if names else {}
         answers, new = list[asyncio.Future[Receipt]](), list[Waiting]()
         for command in commands:
-            place = places.get(command.command_id)
+            place = None if command.is_new else places.get(self._name(command))
             if place is None:
                 new.append(self._waiting.add(command))
                 answers.append(new[-1].answer)
@@ -98,18 +108,28 @@ class CommandGateway:
         self._append(new, linger)
         return answers
 
-    async def receipt(self, command_id: str) -> Receipt | None:
+    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
         """The receipt of an earlier command; None if there is none (yet, or any more).
 
-        Without an index of all receipts, only the latest are found. Raises EarlierReceiptsUnread while the index is
-        incomplete, and LogUnavailable.
+        stream, origin: of the command, if commands of several streams or origins have the id. Without an index of all
+        receipts, only the latest are found. Raises AmbiguousReceipt if several have it, EarlierReceiptsUnread while the
+        index is incomplete, and LogUnavailable.
         """
         known = self._follower.knows_enough
-        place = self._follower.find(command_id)
-        found = None if place is None else await asyncio.to_thread(self._read, command_id, place)
-        if found is None and not known:
+        if stream is None:
+            names = [(partition, command_id) for partition in range(self._log.partitions)]
+        else:
+            keys = [command_id, *(scoped_key(command_id, stream, each) for each in ORIGINS)]
+            names = [(partition_of(stream, self._log.partitions), key) for key in keys]
+        places = zip(names, self._follower.find_each(names), strict=True)
+        read = [await asyncio.to_thread(self._read, name[1], place) for name, place in places if place is not None]
+        found = [each for each in read if each is not None and is_asked_for(each, command_id, stream, origin)]
+        if not found and not known:
             raise EarlierReceiptsUnread(command_id)
-        return found
+        shared = command_id.startswith(SCOPED) or any(each is not None and each.shared for each in read)
+        if len(found) > 1 or (stream is None and shared):
+            raise AmbiguousReceipt(command_id, [(each.stream, each.origin) for each in found])
+        return found[0] if found else None
 
     def _append(self, waiting: Sequence[Waiting], linger: bool = False) -> None:
         by_partition = defaultdict[int, list[Waiting]](list)
@@ -120,32 +140,44 @@ class CommandGateway:
             self._log.send([each.command.entry for each in some], partition, failed, linger=linger)
 
     async def _send_again(self, command: Outgoing, place: Place) -> Receipt:
-        """The answer to a command whose id was used before, if the receipt at this place is about the id."""
-        earlier = await asyncio.to_thread(self._read, command.command_id, place)
+        """The answer to a command whose id may have been used before: it is the key of the receipt at this place."""
+        earlier = await asyncio.to_thread(self._earlier, command, place)
         if earlier is None:
             again = self._waiting.add(command)
             self._append([again])
             return await again.answer
         return earlier if earlier.fingerprint == command.fingerprint else key_reused(earlier, command)
 
-    def _read(self, command_id: str, place: Place) -> Receipt | None:
+    def _earlier(self, command: Outgoing, place: Place) -> Receipt | None:
+        """The receipt of the command's id, at this place or beside it; None if the handler must decide."""
+        first, beside = command.first_keys
+        receipt = self._read(first, place)
+        if receipt is not None and not command.has_id_of(receipt):
+            other = self._follower.find((place[0], beside))
+            receipt = None if other is None else self._read(beside, other)
+        return receipt if receipt is not None and command.has_id_of(receipt) else None
+
+    def _name(self, command: Outgoing) -> Name:
+        return partition_of(command.stream, self._log.partitions), command.command_id
+
+    def _read(self, key: str, place: Place) -> Receipt | None:
         partition, offset = place
         # read to the end: an unfinished reader is closed, and the next one must connect again
         records = list(self._log.read(topics.RECEIPTS, partition, offset, offset + 1))
-        # two ids may share a place in the index: the record has the id
-        return next((receipt_of(record) for record in records if record.key == command_id), None)
+        # two names may share a place in the index: the record has the key
+        return next((receipt_of(record) for record in records if record.key == key), None)
 
 
 def key_reused(earlier: Receipt, command: Outgoing) -> Receipt:
     """The refusal of a command that has the id of another command."""
-    message = f'the command id "{earlier.command_id}" was used for another "{earlier.type}": use a new one'
     return Receipt(
         command_id=earlier.command_id,
         type=command.type,
         stream=command.stream,
         outcome="failed",
-        version=earlier.version if earlier.stream == command.stream else 0,
+        version=earlier.version,
         fingerprint=command.fingerprint,
         time=earlier.time,
-        error=ReceiptError(KEY_REUSED, message),
+        error=ReceiptError(KEY_REUSED, reused_message(earlier.command_id, command.stream)),
+        origin=CLIENT,
     )

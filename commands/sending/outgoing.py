@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import Final, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import orjson
 
@@ -12,19 +12,17 @@ from commands.codec import Body, command_record, fingerprint_of, read_command
 from commands.declaring.registry import CommandType
 from commands.declaring.times import may_hold_times, unclear_times
 from commands.errors import MalformedCommand, TooLarge
-from commands.receipt import reuse_key
-from eventlog.envelope import Envelope, timestamp_ms
+from commands.receipt import Receipt, has_id, reuse_key, scoped_key
+from eventlog.envelope import CLIENT, Envelope, timestamp_ms
+from eventlog.limits import MAX_BODY_BYTES
 from eventlog.ports import Entry
 from eventlog.times import now_ms
-
-MAX_BODY_BYTES: Final = 900_000
-"""Kafka's records have at most 1 MiB; the envelope, and the event that repeats the body, need space as well."""
 
 
 class Options(TypedDict, total=False):
     """The options of a command.
 
-    command_id: chosen by the client (default: a new id). expected_version: None any, 0 must not exist.
+    command_id: chosen by the client, for one stream (default: a new id). expected_version: None any, 0 must not exist.
     """
 
     command_id: str | None
@@ -53,7 +51,16 @@ class Outgoing(NamedTuple):
         """The keys of the records that may be its receipt."""
         if self.is_new:
             return (self.command_id,)
-        return self.command_id, reuse_key(self.command_id, self.fingerprint)
+        return *self.first_keys, reuse_key(self.command_id, self.fingerprint)
+
+    @property
+    def first_keys(self) -> tuple[str, str]:
+        """The keys of the records that may be the first receipt of its id; the second one only beside the first."""
+        return self.command_id, scoped_key(self.command_id, self.stream, CLIENT)
+
+    def has_id_of(self, receipt: Receipt) -> bool:
+        """Whether it is not decided again, because its id has this receipt."""
+        return has_id(receipt, self.command_id, self.stream, CLIENT, self.fingerprint)
 
 
 def prepare(
@@ -84,6 +91,7 @@ def prepare(
         correlation_id=options.get("correlation_id"),
         causation_id=options.get("causation_id"),
         traceparent=options.get("traceparent"),
+        origin=CLIENT,
     )
     fingerprint = fingerprint_of(command_type, typed.body, expected_version)
     entry = command_record(envelope, typed.aggregate.id_field, typed.body, timestamp_ms(time))

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Final
 
 from commands.errors import LocalStateError
-from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
+from commands.sending.receipt_index import Name, Place, ReceiptIndex, RecentReceipts
 from eventlog import topics
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog, Record
@@ -78,18 +78,18 @@ class ReceiptFollower:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def find(self, command_id: str) -> Place | None:
+    def find(self, name: Name) -> Place | None:
         """The place of a receipt; None if unknown. Safe to call from any thread."""
-        return self.find_each([command_id])[0]
+        return self.find_each([name])[0]
 
-    def find_each(self, command_ids: Sequence[str]) -> Sequence[Place | None]:
-        """Like `find`, for each of several commands; faster."""
+    def find_each(self, names: Sequence[Name]) -> Sequence[Place | None]:
+        """Like `find`, for each of several; faster."""
         index = self._index
         try:
-            return [None] * len(command_ids) if index is None else index.find_each(command_ids)
+            return [None] * len(names) if index is None else index.find_each(names)
         except LocalStateError as error:
             logger.warning("cannot look up receipts: %s", error)
-            return [None] * len(command_ids)
+            return [None] * len(names)
 
     def _run(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The place of each command's receipt in the log: in memory for the latest, on disk for all that are kept."""
+"""The place of each receipt in the log, by its key: in memory for the latest, on disk for all that are kept."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from eventlog.times import now_ms
 
 Place = tuple[int, int]
 """Partition and offset of a receipt."""
+Name = tuple[int, str]
+"""Partition and record key of a receipt: commands of several streams may have the same id."""
 
 _OFFSET_BITS = 48
-_LAYOUT = "receipts-1"
+_LAYOUT = "receipts-2"
 BUDGET_BYTES = 16 * 1024 * 1024
 """For read blocks, and again for data that is not yet in files."""
 
 
 class ReceiptIndex(Protocol):
-    """Command id → place. Only `find` and `find_each` may be called from threads other than the one that adds.
+    """Name → place. Only `find` and `find_each` may be called from threads other than the one that adds.
 
     keeps_all: whether it needs all receipts of the log, not only the latest. A place that it finds may belong to
     another command: check the record. Every method may raise LocalStateError.
@@ -40,11 +42,11 @@ class ReceiptIndex(Protocol):
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """Like `add`, for records that may be older than stored ones, which they do not replace."""
 
-    def find(self, command_id: str) -> Place | None:
+    def find(self, name: Name) -> Place | None:
         """The place of the receipt, or None."""
 
-    def find_each(self, command_ids: Sequence[str]) -> Sequence[Place | None]:
-        """Like `find`, for each of several commands; faster."""
+    def find_each(self, names: Sequence[Name]) -> Sequence[Place | None]:
+        """Like `find`, for each of several; faster."""
 
     def position(self, partition: int) -> int:
         """The offset before which it has everything, from the last `add`; 0 if none."""
@@ -75,22 +77,22 @@ class RecentReceipts:
         for record in records:
             if len(self._young) >= self._half:
                 self._old, self._young = self._young, {}
-            self._young[hash(record.key)] = _place(record)
+            self._young[hash((record.partition, record.key))] = _place(record)
 
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add_older: it has no space for them."""
 
-    def find(self, command_id: str) -> Place | None:
+    def find(self, name: Name) -> Place | None:
         """See ReceiptIndex.find."""
-        digest = hash(command_id)
+        digest = hash(name)
         place = self._young.get(digest)
         if place is None:
             place = self._old.get(digest)
         return None if place is None else _parts(place)
 
-    def find_each(self, command_ids: Sequence[str]) -> Sequence[Place | None]:
+    def find_each(self, names: Sequence[Name]) -> Sequence[Place | None]:
         """See ReceiptIndex.find_each."""
-        return [self.find(command_id) for command_id in command_ids]
+        return [self.find(name) for name in names]
 
     def position(self, partition: int) -> int:
         """See ReceiptIndex.position."""
@@ -116,26 +118,26 @@ class StoredReceipts:
     def add(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add."""
         self._store.check()
-        places = {record.key: _place(record).to_bytes(8, "big") for record in records}
+        places = {_stored_as(_name(record)): _place(record).to_bytes(8, "big") for record in records}
         named = {_position_of(partition): offset for partition, offset in positions.items()}
         self._store.apply({}, places, named, now_ms())
 
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add_older."""
         unknown = []
-        for record, known in zip(records, self.find_each([record.key for record in records]), strict=True):
+        for record, known in zip(records, self.find_each([_name(record) for record in records]), strict=True):
             # a receipt that was sent again is stored again, and compaction removes the older record
-            if known is None or (known[0] == record.partition and known[1] < record.offset):
+            if known is None or known[1] < record.offset:
                 unknown.append(record)
         self.add(unknown, positions)
 
-    def find(self, command_id: str) -> Place | None:
+    def find(self, name: Name) -> Place | None:
         """See ReceiptIndex.find."""
-        return self.find_each([command_id])[0]
+        return self.find_each([name])[0]
 
-    def find_each(self, command_ids: Sequence[str]) -> Sequence[Place | None]:
+    def find_each(self, names: Sequence[Name]) -> Sequence[Place | None]:
         """See ReceiptIndex.find_each."""
-        found = self._store.receipts(command_ids)
+        found = self._store.receipts([_stored_as(name) for name in names])
         return [None if place is None else _parts(int.from_bytes(place, "big")) for place in found]
 
     def position(self, partition: int) -> int:
@@ -169,6 +171,14 @@ def open_stored(log: EventLog, folder: Path, receipts_days: int) -> StoredReceip
         slot.release()
         raise
     return StoredReceipts(store, slot.release)
+
+
+def _name(record: Record) -> Name:
+    return record.partition, record.key
+
+
+def _stored_as(name: Name) -> str:
+    return f"{name[0]}/{name[1]}"
 
 
 def _place(record: Record) -> int:

@@ -14,6 +14,7 @@ from typing import Final
 from commands.errors import Unanswered
 from commands.receipt import Receipt
 from commands.sending.outgoing import Outgoing
+from eventlog.envelope import CLIENT
 from eventlog.ports import Record
 
 WOKEN_PER_TURN: Final = 16
@@ -33,7 +34,11 @@ class Waiting:
     def is_answered_by(self, receipt: Receipt) -> bool:
         """Whether `receipt` belongs to this command, not to another command with the same id."""
         command = self.command
-        return receipt.command_id == command.command_id and receipt.fingerprint == command.fingerprint
+        return (
+            receipt.command_id == command.command_id
+            and receipt.fingerprint == command.fingerprint
+            and receipt.origin in (None, CLIENT)
+        )
 
 
 class WaitingCommands:

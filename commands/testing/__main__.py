@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commands.declaring.registry import CommandRegistry
+from commands.errors import DeclarationError
 from commands.testing.golden import GoldenFiles, add_missing
-from eventlog.errors import ModuleBroken, UnknownModule
+from eventlog.errors import EventLogError
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -28,7 +29,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     try:
         registry = CommandRegistry.load(arguments.modules)
-    except (ModuleBroken, UnknownModule) as error:
+    except (EventLogError, DeclarationError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     missing = 0

@@ -22,6 +22,7 @@ from commands.handling.refusals import refusals
 from commands.reacting.instance import Instance, Step, read_instance
 from commands.reacting.router import Router
 from commands.reacting.row_router import RowRouter
+from commands.reacting.source_places import place_of
 from commands.reacting.turn import next_step, timed_out
 from commands.receipt import Receipt, ReceiptError
 from commands.testing.changed_rows import ROW, change_of
@@ -149,16 +150,18 @@ class _Play:
         registry = self._registry
         match seen:
             case TimedOut():
-                envelope = self._timed_out(seen)
+                value = self._timed_out(seen)
             case Refused():
-                envelope = self._refused(seen)
+                value = self._refused(seen)
                 declared = aggregate_of(type(seen.command))
                 registry = CommandRegistry([(declared.name, declared)])
             case Captured() | ViewRow() | RowDeleted():
-                envelope = self._changed(seen)
+                value = self._changed(seen)
             case _:
-                envelope = self._happened(seen)
-        step = next_step(registry, self.process, self._key or "", self.instance, envelope, self._past.now)
+                value = self._happened(seen)
+        envelope = decode(value)
+        place = place_of(value, envelope)
+        step = next_step(registry, self.process, self._key or "", self.instance, envelope, place, self._past.now)
         if step is None:
             return None
         # as after a restart
@@ -168,7 +171,7 @@ class _Play:
             self._sent.append(_Sent(_record(entry, next(self._offsets)), decode(entry.value)))
         return step
 
-    def _happened(self, event: Happened) -> Envelope:
+    def _happened(self, event: Happened) -> bytes | None:
         kind = event.kind if isinstance(event, Recorded) else type(event)
         if self.process.events.get(getattr(kind, "type", "")) is not kind:
             raise TypeError(f'"{self.process.name}" does not handle {event!r}: add it to the annotation of "event"')
@@ -177,34 +180,34 @@ class _Play:
             raise BadReaction(Letter.from_json(entry.value or b"").reason)
         return self._for_instance(entry, f'"{kind.type}"')
 
-    def _changed(self, seen: Row | RowDeleted[Any]) -> Envelope:
+    def _changed(self, seen: Row | RowDeleted[Any]) -> bytes | None:
         is_deletion, table = (True, seen.table) if isinstance(seen, RowDeleted) else (False, type(seen))
         handled = [row for row in self.process.rows.values() if (row.table, row.is_deletion) == (table, is_deletion)]
         if not handled:
             raise TypeError(f'"{self.process.name}" does not handle {seen!r}: add it to the annotation of "event"')
         change = change_of(self._log, seen, self._past.now, next(self._offsets), self._key or ROW)
-        copies = list(RowRouter(self._log, self._processes, handled[0].topic).copies(self.process, change))
+        copies = list(RowRouter(self._log, self._processes, handled[0].topic).copies(self.process, change, 0))
         if not copies:
             raise ValueError(f'{_named(seen)} is for no instance: its column "{handled[0].column}" is None')
         return self._for_instance(copies[0], _named(seen))
 
-    def _for_instance(self, copy: Entry, name: str) -> Envelope:
+    def _for_instance(self, copy: Entry, name: str) -> bytes | None:
         key = copy.key.partition("/")[2]
         if self._key not in (None, key):
             raise ValueError(f'{name} is for the instance "{key}", but what came before it is for "{self._key}"')
         self._key = key
-        return decode(copy.value)
+        return copy.value
 
-    def _timed_out(self, seen: TimedOut) -> Envelope:
+    def _timed_out(self, seen: TimedOut) -> bytes | None:
         if self.instance is None or seen.timer not in self.instance.timers:
             raise ValueError(
                 f'"{self.process.name}" has no running timer "{seen.timer}"; running: {_shown(self.timers)}'
             )
-        envelope = decode(timed_out(self.instance, seen.timer, 0).value)
-        self._past.now = max(self._past.now, envelope.time)
-        return envelope
+        value = timed_out(self.instance, seen.timer, 0).value
+        self._past.now = max(self._past.now, decode(value).time)
+        return value
 
-    def _refused(self, seen: Refused) -> Envelope:
+    def _refused(self, seen: Refused) -> bytes | None:
         if not self.process.sees_refusals:
             raise TypeError(f'"{self.process.name}" does not see refusals: add Refused to the annotation of "event"')
         wanted = orjson.loads(seen.command.__pydantic_serializer__.to_json(seen.command))
@@ -215,7 +218,7 @@ class _Play:
             f'"{self.process.name}" cannot see a refusal of {seen.command!r}: it has not sent this command'
         )
 
-    def _refusal(self, sent: _Sent, seen: Refused) -> Envelope:
+    def _refusal(self, sent: _Sent, seen: Refused) -> bytes | None:
         command = sent.envelope
         receipt = Receipt(
             command_id=command.id,
@@ -230,7 +233,7 @@ class _Play:
         # a new offset, because it distinguishes refusals of the same command
         record = structs.replace(sent.record, offset=next(self._offsets))
         (entry,) = refusals([record], {command.id: receipt.to_json()}, timestamp_ms(self._past.now))
-        return decode(entry.value)
+        return entry.value
 
 
 def _record(entry: Entry, offset: int) -> Record:

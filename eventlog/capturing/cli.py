@@ -152,6 +152,7 @@ def sweep(sources: Sources = None) -> None:
 
     For deletes that were not captured: after a TRUNCATE, or after a lost replication slot, once all is read again.
     """
+    _show_deployment()
     _on_each(sources, Operator.sweep, "running")
 
 
@@ -166,6 +167,7 @@ def remove(
     A later `apply` reads all tables again; rows that were deleted in the meantime stay in the topics until `sweep`.
     """
     operators = list(_operators(sources))
+    _show_deployment()
     what = "connector, slot, publication and all captured records" if topics else "connector, slot and publication"
     _confirm(f"remove {what} of {', '.join(sources)}?", yes)
     for operator in operators:
@@ -217,6 +219,11 @@ def _on_each(sources: list[str] | None, act: Callable[[Operator], None], done: s
         say(f"{operator.source.name}: {done}")
 
 
+def _show_deployment() -> None:
+    """Show whose records are about to be deleted."""
+    note(LogSettings.from_environment(os.environ).described)
+
+
 def _show(found: SourceStatus) -> None:
     parts = [
         f"{found.source}: {found.state.lower()}",
@@ -257,6 +264,11 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
+    """Print a problem in one line on standard error without wrapping."""
+    note(f"sources: {text}", style="red")
+
+
+def note(text: str, style: str | None = None) -> None:
     """Print one line on standard error without wrapping."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    console.print(f"sources: {text}", style="red", soft_wrap=True)
+    console.print(text, style=style, soft_wrap=True)

@@ -11,7 +11,7 @@ from eventlog.capturing.declaring import Captured, Source, column_pattern
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
 from eventlog.capturing.settings import SourceSettings
-from eventlog.topics import MAX_RECORD_BYTES
+from eventlog.limits import MAX_RECORD_BYTES
 
 UNAVAILABLE: Final = "unavailable.value.placeholder"
 SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")

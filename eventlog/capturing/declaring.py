@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from eventlog.capturing.columns import KEY_KINDS, Column, Hashed, Kind, column_of
 from eventlog.capturing.errors import SourceDeclarationError, UnknownSource
 from eventlog.capturing.intervals import SIGNED_PARTS
-from eventlog.modules import DEFAULT_MODULES, by_name, find
+from eventlog.modules import by_name, find
 from eventlog.topics import CAPTURED
 
 ROOM: Final = "eventlog.sources"
@@ -244,7 +244,7 @@ class SourceRegistry:
         self.sources: Mapping[str, Source] = MappingProxyType(sources)
 
     @classmethod
-    def load(cls, modules: Sequence[str] = DEFAULT_MODULES) -> SourceRegistry:
+    def load(cls, modules: Sequence[str]) -> SourceRegistry:
         """The sources of a deployment that loads `modules` (see `LogSettings.modules`)."""
         return cls(find(modules, Source, ROOM))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eventlog.declaring import WrongDeclaration
 from eventlog.errors import EventLogError
 
 
@@ -20,7 +21,7 @@ class CaptureError(EventLogError):
     """Root of the errors of captured databases; the message says what to do."""
 
 
-class SourceDeclarationError(CaptureError):
+class SourceDeclarationError(CaptureError, WrongDeclaration):
     """A source or a table is declared wrongly."""
 
 

@@ -81,6 +81,9 @@ class _Validation(msgspec.Struct):
     configs: list[_Property]
 
 
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
 class _Rebalancing(Exception):
     """Connect answers 409 while it distributes connectors over its workers."""
 
@@ -91,7 +94,9 @@ class KafkaConnect:
     def __init__(self, url: str, retry_s: float = RETRY_S) -> None:
         self._url = url
         self._retry_s = retry_s
-        self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S)
+        # a proxy in the environment is never meant for a worker on this machine
+        here = httpx.URL(url).host in LOOPBACK
+        self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=not here)
 
     def close(self) -> None:
         """Close the connections."""

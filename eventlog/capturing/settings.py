@@ -12,7 +12,7 @@ from eventlog.capturing.engines import engine_of
 from eventlog.capturing.ports import Address
 from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
-from eventlog.variables import Variables
+from eventlog.variables import Brokers, Variables
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SourceSettings:
         salt = env.get(source.salt, "")
         if source.hashes and not salt:
             raise SettingError(source.salt, "", "a secret text: columns of this source are hashed with it")
-        if not salt.isalnum() and salt:
+        if salt and not (salt.isascii() and salt.isalnum()):
             raise SettingError(source.salt, "…", "letters and digits only: Debezium takes it in the name of a property")
         return cls(
             log=log,
@@ -61,7 +61,7 @@ class ConnectVariables(Variables):
         AnyHttpUrl("http://127.0.0.1:18083"),
         description="the address of Kafka Connect, such as http://127.0.0.1:8083",
     )
-    connect_kafka: str = ""
+    connect_kafka: Brokers = ""
 
 
 def read_connect(env: Mapping[str, str]) -> str:

@@ -128,9 +128,12 @@ def is_stored_apart(value: Any) -> bool:
 def _integer(value: Any) -> int | None:
     if value in NOT_FINITE:
         return None
-    number = value if isinstance(value, int) else int(value)  # a numeric column is text
+    try:
+        number = value if isinstance(value, int) else int(value)  # a numeric column is text
+    except ValueError:
+        raise ValueError("it is not an integer") from None  # Python's error quotes the value
     if not fits_64_bits(number):
-        raise ValueError(f"{number} needs more than 64 bits: declare it as Decimal")
+        raise ValueError("it needs more than 64 bits: declare it as Decimal")
     return number
 
 
@@ -160,7 +163,7 @@ def _time(value: str) -> str:
 def _interval(value: str) -> str:
     found = _INTERVAL.fullmatch(value)
     if found is None:
-        raise ValueError(f'"{value[:64]}" is not an interval')
+        raise ValueError("it is not an interval")
     years, months, days, hours, minutes, seconds = found.groups()
     date_part = "".join(f"{number}{unit}" for number, unit in ((years, "Y"), (months, "M"), (days, "D")) if int(number))
     time_part = "".join(f"{number}{unit}" for number, unit in ((hours, "H"), (minutes, "M")) if int(number))
@@ -193,7 +196,7 @@ def _with_floats(document: Any) -> Any:
 
 def _choice(value: str, choices: frozenset[str]) -> str:
     if value not in choices:
-        raise ValueError(f'"{value[:64]}" is not in its Enum: add it there')
+        raise ValueError("its value is not in its Enum: add it there")
     return value
 
 

@@ -50,7 +50,7 @@ def combining(view: TableView) -> Program:
     """A program that reads no events, and combines rows only."""
     monoids = view.layout.monoids
     source = "\n\n".join([HEADER.format(tag=view.tag), _combine(monoids), _finish(monoids)])
-    return Program(view.tag, view.key_name, source, monoids, {}, None)
+    return Program(view.tag, view.key_name, source, monoids, {}, None, json_texts=view.layout.json_texts)
 
 
 def _compiled(view: TableView) -> Program:
@@ -63,7 +63,8 @@ def _compiled(view: TableView) -> Program:
     if every:
         parts.append(_function(every, view, EVERY))
     parts += [_combine(monoids), _finish(monoids)]
-    return Program(view.tag, view.key_name, "\n\n".join(parts), monoids, names, every, frozenset(view.tables))
+    source, tables = "\n\n".join(parts), frozenset(view.tables)
+    return Program(view.tag, view.key_name, source, monoids, names, every, tables, view.layout.json_texts)
 
 
 def _function(name: str, view: TableView, case: Case) -> str:

@@ -71,7 +71,7 @@ class FoldingEngine:
         if not total:
             for load in loads:
                 load.on_progress(0, 0)
-            return [BulkResult(0, 0, 0.0) for _ in loads]
+            return [BulkResult(0, 0, 0.0, events=0) for _ in loads]
         outcomes = [_program(load.view, load.selection) for load in loads]
         programs = {number: each for number, each in enumerate(outcomes) if isinstance(each, Program)}
         passed: dict[int, Outcome] = {}

@@ -159,6 +159,7 @@ class Folder:
         self._programs, self._alone = programs, alone
         self._singles: dict[int, Folder] = {}
         self.tombstones: dict[str, dict[bytes, int]] = {}
+        self.events: dict[str, int] = {}
         self._events = {
             event: (names[name], decoders.versions[event], decoders.older.get(event))
             for event, name in decoders.functions.items()
@@ -172,26 +173,33 @@ class Folder:
     def add(self, source: str, messages: Sequence[Recorded]) -> None:
         """Fold records of one source, in their order."""
         topic, partition = topic_and_partition(source)
+        others = len(messages)
         if topic == EVENTS:
-            self._add_events(source, partition, messages)
+            others = self._add_events(source, partition, messages)
         elif topic in self._tables:
-            self._add_changes(source, topic, partition, messages)
+            others = self._add_changes(source, topic, partition, messages)
+        self.events[source] = self.events.get(source, 0) + len(messages) - others
 
-    def _add_events(self, source: str, partition: int, messages: Sequence[Recorded]) -> None:
+    def _add_events(self, source: str, partition: int, messages: Sequence[Recorded]) -> int:
+        """Fold events; returns how many of the records are none, or are not to be folded."""
         # one loop with local names, because a call per record costs a sixth of a fold
         decode_head, takers = self._head, self._takers()
         known = {event: (*decoded, takers[event]) for event, decoded in self._events.items()}
         others = [(each.every, each.rows, view) for view, each in enumerate(self.folds) if each.every is not None]
         unknown = (None, 0, None, others)
         times, erased = self._times if self._times != ALWAYS else None, self._erased.get(source)
+        left = 0
         for message in messages:
             value = message.value()
             if value is None:
                 self._erase(source, message)
+                left += 1
                 continue
             if times is not None and not times.has(message.timestamp()[1]):
+                left += 1
                 continue
             if erased and erased.get(message.key() or b"", -1) > message.offset():
+                left += 1
                 continue
             taken = data = None
             try:
@@ -205,21 +213,26 @@ class Folder:
                         body = _current(body, head.dataversion, version, older)
                     data = decode(body)
             except UNCLEAR:
-                self._leave(source, message, taken)
+                left += self._leave(source, message, taken)
                 continue
             for fold, rows, view in taken:
                 try:
                     fold(head, data, message, partition, rows)
                 except UNCLEAR:
                     self._fold_alone(source, message, view)
+        return left
 
-    def _add_changes(self, source: str, topic: str, partition: int, messages: Sequence[Recorded]) -> None:
-        """Fold changes of a captured table. A record that lacks a value which any view reads is left to all of them."""
+    def _add_changes(self, source: str, topic: str, partition: int, messages: Sequence[Recorded]) -> int:
+        """Fold changes of a captured table; returns how many of the records are none, or are not to be folded.
+
+        A record that lacks a value which any view reads is left to all of them.
+        """
         table, clear, takers = self._tables[topic], self._clear[topic], self._takers()
-        times = self._times if self._times != ALWAYS else None
+        times, left = self._times if self._times != ALWAYS else None, 0
         for message in messages:
             key, value, timestamp_ms = message.key(), message.value(), message.timestamp()[1]
             if is_heartbeat(source, key) or (times is not None and not times.has(timestamp_ms)):
+                left += 1
                 continue
             type_, offset = table.row, message.offset()
             try:
@@ -236,6 +249,7 @@ class Folder:
                     fold(head, data, message, partition, rows)
                 except UNCLEAR:
                     self._fold_alone(source, message, view)
+        return left
 
     def _defined(self, table: TableReader, place: Place, message: Recorded) -> tuple[str, str, Any]:
         """The type, key and data of a change, by its definition; raises what UNCLEAR lists, and ValueError."""
@@ -262,18 +276,22 @@ class Folder:
             for is_row in [event in self._rows]
         }
 
-    def _leave(self, source: str, message: Recorded, taken: Sequence[_Taker] | None) -> None:
-        """Leave a record that is not as expected to all views that may handle it. taken: None if it is no event."""
+    def _leave(self, source: str, message: Recorded, taken: Sequence[_Taker] | None) -> bool:
+        """Leave a record that is not as expected to all views that may handle it; returns whether it is a heartbeat.
+
+        taken: None if it is no event.
+        """
         if is_heartbeat(source, message.key()):
-            return
+            return True
         if taken is not None:
             for _, _, view in taken:
                 self._fold_alone(source, message, view)
-            return
+            return False
         record = _unclear(source, message)
         for each in self.folds:
             if not each.given_up:
                 each.unclear.append(record)
+        return False
 
     def _fold_alone(self, source: str, message: Recorded, view: int) -> None:
         """Fold a record for one view with its own decoders: the others may need a field that is not as declared."""

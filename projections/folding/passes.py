@@ -171,7 +171,14 @@ class Pass:
         if poison and not load.skip_poison:
             return _poison_event(load.view, min(letters), poison)
         self._write_letters(letters)
-        return BulkResult(offsets_in(load.ranges), written.rows, time.monotonic() - began, poison, written.refused)
+        seconds, events = time.monotonic() - began, self._events(load.ranges, shares)
+        return BulkResult(offsets_in(load.ranges), written.rows, seconds, poison, written.refused, events)
+
+    def _events(self, ranges: Ranges, shares: Sequence[Share]) -> int | None:
+        """The number of events in these ranges; None if the live query's SQL read them."""
+        if self.patches is not None:
+            return None
+        return sum(share.events.get(source, 0) for share in shares for source in ranges)
 
     def _unclear(self, view: int, shares: Sequence[Share]) -> tuple[list[Patch], list[Letter]]:
         """The patches of records that the compiled view did not read, and those that nobody can read."""

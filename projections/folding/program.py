@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from projections.table.json_text import JsonTexts
 from projections.table.monoids import Monoid, StateField
 from projections.table.types import ColumnType
 
@@ -22,7 +23,7 @@ class Program:
     """A compiled view; it can be pickled to other processes.
 
     functions: the name of the function of each event type. every: that of all other types, if the view handles any
-    event. tables: the topics of the captured tables that it reads.
+    event. tables: the topics of the captured tables that it reads. json_texts: see Layout.
     """
 
     tag: str
@@ -32,6 +33,7 @@ class Program:
     functions: Mapping[str, str]
     every: str | None
     tables: frozenset[str] = frozenset()
+    json_texts: JsonTexts = field(default_factory=dict)
 
     @cached_property
     def fields(self) -> tuple[StateField, ...]:

@@ -9,13 +9,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-import orjson
 
 from commands.declaring.times import TIME
+from eventlog.integers import HIGHEST, LOWEST
 from projections.folding.lists import Gathered, Parts, Ranks, Values, combined
 from projections.table.expressions import format_milliseconds
+from projections.table.json_text import canonical_text, dumps, loads
 from projections.table.monoids.sketches import register_of
-from projections.table.types import ColumnType, canonical, format_time
+from projections.table.types import format_time
 
 __all__ = [
     "Gathered",
@@ -46,8 +47,6 @@ __all__ = [
 """The names that compiled source uses."""
 
 _TIME: Final = re.compile(TIME)
-LOWEST: Final = -(2**63)
-HIGHEST: Final = 2**63 - 1
 
 
 class Unclear(ValueError):
@@ -75,9 +74,10 @@ def is_null(raw: msgspec.Raw | None) -> bool:
 
 def json_text(raw: msgspec.Raw | None) -> str | None:
     """A field that is not a scalar, in the form of rows."""
-    value = None if raw is None else orjson.loads(memoryview(raw))
-    text: str | None = canonical(value, ColumnType.JSON)
-    return text
+    value = None if raw is None else loads(bytes(raw))
+    if isinstance(value, str):
+        return canonical_text(value)
+    return None if value is None else dumps(value)
 
 
 def log_place(timestamp_ms: int, partition: int, offset: int) -> str:

@@ -90,7 +90,7 @@ class Share(msgspec.Struct, kw_only=True):
 
     path: the file of its chunks; None: `content` has them. tombstones: by source and key, the offset of the last.
     unclear: by view, records that its source does not read; if these are too many, the others are missing. letters: of
-    records that nobody can read, the first of `poison`.
+    records that nobody can read, the first of `poison`. events: by source, their number.
     """
 
     path: str | None
@@ -100,6 +100,7 @@ class Share(msgspec.Struct, kw_only=True):
     unclear: list[list[UnclearRecord]] = []
     letters: list[Letter] = []
     poison: int = 0
+    events: dict[str, int] = {}
 
     def gave_up(self, view: int) -> bool:
         """Whether the compiled source of this view is of no use for this log."""
@@ -142,7 +143,8 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
                 break
         for view, each in enumerate(folds):
             held.add(view, each.drain())
-        yield held.share(tombstones=folder.tombstones, unclear=[each.unclear for each in folds])
+        unclear = [each.unclear for each in folds]
+        yield held.share(tombstones=folder.tombstones, unclear=unclear, events=folder.events)
 
 
 def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], str]]:

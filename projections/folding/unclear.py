@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-
 from commands.declaring.aggregate import Event
 from commands.declaring.times import is_outside, is_time
 from eventlog.envelope import SPEC_VERSION, Envelope, Position
@@ -20,6 +18,7 @@ from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.fold_plan import Lift
 from projections.table.items import list_in
+from projections.table.json_text import as_text, loads
 from projections.table.patch import Patch
 from projections.table.rows import row_of
 from projections.table.types import ColumnType, field_types
@@ -96,8 +95,8 @@ def event_in(record: UnclearRecord) -> Envelope:
 
 def _document(record: UnclearRecord, text: str) -> dict[str, Any]:
     try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        document = loads(text.encode())
+    except ValueError:
         if text.lstrip().startswith("{"):  # Spark also reads some texts that are no JSON, such as single quotes
             raise OnlySpark(f"record {record.source}:{record.offset} is malformed JSON") from None
         document = None
@@ -129,7 +128,7 @@ def _times(lift: Lift, event: type[Event], data: Mapping[str, Any]) -> Iterator[
 
 def _text(value: Any) -> str | None:
     """Spark reads any value as text."""
-    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+    return None if value is None else as_text(value)
 
 
 def _integer(value: Any) -> int:

@@ -155,7 +155,7 @@ class Builder:
         with build.phase("bulk"):
             began = time.monotonic()
             build.result.rows = top_up(build.target, build.using)
-            build.result.events = offsets_in(build.ranges)
+            build.result.events, build.result.offsets = None, offsets_in(build.ranges)
             build.note_bulk(time.monotonic() - began)
 
     def stream(self, build: Build, then: Callable[[], None], *, anew: bool) -> Waits:

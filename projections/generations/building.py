@@ -51,18 +51,21 @@ class Step:
 class Rebuilt:
     """The result of a rebuild.
 
-    events: read by bulk; rows: written by bulk, None if the view's own query wrote them; skipped: records that could
-    not be read; seconds: until the swap, and by phase; refused: patches that a store refused.
+    events: read by bulk, with changes of captured rows; None if Spark read and did not count them; of a view with its
+    own query, all records that it read. rows: written by bulk, None if the view's own query wrote them. skipped:
+    records that could not be read. seconds: until the swap, and by phase. refused: patches that a store refused.
+    offsets: of the log that bulk read.
     """
 
     view: str
     generation: int
-    events: int = 0
+    events: int | None = 0
     rows: int | None = 0
     skipped: int = 0
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
     refused: int = 0
+    offsets: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,12 +155,13 @@ class Build:
             return
         check_few(self.target.view.name, [each.name for each in self.stores], result.rows, result.refused)
         self.result.events, self.result.rows, self.result.skipped = result.events, result.rows, result.skipped
+        self.result.offsets = result.offsets
         self.refused = list(result.refused)
         self.note_bulk(result.seconds)
 
     def note_bulk(self, seconds: float) -> None:
         """Record how much bulk has read, and how long it took."""
-        self.using.generations.note_bulk(*self.target.id, self.result.events, seconds)
+        self.using.generations.note_bulk(*self.target.id, self.result.offsets, seconds)
 
     def finish(self) -> None:
         """Build the indexes, then add the rows that bulk did not write."""

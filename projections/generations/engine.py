@@ -38,18 +38,20 @@ def offsets_in(ranges: Ranges) -> int:
 class BulkResult:
     """The result of a bulk load.
 
-    events: number of log offsets.
+    offsets: of the log that were read, with those of heartbeats and of transactions.
     rows: written.
     seconds: in total.
     skipped: unreadable records that were skipped.
     refused: by writer, the keys of the rows that its store refused; these are not written.
+    events: among the offsets, or changes of captured rows; None if they were not counted, because Spark read them.
     """
 
-    events: int
+    offsets: int
     rows: int
     seconds: float
     skipped: int = 0
     refused: Sequence[Set[str]] = ()
+    events: int | None = None
 
 
 Kind_co = TypeVar("Kind_co", bound=View, covariant=True)

@@ -21,9 +21,12 @@ from psycopg import sql
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from commands.declaring.aggregate import Event
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations import registry_sql as statements
+from projections.generations.event_versions import Fields, fields_of
 from projections.stores.postgres_connection import connect, holders_of, retrying_locks, set_lock_limit
+from projections.table.declared_text import as_written
 from projections.view import View
 
 REGISTRY_S: Final = 10.0
@@ -40,7 +43,7 @@ class Generation:
     stores: where it was built.
     declaration: its lines.
     published: whether the plain names lead to it.
-    events, seconds: how much bulk read, and how long it took.
+    events, seconds: how many offsets bulk read, and how long it took.
     source, selection: of a view made with --as.
     replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
     kept: see `projections.generations.kept`.
@@ -103,8 +106,9 @@ class Generations:
                 retrying_locks(self._prepare, lambda: holders_of(connection, tables))
 
     def _is_prepared(self, connection: psycopg.Connection[Any]) -> bool:
-        names = {name: f'"{self._environment}".{name}' for name in statements.TABLES}
-        found = connection.execute(statements.IS_PREPARED, {**names, "columns": statements.ADDED}).fetchone()
+        names = [f'"{self._environment}".{name}' for name in statements.TABLES]
+        values = {"tables": names, "generations": names[0], "columns": statements.ADDED}
+        found = connection.execute(statements.IS_PREPARED, values).fetchone()
         return bool(found and found[0])
 
     def _prepare(self) -> None:
@@ -193,9 +197,25 @@ class Generations:
             connection.execute(self._sql(statements.PUBLISHED), [generation, view])
 
     def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:
-        """Record how much bulk read and how long it took."""
+        """Record how many offsets bulk read and how long it took."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
+
+    def note_events(self, events: Iterable[type[Event]]) -> None:
+        """Record the fields of the current version of each event, if that version was not deployed before."""
+        known = self.event_versions()
+        new = [each for each in events if (each.type, each.version) not in known]
+        if not new:
+            return
+        with self._connect() as connection, connection.cursor() as cursor:
+            values = [(each.type, each.version, Jsonb(fields_of(each))) for each in new]
+            cursor.executemany(self._sql(statements.NOTE_EVENT_VERSION), values)
+
+    def event_versions(self) -> dict[tuple[str, int], Fields]:
+        """By type and version of an event, its fields when that version was first deployed."""
+        with self._connect() as connection:
+            rows = connection.execute(self._sql(statements.EVENT_VERSIONS)).fetchall()
+        return {(type_, version): fields for type_, version, fields in rows}
 
     def note_pause(self, view: View, replays: int, pause_s: float) -> None:
         """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""
@@ -305,8 +325,12 @@ def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
 
 
 def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The removed (-) and added (+) lines."""
-    return [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    """The removed (-) and added (+) lines, as a declaration is written."""
+    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    written = [line[:2] + as_written(line[2:]) for line in lines]
+    texts = [line[2:] for line in written]
+    # of lines that are written in the same way, only the stored text shows the difference
+    return [line if texts.count(text[2:]) > 1 else text for line, text in zip(lines, written, strict=True)]
 
 
 def _changed(view: View, live: Generation) -> str:

@@ -50,15 +50,29 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
     generation integer NOT NULL,
     FOREIGN KEY (view, generation) REFERENCES {schema}.generations
 );
+
+-- the fields of each version of an event when it was first deployed; no view can have a name that begins so
+CREATE TABLE IF NOT EXISTS {schema}._event_versions (
+    type        text NOT NULL,
+    version     integer NOT NULL,
+    fields      jsonb NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (type, version)
+);
 """
 
-TABLES: Final = ("generations", "generation_numbers", "live_views")
+EVENT_VERSIONS = "SELECT type, version, fields FROM {schema}._event_versions"
+
+NOTE_EVENT_VERSION = """
+INSERT INTO {schema}._event_versions (type, version, fields) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
+"""
+
+TABLES: Final = re.findall(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\w+)", SCHEMA)
 ADDED: Final = re.findall(r"ADD COLUMN IF NOT EXISTS (\w+)", SCHEMA)
 
 # whether SCHEMA has nothing to do: it locks the table, and would wait for everybody who reads it
 IS_PREPARED = """
-SELECT to_regclass(%(generations)s) IS NOT NULL AND to_regclass(%(generation_numbers)s) IS NOT NULL
-   AND to_regclass(%(live_views)s) IS NOT NULL
+SELECT NOT EXISTS (SELECT FROM unnest(%(tables)s::text[]) AS name WHERE to_regclass(name) IS NULL)
    AND %(columns)s::text[] <@ (SELECT array_agg(attname::text) FROM pg_attribute
                                WHERE attrelid = to_regclass(%(generations)s) AND NOT attisdropped)
 """

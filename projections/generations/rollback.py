@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from eventlog.topics import PATCHES
-from projections.errors import RebuildFailed
+from projections.errors import RebuildFailed, RollbackFailed
 from projections.generations.builder import Builder, failures_of, until_taken_over
 from projections.generations.building import Build, Options, Rebuilt, Step
 from projections.generations.kept import missed, missed_since
@@ -23,9 +23,16 @@ from projections.view import View, has_state
 def roll_back(builder: Builder, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
     """Make the previous generation live again, once it has caught up.
 
-    Raises RebuildFailed if there is none, if this code declares another version, or if it may have missed deletions of
+    Raises RollbackFailed if there is none, if this code declares another version, or if it may have missed deletions of
     captured rows that the log no longer has.
     """
+    try:
+        return _roll_back(builder, view, on_step)
+    except RebuildFailed as error:
+        raise RollbackFailed(error.view, error.phase, error.cause) from error
+
+
+def _roll_back(builder: Builder, view: View, on_step: Callable[[Step], None]) -> Rebuilt:
     began = monotonic()
     with builder.resources(view) as using:
         before = _previous(view, using.generations)
@@ -62,7 +69,9 @@ def _previous(view: View, generations: Generations) -> Generation:
         if each.state != "building" and (current is None or each.generation != current.generation)
     ]
     if not others:
-        raise RebuildFailed(view.name, "start", "there is no previous generation")
+        raise RebuildFailed(
+            view.name, "start", f"there is no previous generation: see `replay generations {view.name}`"
+        )
     own = [each for each in others if each.fingerprint == view.fingerprint]
     last = max(own or others, key=lambda each: each.live_at or each.created_at)
     if not own:

@@ -17,6 +17,7 @@ from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.refused_patches import apply_fitting
 from projections.stores.ledgers import position
 from projections.stores.store import Batch, Target
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def top_up(target: Target, using: Resources) -> int:
     ends = ends_of(using.log, sources([target.view], using.settings))
     made, read = 0, read_by(target.view, _missing(target, using, ends))
     if holds_events(using.log, read):
-        for batches in _batches(using.engine.patches(target.view, read), using.letters):
+        for batches in _batches(using.engine.patches(target.view, read), using.letters, target.view):
             for store in using.stores:
                 apply_fitting(partial(store.apply, [target]), batches, store.name, using.letters)
             made += sum(len(found) for batch in batches.values() for found in batch.patches.values())
@@ -57,11 +58,13 @@ def _missing(target: Target, using: Resources, ends: Mapping[str, int]) -> dict[
     return {each: (min(at[each] for at in reached), end) for each, end in ends.items()}
 
 
-def _batches(patches: Iterable[tuple[str, str, int]], letters: DeadLetters) -> Iterable[dict[int, Batch]]:
+def _batches(patches: Iterable[tuple[str, str, int]], letters: DeadLetters, view: View) -> Iterable[dict[int, Batch]]:
     batches: dict[int, Batch] = {}
+    texts = {view.tag: view.layout.json_texts}
     for number, (key, value, partition) in enumerate(patches, 1):
         try:
-            read_into(batches.setdefault(partition, Batch(0)), key.encode(), value.encode())
+            batch = batches.setdefault(partition, Batch(0))
+            read_into(batch, key.encode(), value.encode(), json_texts=texts)
         except NotAPatch as error:
             log.warning("a patch of the row %s cannot be applied: %s", key, error)
             letters.add(f"{PATCHES}/replay/{key}", str(error), key.encode())  # its third part is the view's tag

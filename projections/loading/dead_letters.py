@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from eventlog.envelope import format_time
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import WRITER, client_config
-from eventlog.letters import Letter, time_of
+from eventlog.letters import Letter, letter_key, time_of
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS
 
@@ -35,7 +35,7 @@ class DeadLetters:
     def add(self, key: str, reason: str, what: bytes) -> None:
         """Write a dead letter, with its own key, for a part of a record; raises LogUnavailable if it is not stored."""
         letter = Letter(reason, format_time(datetime.now(UTC)), what, None)
-        self.put(key, letter.to_json(topic=key.partition("/")[0]))
+        self.put(letter_key(key), letter.to_json(topic=key.partition("/")[0]))
         self.flush()
 
     def put(self, key: str, letter: bytes | None) -> None:

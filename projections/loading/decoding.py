@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from functools import lru_cache
 
 import orjson
 
 from eventlog.source_positions import topic_and_partition
 from projections.stores.store import Batch
+from projections.table.json_text import JsonTexts, make_canonical
 from projections.table.monoids import State
 from projections.table.patch import BATCHES, Patch, Place
 
@@ -23,10 +24,17 @@ class NotAPatch(ValueError):
     """A record of `patches` that no loader can read."""
 
 
-def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Container[bytes] | None = None) -> None:
+def read_into(
+    batch: Batch,
+    key: bytes | None,
+    value: bytes | None,
+    tags: Container[bytes] | None = None,
+    json_texts: Mapping[str, JsonTexts] | None = None,
+) -> None:
     """Add one record to `batch`; raises NotAPatch.
 
-    tags: those of the loaded views (None: all). Patches of other views are not even parsed.
+    tags: those of the loaded views (None: all). Patches of other views are not even parsed. json_texts: by tag, the
+    fields whose texts Spark writes in another form than rows have.
     """
     if tags is not None and key and _is_foreign(key, tags):
         return
@@ -49,9 +57,11 @@ def read_into(batch: Batch, key: bytes | None, value: bytes | None, tags: Contai
             return
         tag, _, row = key.decode().partition("/")
         patch = Patch(row, source, Place(offset, _whole(document["i"])), _fields(document["c"]))
+        if json_texts and (texts := json_texts.get(tag)):
+            make_canonical(patch.fields, texts)
     except NotAPatch:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotAPatch(f"{type(error).__name__}: {error}") from error
     batch.patches.setdefault(tag, []).append(patch)
 

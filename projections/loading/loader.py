@@ -205,6 +205,7 @@ class Loader:
     def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:
         batches: dict[int, Batch] = {}
         tags = {target.tag.encode() for target in self._serving}
+        texts = {target.tag: target.view.layout.json_texts for target in self._serving}
         for record in records:
             partition, offset = record.partition() or 0, record.offset() or 0
             batch = batches.get(partition)
@@ -212,7 +213,7 @@ class Loader:
                 batch = batches[partition] = Batch(offset, first_offset=self.positions[partition])
             batch.next_offset = offset + 1
             try:
-                read_into(batch, record.key(), record.value(), tags)
+                read_into(batch, record.key(), record.value(), tags, texts)
             except NotAPatch as error:
                 self._add_dead_letter(record, str(error))
             self.stats.patches += 1

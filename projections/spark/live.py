@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
 
+from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed
 from projections.generations.sources import sources
@@ -51,7 +52,7 @@ SINK: Final[Mapping[str, str]] = {
     "kafka.enable.idempotence": "true",
     "kafka.linger.ms": "2",
     "kafka.batch.size": str(128 * 1024),
-    "kafka.max.request.size": str(4 * 1024 * 1024),
+    "kafka.max.request.size": str(MAX_RECORD_BYTES),
     # no limit: the producer would send the records after an expired batch, and loaders would skip the gap; so a
     # partition without a leader delays the query, and is written in order afterwards
     "kafka.delivery.timeout.ms": str(NEVER),

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from eventlog.letters import VALUE_BYTES
+from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, PATCHES
+from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.loading.decoding import TOO_LARGE
 from projections.spark.events import IS_EVENT, LogSchema, parse, unreadable, unreadable_reason
 from projections.spark.view_sql import Lifted, lifts
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "concat(topic, '/', `partition`)"
 """The source of a captured row."""
-SENDABLE_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
-"""Of a key and a value together; Kafka also counts the framing."""
 SHOWN_KEY: Final = 1_000
 """Characters."""
 
@@ -53,7 +52,7 @@ def sendable(made: DataFrame) -> DataFrame:
     """
     size = "octet_length(key) + octet_length(value)"
     key, value = f"left(key, {SHOWN_KEY})", f"concat('{{\"{TOO_LARGE}\":', {size}, '}}')"
-    large = f"{size} > {SENDABLE_BYTES}"
+    large = f"{size} > {MAX_ENTRY_BYTES}"
     return made.selectExpr(
         "topic", f"if({large}, {key}, key) as key", f"if({large}, {value}, value) as value", "`partition`"
     )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from eventlog.errors import SettingError
 from eventlog.variables import Variables
 from projections.spark.setup import class_archive, home
 from projections.spark.setup.jars import spark_jars
@@ -23,6 +25,9 @@ from projections.spark.setup.jars import spark_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_MASTER: Final = re.compile(r"local(\[[0-9*, ]+\])?|local-cluster\[[0-9, ]+\]|(spark|k8s)://[!-~]+|yarn")
+_MEMORY: Final = re.compile(r"([0-9]{1,12})([kmgt])b?", re.IGNORECASE | re.ASCII)
+_SHIFTS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 # A query over many views compiles to methods over 8,000 bytes of bytecode, which the JVM would only interpret.
 _HUGE_METHODS = "-XX:-DontCompileHugeMethods"
@@ -97,8 +102,13 @@ class SparkSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> SparkSettings:
-        """Read `SPARK_MASTER` and `HEADWATER_SPARK_MEMORY` of `env`; raises SettingError if the memory is wrong."""
-        return cls(master=env.get("SPARK_MASTER", ""), memory=SparkVariables.read(env).spark_memory)
+        """Read `SPARK_MASTER` and `HEADWATER_SPARK_MEMORY` of `env`; raises SettingError if one is wrong."""
+        master = env.get("SPARK_MASTER", "")
+        if master and not _MASTER.fullmatch(master):
+            raise SettingError(
+                "SPARK_MASTER", master, "the address of a cluster, such as spark://host:7077, or local[4]"
+            )
+        return cls(master=master, memory=SparkVariables.read(env).spark_memory)
 
     @property
     def is_local(self) -> bool:
@@ -109,13 +119,14 @@ class SparkSettings:
         """Spark's configuration for a session with this many threads if it is local; lasting: see start_session."""
         jars = [str(jar) for jar in spark_jars()]
         optimising = () if lasting else _LATE_OPTIMISING
-        java = " ".join((*_JAVA_OPTIONS, *optimising, f"-Dlog4j2.configurationFile={_LOG4J}"))
+        # an address, so that a blank in the path of this installation is no end of the option
+        java = java_options((*_JAVA_OPTIONS, *optimising, f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"))
         archived = class_archive.use() if self.is_local else ()
         options = {
             "spark.master": self.master or f"local[{threads},{TASK_ATTEMPTS}]",
             "spark.driver.memory": self.memory,
             "spark.executor.memory": self.memory,
-            "spark.driver.extraJavaOptions": " ".join((java, *self.java, *archived)),
+            "spark.driver.extraJavaOptions": f"{java} {java_options((*self.java, *archived))}".rstrip(),
             "spark.executor.extraJavaOptions": java,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -154,10 +165,25 @@ class SparkSettings:
         return options | {"spark.jars": ",".join(jars)} | (loopback if self.master.startswith("local") else {})
 
 
+def java_options(options: Iterable[str]) -> str:
+    """Options of a JVM as Spark splits them again: one with a blank, as in a path, is quoted."""
+    escaped = (each.replace("\\", "\\\\").replace('"', '\\"') if " " in each else each for each in options)
+    return " ".join(f'"{each}"' if " " in each else each for each in escaped)
+
+
+def _check_memory(value: str) -> str:
+    found = _MEMORY.fullmatch(value)
+    if found is None or not 2**29 <= int(found[1]) << _SHIFTS[found[2].lower()] <= 2**40:
+        raise ValueError("a JVM does not start with it")
+    return value
+
+
 class SparkVariables(Variables):
     """The variables of SparkSettings whose names begin like Headwater's own."""
 
-    spark_memory: str = Field("2g", pattern="^[0-9]+[kKmMgGtT][bB]?$", description="an amount of memory, such as 2g")
+    spark_memory: Annotated[str, AfterValidator(_check_memory)] = Field(
+        "2g", description="an amount of memory, such as 2g, from 512m to 1t"
+    )
 
 
 def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: bool = False) -> SparkSession:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -47,6 +47,7 @@ from projections.spark.streams.realtime import realtime_records
 from projections.stores.names import NUL, REPLACEMENT, patch_key
 from projections.stores.store import Batch, BulkWriter
 from projections.stream.view import stream_view
+from projections.table.json_text import JsonTexts
 from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View
@@ -128,7 +129,8 @@ class SparkTasks:
             found = made.join(few, F.translate(made.key, NUL, REPLACEMENT) == few.wanted, "left_semi")
             for row in found.toLocalIterator():
                 batch = Batch(0)
-                read_into(batch, row["key"].encode(), row["value"].encode())
+                texts = {view.tag: view.layout.json_texts}
+                read_into(batch, row["key"].encode(), row["value"].encode(), json_texts=texts)
                 yield from batch.patches[view.tag]
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
@@ -160,7 +162,7 @@ class SparkTasks:
             found = patch_records(frame, [view], self._settings).collect()
         batch, letters = Batch(0), list[Letter]()
         for topic, key, value, _ in found:
-            _take(batch, letters, topic, key, value)
+            _take(batch, letters, (topic, key, value), {view.tag: view.layout.json_texts})
         return batch.patches.get(view.tag, []), letters
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
@@ -195,10 +197,11 @@ def _fold_patches(task: FoldTask, count: Any, rows: Iterable[Any]) -> Iterator[S
     """Runs in an executor on the output of the live query's SQL."""
     states, letters, poison = States(task.programs[0]), list[Letter](), 0
     path = None if task.path is None else task.path / uuid4().hex
+    texts = {task.programs[0].tag: task.programs[0].json_texts}
     with chunks(path, task.buckets) as held:
         for topic, key, value, _ in rows:
             batch, unreadable = Batch(0), list[Letter]()
-            _take(batch, unreadable, topic, key, value)
+            _take(batch, unreadable, (topic, key, value), texts)
             states.add(patch for patches in batch.patches.values() for patch in patches)
             poison += len(unreadable)
             letters += unreadable[: NAMED_LETTERS - len(letters)]
@@ -210,14 +213,17 @@ def _fold_patches(task: FoldTask, count: Any, rows: Iterable[Any]) -> Iterator[S
         yield held.share(letters=letters, poison=poison)
 
 
-def _take(batch: Batch, letters: list[Letter], topic: str, key: str, value: str) -> None:
-    """Take one output record of the live query's SQL: a patch, or a dead letter."""
+def _take(
+    batch: Batch, letters: list[Letter], record: tuple[str, str, str], json_texts: Mapping[str, JsonTexts]
+) -> None:
+    """Take one output record of the live query's SQL: topic, key and value of a patch, or of a dead letter."""
+    topic, key, value = record
     if topic.endswith(DEAD_LETTERS):
         place, _, offset = key.rpartition("/")
         topic, _, partition = place.rpartition("/")
         letters.append(Letter(source_id(topic, int(partition)), int(offset), value.encode()))
     elif not key.startswith(PROGRESS.decode()):
-        read_into(batch, key.encode(), value.encode())
+        read_into(batch, key.encode(), value.encode(), json_texts=json_texts)
 
 
 def _time(milliseconds: int) -> datetime:

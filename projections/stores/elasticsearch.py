@@ -13,9 +13,9 @@ from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, documents, translated
-from projections.stores.elasticsearch_bulk import ElasticsearchWriter, create_row, document, index_row, send
+from projections.stores.elasticsearch_bulk import ElasticsearchWriter, create_row, document, index_row, send, state_of
 from projections.stores.elasticsearch_ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
-from projections.stores.elasticsearch_mapping import BULK_SETTINGS, COMPLETE, GUARD, LIVE_SETTINGS, STATE, mapping
+from projections.stores.elasticsearch_mapping import BULK_SETTINGS, COMPLETE, GUARD, LIVE_SETTINGS, mapping
 from projections.stores.groups import Groups
 from projections.stores.names import alias_name, document_id, index_name, write_alias
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
@@ -170,12 +170,11 @@ class ElasticsearchStore:
         for version, each in zip(versions.values(), found, strict=False):
             if not each["found"] or version_of(each) != version:
                 raise LedgerChanged
-        kinds = {field.name for field in target.view.layout.fields}
         rows: dict[str, Row] = {}
         for key, each in zip(keys, found[len(versions) :], strict=True):
             if each["found"]:
                 source = each["_source"]
-                state = {name: source[name] for name in kinds if name in source} | source[STATE]
+                state = state_of(target.view, source)
                 rows[key] = (state, places_from_json(source.get(GUARD)), version_of(each))
             else:
                 rows[key] = ({}, {}, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from projections.stores.names import document_id, write_alias
 from projections.table.monoids import State
 from projections.table.patch import places_to_json
 from projections.table.shown import DELETED
+from projections.view import View
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,8 +58,24 @@ def document(form: DocumentForm, key: str, state: State, guard: Guard) -> bytes:
     """A row as it is stored: visible columns, state fields, and guard."""
     shown = form.show(key, state)
     hidden = {name: value for name, value in state.items() if name not in shown}
-    body = {**shown, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
+    indexed = {name: _without_sign(value) for name, value in shown.items()}
+    body = {**indexed, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
     return orjson.dumps(body)
+
+
+def _without_sign(value: Any) -> Any:
+    """Zero without a sign: Lucene sorts -0.0 before 0.0, and other stores do not."""
+    return 0.0 if value.__class__ is float and value == 0 else value
+
+
+def state_of(view: View, source: Mapping[str, Any]) -> State:
+    """The state of a stored row.
+
+    Every document has a visible mark of deletion, which queries read; the row's own mark, if it has one, is in STATE.
+    """
+    shown = {field.name: source[field.name] for field in view.layout.fields if field.name in source}
+    shown.pop(DELETED, None)
+    return {**shown, **source[STATE]}
 
 
 def index_row(key: str, version: tuple[int, int] | None = None) -> bytes:

@@ -10,11 +10,12 @@ from elasticsearch import Elasticsearch, NotFoundError, helpers
 from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
 from projections.stores.elasticsearch_answers import IndexGone, documents, translated
-from projections.stores.elasticsearch_mapping import STATE
+from projections.stores.elasticsearch_bulk import state_of
 from projections.stores.names import document_id, index_name
 from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
+from projections.table.shown import DELETED
 
 
 class ElasticsearchRows:
@@ -54,5 +55,8 @@ class ElasticsearchRows:
 
 
 def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
-    state = {field.name: source.get(field.name) for field in target.view.layout.fields} | source[STATE]
+    state = state_of(target.view, source)
+    if not state.get(DELETED):
+        # earlier releases also stored `false` for a row that nothing had deleted, and a rebuild did not
+        state.pop(DELETED, None)
     return source[target.view.key_name], without_empty(state)

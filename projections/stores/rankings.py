@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from eventlog.integers import LOWEST
 from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.names import cache_ranking
 from projections.table.declared_stores import Cache, Ranking
@@ -87,7 +88,9 @@ class Ranked:
         """The row at a place."""
         if self.exact_bytes and INEXACT <= abs(score) < math.inf:
             exact = int.from_bytes(member[: self.exact_bytes], "big") - 2**64
-            if -(2**63) <= exact < 2**63:  # or others than Headwater wrote it
+            if (
+                LOWEST <= exact <= -LOWEST
+            ):  # in descending order it is negated; others than Headwater may have written it
                 return Member(_text(member[self.exact_bytes :]), exact)
         return Member(_text(member))
 

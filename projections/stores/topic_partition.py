@@ -15,10 +15,10 @@ import orjson
 
 from eventlog.envelope import decode, timestamp_ms
 from eventlog.errors import LogUnavailable, NotAnEnvelope
+from eventlog.limits import MAX_ENTRY_BYTES, MAX_TRANSACTION_BYTES, entry_size
 from eventlog.ports import Entry, EventLog, abort_on_error
 from eventlog.source_positions import topic_and_partition
 from eventlog.times import now_ms
-from eventlog.topics import MAX_RECORD_BYTES
 from projections.errors import GenerationMissing, Unloadable
 from projections.stores import ledgers
 from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
@@ -44,10 +44,7 @@ from projections.table.patch import Patch, Place
 NAME: Final = "Kafka"
 LEDGER_EVERY_S: Final = 1.0
 """Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
-MAX_ROW_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
-"""Kafka counts the key and framing too."""
 TRANSACTION_ROWS: Final = 2_000
-TRANSACTION_BYTES: Final = 8 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -178,8 +175,8 @@ class OwnedPartition:
             with ledgers.loadable(NAME):
                 data = self._rows.data(patch.key, patch.fields)
             entries.append(self._public_entry(patch.key, data, batch))
-        if (largest := max(len(entry.value or b"") for entry in entries)) > MAX_ROW_BYTES:
-            raise Unloadable(NAME, f"a record of the row has {largest} bytes, more than {MAX_ROW_BYTES}")
+        if (largest := max(entry_size(entry.key, entry.value) for entry in entries)) > MAX_ENTRY_BYTES:
+            raise Unloadable(NAME, f"a record of the row has {largest} bytes, more than {MAX_ENTRY_BYTES}")
         return _Written(patch.key, batch, entries)
 
     def _public_entry(self, key: str, data: dict[str, Any] | None, batch: int) -> Entry:
@@ -256,7 +253,7 @@ def _parts(rows: Sequence[_Written]) -> list[list[_Written]]:
     room, size_bytes = 0, 0
     for row in rows:
         size_bytes += row.size_bytes
-        if room == 0 or size_bytes > TRANSACTION_BYTES:
+        if room == 0 or size_bytes > MAX_TRANSACTION_BYTES:
             parts.append([])
             room, size_bytes = TRANSACTION_ROWS, row.size_bytes
         parts[-1].append(row)

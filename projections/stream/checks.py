@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
+from eventlog.declaring import must_be_flag, must_be_text, must_be_texts, shown
 from projections.stream.durations import duration
 from projections.stream.sources import check_source
+from projections.table.argument_checks import check_shared
 from projections.table.checks import check_columns, check_name
 from projections.table.types import ColumnType
 
@@ -40,6 +42,26 @@ def check_stream(view: StreamView) -> None:
         _check_realtime(view)
     if view.every and duration(view.every) > LONGEST_PAUSE:
         raise ValueError(f'every="{view.every}" is more than {LONGEST_PAUSE.total_seconds() / 60:g} minutes: use less')
+
+
+def check_stream_types(view: StreamView) -> None:
+    """Check the types of what it is declared with, which all other checks rely on."""
+    check_name(view.name)
+    check_shared(view)
+    if isinstance(view.key, str):
+        must_be_text("key", view.key, 'key="page"')
+    else:
+        must_be_texts("key", view.key, 'key=("page", "hour")')
+    if not isinstance(view.columns, Mapping):
+        raise ValueError(f'columns={shown(view.columns)} is no mapping: write columns={{"page": TEXT}}')
+    if not isinstance(view.sources, Mapping):
+        example = 'sources={"opened": observations(PageOpened, late_after="1h")}'
+        raise ValueError(f"sources={shown(view.sources)} does not name the arguments of its query: write {example}")
+    for name in ("keep_state", "every"):
+        if not isinstance(value := getattr(view, name), str):
+            raise ValueError(f'{name}={shown(value)} is no text: write {name}="30s"')
+    must_be_flag("final", view.final)
+    must_be_flag("realtime", view.realtime)
 
 
 def _check_key(view: StreamView) -> None:

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from commands.declaring.aggregate import Event
 from commands.declaring.observation import Observation
 from eventlog.capturing.declaring import Captured
+from eventlog.declaring import word
 from eventlog.topics import EVENTS, OBSERVATIONS
 from projections.stream.durations import duration
 from projections.table.declared import storage_word
@@ -71,6 +72,8 @@ class StreamSource(ABC):
             if isinstance(kind, type) and issubclass(kind, Captured | Row):
                 raise ValueError(f'"{_name(kind)}" {NO_HISTORY}')
             self.check_class(kind)
+        if repeated := [each for number, each in enumerate(self.classes) if each in self.classes[:number]]:
+            raise ValueError(f'{self.function}() is given "{repeated[0].__name__}" twice: remove one')
         duration(self.late_after)
         found: dict[str, ColumnType] = {}
         for kind in self.classes:
@@ -150,6 +153,7 @@ class Events(StreamSource):
             raise ValueError(f'"{_name(kind)}" is not a class of events with a type')
 
 
+@word('observations(PageOpened, late_after="1h")')
 def observations(*classes: type[Observation], late_after: str) -> Observed:
     """Observations of these classes, as a DataFrame with the fields of the classes and:
 
@@ -162,6 +166,7 @@ def observations(*classes: type[Observation], late_after: str) -> Observed:
     return Observed(classes, late_after)
 
 
+@word('events(Placed, late_after="1h")')
 def events(*classes: type[Event], late_after: str) -> Events:
     """Events of these classes, as a DataFrame with the fields of their current versions and:
 

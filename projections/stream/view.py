@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field  # a plain `field` is a word of declarations
 from datetime import timedelta
 from functools import cached_property
 from typing import Final
 
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
+from eventlog.declaring import arguments_checked
 from eventlog.envelope import Envelope
+from eventlog.places import called_from
 from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
-from projections.stream.checks import Late, Query, check_stream
+from projections.stream.checks import Late, Query, check_stream, check_stream_types
 from projections.stream.durations import duration
 from projections.stream.query_text import query_digest
 from projections.stream.sources import Events, StreamSource
+from projections.table.argument_checks import as_stores
 from projections.table.checks import check_stores
 from projections.table.declared_stores import Store
 from projections.table.declared_view import DeclaredView
@@ -32,6 +36,17 @@ BATCH: Final = "_batch"
 higher ones replace it."""
 
 
+@arguments_checked(
+    ViewDeclarationError,
+    {
+        "name": '"page_views"',
+        "key": '("page", "hour")',
+        "columns": '{"page": TEXT, "hour": TIME, "views": INTEGER}',
+        "sources": '{"opened": observations(PageOpened, late_after="1h")}',
+        "query": "page_views_by_hour",
+        "stores": "(Postgres(),)",
+    },
+)
 @dataclass(frozen=True)
 class StreamView(DeclaredView):
     """A view that a query computes from streams; registered by assigning it in a module of HEADWATER_MODULES.
@@ -53,7 +68,7 @@ class StreamView(DeclaredView):
 
     Where they are:
 
-    stores: where it is stored; the first one answers queries.
+    stores: where it is stored, as a tuple or one store; the first one answers queries.
     lookups: columns of other views' rows; they are read with a row, and not stored in it.
 
     When they come:
@@ -83,7 +98,15 @@ class StreamView(DeclaredView):
     deleted_by: str = ""
     realtime: bool = False
 
+    place: str = dataclass_field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "place", called_from())
+        object.__setattr__(self, "stores", as_stores(self.stores))
+        try:
+            check_stream_types(self)
+        except ValueError as error:
+            raise ViewDeclarationError(self.name, str(error)) from error
         if not self.key_name:
             object.__setattr__(self, "key_name", self.key_columns[0] if len(self.key_columns) == 1 else "key")
         try:

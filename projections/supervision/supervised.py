@@ -17,6 +17,7 @@ from typing import IO, cast
 
 from eventlog.backoff import DEFAULT_BACKOFF, Backoff
 from projections.supervision.errors import StartFailed, SupervisionError
+from projections.supervision.last_words import last_words
 from projections.supervision.process import ProcessSpec, ProcessStatus, State
 
 _GUARD = Path(__file__).with_name("guard.py")
@@ -40,6 +41,7 @@ class Supervised:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._restart_requested = self._was_healthy = False
+        self._log_start = 0
         self._guard: subprocess.Popen[bytes] | None = None
         self._status = ProcessStatus(spec.name, State.WAITING, None, None, None, 0, time.time(), "")
         self._thread = threading.Thread(target=self._run, name=f"supervise-{spec.name}", daemon=True)
@@ -213,6 +215,7 @@ class Supervised:
         with self._changed, self.spec.log.open("ab") as log:
             if self._stopping.is_set():
                 return None
+            self._log_start = log.tell()
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_GUARD), self.spec.name, json.dumps(order)],
                 stdin=subprocess.PIPE,
@@ -250,7 +253,12 @@ class Supervised:
         status = output.readline()
         if not status:
             self._kill_without_guard()
-        return _how_it_ended(status)
+        return self._how_it_ended(status)
+
+    def _how_it_ended(self, status: bytes) -> str:
+        how = _how_it_ended(status)
+        said = last_words(self.spec.log, self._log_start) if status and int(status) > 0 else ""
+        return f"{how}: {said}" if said else how
 
     def _kill_without_guard(self) -> None:
         """End a process whose guard was killed, before it is started again."""

@@ -30,6 +30,7 @@ from eventlog.capturing.values import (
 from eventlog.envelope import Envelope
 from eventlog.integers import fits_64_bits
 from eventlog.source_positions import source_id
+from projections.table.json_text import as_text
 from projections.table.rows import Deleted, row_of
 
 
@@ -213,7 +214,7 @@ def reader(column: Column) -> Callable[[Any], Any]:
 
 def _text(value: Any) -> str:
     """The live query reads any value as text."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return as_text(value)
 
 
 def _integer(value: Any) -> int | Absent | None:

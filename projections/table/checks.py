@@ -10,11 +10,13 @@ from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from projections.table.conditions import must_be_condition
 from projections.table.declared_stores import Cache, Store
+from projections.table.expressions import UnknownField
 from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import event_of
+from projections.table.folds.fold import Case, event_of
 from projections.table.items import Item, items_read
 from projections.table.ranking_checks import check_rankings
 from projections.table.rows import is_row
+from projections.table.store_checks import check_store_columns
 from projections.table.types import ColumnType, item_model
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -24,7 +26,7 @@ RESERVED: Final = re.compile(r"ledger|generations|generation_numbers|live_views|
 
 def check_name(name: str) -> None:
     """Check the name of a view."""
-    if not NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError("invalid name: use a-z, 0-9 and _, at most 41 characters")
     if RESERVED.fullmatch(name):
         raise ValueError("this name is reserved by Headwater: use another name")
@@ -33,7 +35,7 @@ def check_name(name: str) -> None:
 def check_columns(names: Iterable[str]) -> None:
     """Check the names of columns."""
     for name in names:
-        if not NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(f'"{name}" is not a column name: use a-z, 0-9 and _')
 
 
@@ -47,14 +49,7 @@ def check_stores(stores: Sequence[Store], types: Mapping[str, ColumnType]) -> No
             f"write stores=(Postgres(), {type(stores[0]).__name__}())"
         )
     for store in stores:
-        named = [*getattr(store, "text", ()), *getattr(store, "facets", ())]
-        named += [column for index in getattr(store, "indexed", ()) for column in index]
-        unknown = [column for column in named if column not in types]
-        if unknown:
-            raise ValueError(f'{store.name} names the unknown column "{unknown[0]}"')
-        lists = [column for column in named if types[column] is ColumnType.LIST]
-        if lists:
-            raise ValueError(f'{store.name} cannot index "{lists[0]}": it is a list')
+        check_store_columns(store, types)
         if isinstance(store, Cache):
             check_rankings(store.rankings, types)
 
@@ -101,13 +96,20 @@ def _check_events(plan: FoldPlan) -> None:
                 must_be_condition(condition, subject)
             if isinstance(plan.key, Item) and found not in (None, plan.key.list):
                 raise ValueError(f'it is an item of "{plan.key.list}", but `each` goes through "{found}"')
-            kind = plan.key_expression(case).kind(subject)
+            kind = _key_kind(plan, case)
             if subject is not None and found is not None:
                 item_model(subject, found)
         except ValueError as error:
             raise ValueError(f"its key or condition: {error}") from error
         if kind is not ColumnType.TEXT:
             raise ValueError(f"its key must be text, not {kind.value}")
+
+
+def _key_kind(plan: FoldPlan, case: Case) -> ColumnType:
+    try:
+        return plan.key_expression(case).kind(event_of(case))
+    except UnknownField as error:  # a key is a field, so it cannot be meant as a constant
+        raise ValueError(error.problem) from error
 
 
 def _named(plan: FoldPlan) -> list[type[Event]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from commands.declaring.aggregate import Event
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, Source, expression
+from projections.table.mistaken import in_views
 from projections.table.types import ColumnType
 
 COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.BOOLEAN)
@@ -134,49 +135,64 @@ class Known:
         return f"int({self.of.python(event)} is not None)"
 
 
+@in_views('equals("status", value("sold"))')
 def equals(left: Readable, right: Readable) -> Comparison:
     """Whether two values are equal; compare with a text as `value("…")`, because a plain text names a field."""
     return Comparison("=", expression(left), expression(right))
 
 
+@in_views('differs("status", value("sold"))')
 def differs(left: Readable, right: Readable) -> Comparison:
     """Whether two values are not null and differ."""
     return Comparison("<>", expression(left), expression(right))
 
 
+@in_views('below("price", 100)')
 def below(left: Readable, right: Readable) -> Comparison:
     """Whether `left < right`."""
     return Comparison("<", expression(left), expression(right))
 
 
+@in_views('at_most("price", 100)')
 def at_most(left: Readable, right: Readable) -> Comparison:
     """Whether `left <= right`."""
     return Comparison("<=", expression(left), expression(right))
 
 
+@in_views('above("price", 100)')
 def above(left: Readable, right: Readable) -> Comparison:
     """Whether `left > right`."""
     return Comparison(">", expression(left), expression(right))
 
 
+@in_views('at_least("price", 100)')
 def at_least(left: Readable, right: Readable) -> Comparison:
     """Whether `left >= right`."""
     return Comparison(">=", expression(left), expression(right))
 
 
+@in_views('all_of("is_paid", above("price", 100))')
 def all_of(*conditions: Readable) -> Together:
     """Whether every condition is true."""
-    return Together("and", tuple(map(expression, conditions)))
+    return Together("and", _some(conditions))
 
 
+@in_views('any_of("is_paid", above("price", 100))')
 def any_of(*conditions: Readable) -> Together:
     """Whether at least one condition is true."""
-    return Together("or", tuple(map(expression, conditions)))
+    return Together("or", _some(conditions))
 
 
+@in_views('negated("is_paid")')
 def negated(condition: Readable) -> Negation:
     """Whether the condition is false."""
     return Negation(expression(condition))
+
+
+def _some(conditions: Sequence[Readable]) -> tuple[Expression, ...]:
+    if not conditions:
+        raise ValueError("has no condition")
+    return tuple(map(expression, conditions))
 
 
 def must_be_condition(part: Expression, event: type[Event] | None) -> None:

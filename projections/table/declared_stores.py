@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eventlog.declaring import word
 
+
+@word('Postgres(indexes=(("city", "price"),))')
 @dataclass(frozen=True)
 class Postgres:
     """The view is a table of this name.
@@ -28,6 +31,7 @@ class Postgres:
         return f"Postgres(indexes={self.indexes!r})"
 
 
+@word('Elasticsearch(text=("description",), facets=("city",))')
 @dataclass(frozen=True)
 class Elasticsearch:
     """The view is an index. `text`: columns for full-text search; `facets`: columns to count by."""
@@ -43,6 +47,7 @@ class Elasticsearch:
         return f"Elasticsearch(text={self.text!r}, facets={self.facets!r})"
 
 
+@word('Ranking("-price", within=("city",))')
 @dataclass(frozen=True)
 class Ranking:
     """The order of the rows by one column, kept in a sorted set, for queries that sort by it: a leaderboard.
@@ -72,6 +77,7 @@ class Ranking:
         return f"{self.sort}/{','.join(self.within)}" if self.within else self.sort
 
 
+@word('Cache(rankings=(Ranking("-price"),))')
 @dataclass(frozen=True)
 class Cache:
     """The view is a Valkey hash per key, for look-ups by key. `rankings`: orders in which it also finds rows."""
@@ -86,6 +92,7 @@ class Cache:
         return f"Cache(rankings={[each.declaration for each in self.rankings]!r})" if self.rankings else "Cache()"
 
 
+@word("Topic()")
 @dataclass(frozen=True)
 class Topic:
     """The rows of a stream view as a Kafka topic, `<environment>.views.<view>`, for programs that follow it.

@@ -24,6 +24,7 @@ class DeclaredView(ABC):
     key_name: str
     stores: tuple[Store, ...]
     lookups: tuple[Lookup, ...]
+    place: str = ""
 
     @property
     @abstractmethod

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
-
-import orjson
 
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import evaluate, fits, version_problem
 from eventlog.envelope import Envelope
 from projections.table.changes import Absent
 from projections.table.fold_plan import FoldPlan, Lift
+from projections.table.json_text import as_text, canonical_text
 from projections.table.rows import Row, is_row
+from projections.table.types import ColumnType, field_types
 
 
 def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, Any]:
@@ -32,8 +33,20 @@ def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, 
         elif kind in (int, float, bool, datetime) and not fits(made.get(name), kind):
             made[name] = None
         elif kind is str and not isinstance(made.get(name), str | None):
-            made[name] = orjson.dumps(made[name]).decode()
+            made[name] = as_text(made[name])
     return made
+
+
+def with_json_texts(event: type[Event] | None, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data with the texts in fields that are no scalars in the form of rows; see `json_text.canonical_text`."""
+    texts = {name: data[name] for name in _json_fields(event) if isinstance(data.get(name), str)}
+    return {**data, **{name: canonical_text(text) for name, text in texts.items()}} if texts else data
+
+
+@lru_cache(maxsize=10_000)
+def _json_fields(event: type[Event] | None) -> tuple[str, ...]:
+    kinds = {} if event is None else field_types(event)
+    return tuple(name for name, kind in kinds.items() if kind is ColumnType.JSON)
 
 
 def rows_of(plan: FoldPlan, envelope: Envelope) -> tuple[str, ...]:

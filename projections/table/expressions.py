@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from commands.declaring.aggregate import Event
+from eventlog.declaring import meant, shown
 from eventlog.envelope import Envelope, Position
 from eventlog.integers import fits_64_bits
 from eventlog.topics import EVENTS
 from projections.table.declared import storage_word
+from projections.table.mistaken import Mistaken, in_views
 from projections.table.types import SPARK_TYPES, ColumnType, field_types, in_milliseconds
 
 
@@ -53,6 +56,19 @@ class Expression(Protocol):
         """Python source of its value, over the names of `projections/folding/compiled.py`; it equals `evaluate`."""
 
 
+class UnknownField(ValueError):
+    """An event has no field of this name. problem: without what else a text may mean."""
+
+    def __init__(self, event_type: str, name: object, known: Sequence[str]) -> None:
+        if isinstance(name, str):
+            self.problem = f'event "{event_type}" has no field {meant(name, known)}'
+            constant = f'; a text that is no field is written value("{name}")'
+        else:
+            self.problem = f"a field is named by a text, not by {shown(name)}; it has {', '.join(known)}"
+            constant = ""
+        super().__init__(self.problem + constant)
+
+
 @storage_word("Field")
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -65,7 +81,7 @@ class Field:
             raise ValueError(f'field "{self.name}" needs an event class: not every event has it')
         known = field_types(event)
         if self.name not in known:
-            raise ValueError(f'event "{event.type}" has no field "{self.name}"; it has {", ".join(sorted(known))}')
+            raise UnknownField(event.type, self.name, sorted(known))
         return known[self.name]
 
     def fields(self) -> frozenset[str]:
@@ -84,6 +100,14 @@ class Field:
         return typed(f"data.{attribute(self.name)}", self.kind(event))
 
 
+CONSTANTS: Final[Mapping[type, ColumnType]] = {
+    bool: ColumnType.BOOLEAN,
+    int: ColumnType.INTEGER,
+    float: ColumnType.FLOAT,
+    str: ColumnType.TEXT,
+}
+
+
 @storage_word("Value")
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -92,8 +116,14 @@ class Value:
     value: str | int | float | bool
 
     def kind(self, event: type[Event] | None) -> ColumnType:
-        kinds = {bool: ColumnType.BOOLEAN, int: ColumnType.INTEGER, float: ColumnType.FLOAT, str: ColumnType.TEXT}
-        return kinds[self.value.__class__]
+        kind = CONSTANTS.get(self.value.__class__)
+        if kind is None:
+            raise ValueError(f"{shown(self.value)} is no constant: use a text, an integer, a float, True or False")
+        if (kind is ColumnType.INTEGER and not fits_64_bits(int(self.value))) or (
+            kind is ColumnType.FLOAT and not math.isfinite(float(self.value))
+        ):
+            raise ValueError(f"no store holds the constant {shown(self.value)}: use a finite number of at most 64 bits")
+        return kind
 
     def fields(self) -> frozenset[str]:
         return frozenset()
@@ -297,36 +327,43 @@ class FromEnvelope:
 Readable = Expression | str | int | float | bool
 
 
+@in_views('field("price")')
 def field(name: str) -> Field:
     """A field of the event, for computations; without a computation, its name is enough."""
     return Field(name)
 
 
+@in_views('value("sold")')
 def value(constant: str | int | float | bool) -> Value:
     """A constant; numbers and booleans need no `value`, a text does (a plain text names a field)."""
     return Value(constant)
 
 
+@in_views('envelope("time")')
 def envelope(name: str) -> FromEnvelope:
     """A part of the envelope: id, type, stream, sequence, time, partition, offset or record."""
     return FromEnvelope(name)
 
 
+@in_views('point("latitude", "longitude")')
 def point(latitude: str, longitude: str) -> Point:
     """A place on Earth from two fields in degrees."""
     return Point(Field(latitude), Field(longitude))
 
 
+@in_views('minus("price", "previous_price")')
 def minus(left: Readable, right: Readable) -> Arithmetic:
     """`left - right`."""
     return Arithmetic("-", expression(left), expression(right))
 
 
+@in_views('negative("price")')
 def negative(amount: Readable) -> Arithmetic:
     """`-amount`."""
     return Arithmetic("-", Value(0), expression(amount))
 
 
+@in_views('when("is_paid", "price", 0)')
 def when(condition: Readable, then: Readable, otherwise: Readable) -> When:
     """`then` if the boolean field `condition` is true, else `otherwise`."""
     return When(expression(condition), expression(then), expression(otherwise))
@@ -335,8 +372,15 @@ def when(condition: Readable, then: Readable, otherwise: Readable) -> When:
 def expression(readable: Readable) -> Expression:
     """A text names a field, a number or boolean is a constant, an expression is itself."""
     if isinstance(readable, str):
-        return Field(readable)
-    return Value(readable) if isinstance(readable, bool | int | float) else readable
+        return Field(readable) if readable else Mistaken('an empty text names no field: write its name, or value("")')
+    if isinstance(readable, bool | int | float):
+        return Value(readable)
+    if isinstance(readable, type) or not hasattr(readable, "evaluate"):
+        return Mistaken(
+            f"{shown(readable)} cannot be read of an event: write the name of a field, a number, or an expression such "
+            'as value("…")'
+        )
+    return readable
 
 
 def attribute(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +13,8 @@ from commands.declaring.times import is_time
 from eventlog.integers import fits_64_bits
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Source, attribute, identifier, literal, typed
+from projections.table.json_text import as_text, canonical_text
+from projections.table.mistaken import in_views
 from projections.table.monoids.monoid import StateField
 from projections.table.monoids.sketches import register_of, register_spark
 from projections.table.types import SPARK_TYPES, ColumnType, in_milliseconds, is_required_item, item_types, within_years
@@ -194,6 +196,7 @@ class ItemField(NamedTuple):
         )
 
 
+@in_views('item("lines", "sku")')
 def item(list: str, name: str) -> Item:
     """A field of each item of the event's list `list`, as in `item("lines", "sku")`.
 
@@ -244,14 +247,15 @@ def items_function(name: str, event: type[Event] | None) -> str:
 
 def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
     """The fields of items that these read, at any depth."""
-    found: set[Item] = set()
+    return frozenset(each for each in parts_of(expressions) if isinstance(each, Item))
+
+
+def parts_of(expressions: Sequence[Expression]) -> Iterator[Expression]:
+    """These expressions, and those that they read, at any depth."""
     for each in expressions:
-        if isinstance(each, Item):
-            found.add(each)
-        else:
-            slots = [getattr(each, name) for name in getattr(each, "__dataclass_fields__", ())]
-            found |= items_read([part for slot in slots for part in _inside(slot)])
-    return frozenset(found)
+        yield each
+        slots = [getattr(each, name) for name in getattr(each, "__dataclass_fields__", ())]
+        yield from parts_of([part for slot in slots for part in _inside(slot)])
 
 
 def missing_items(required: Sequence[ItemField]) -> list[str]:
@@ -275,7 +279,9 @@ def _typed_item(found: Any, kinds: Mapping[str, ColumnType]) -> Any:
 def _typed(value: Any, kind: ColumnType) -> Any:
     if not _fits(value, kind):
         return None
-    return orjson.dumps(value).decode() if kind is ColumnType.TEXT and not isinstance(value, str) else value
+    if isinstance(value, str):
+        return canonical_text(value) if kind is ColumnType.JSON else value
+    return as_text(value) if kind is ColumnType.TEXT else value
 
 
 def _read_item(name: str, kind: ColumnType) -> str:

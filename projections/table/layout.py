@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from projections.table.json_text import JsonTexts
 from projections.table.monoids import Monoid, State, StateField
 from projections.table.shown import DELETED, Itself, Shown
 from projections.table.types import ColumnType
@@ -16,11 +17,13 @@ class Layout:
     """The layout of a row.
 
     monoids: the groups of state fields. shown: how each visible column is computed. types: of the visible columns.
+    json_texts: the state fields whose texts Spark writes in another form than Python.
     """
 
     monoids: tuple[Monoid, ...]
     shown: Mapping[str, Shown]
     types: Mapping[str, ColumnType]
+    json_texts: JsonTexts = field(default_factory=dict)
 
     @cached_property
     def fields(self) -> tuple[StateField, ...]:

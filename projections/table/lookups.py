@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from eventlog.declaring import must_be_text, shown, word
 from projections.table.types import ColumnType
 
+EXAMPLE: Final = 'Lookup("owners", on="owner", columns={"owner_name": "name"})'
 
+
+@word(EXAMPLE)
 @dataclass(frozen=True)
 class Lookup:
     """Columns of a row of another view, with their values at the time of reading.
@@ -53,6 +57,20 @@ def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dic
                 raise ValueError(f'{subject} adds "{name}", but this view already has this column: rename one')
             found[name] = lookup
     return found
+
+
+def check_lookup(lookup: object) -> None:
+    """Raise ValueError if it is no lookup, or has values of wrong types."""
+    if not isinstance(lookup, Lookup):
+        raise ValueError(f"lookups has {shown(lookup)}, which is no lookup: write {EXAMPLE}")
+    must_be_text("the view of its lookup", lookup.view, EXAMPLE)
+    must_be_text(f'on, in its lookup in "{lookup.view}",', lookup.on, EXAMPLE)
+    if not isinstance(lookup.columns, Mapping):
+        columns = shown(lookup.columns)
+        raise ValueError(f'its lookup in "{lookup.view}" has columns={columns}, which is no mapping: write {EXAMPLE}')
+    for name, column in lookup.columns.items():
+        must_be_text(f'a column of its lookup in "{lookup.view}"', name, EXAMPLE)
+        must_be_text(f'"{name}" of its lookup in "{lookup.view}"', column, EXAMPLE)
 
 
 def looked_up_types(view: LookedUp, views: Mapping[str, LookedUp]) -> dict[str, ColumnType]:

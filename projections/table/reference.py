@@ -10,7 +10,7 @@ from msgspec import structs
 
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
-from projections.table.event_data import current_data, is_partial, problem
+from projections.table.event_data import current_data, is_partial, problem, with_json_texts
 from projections.table.expressions import Source
 from projections.table.items import items_of, lists_read
 from projections.table.monoids import State
@@ -29,7 +29,7 @@ def lift(view: TableView, source: Source) -> list[Patch]:
         return []
     if problem([view.plan], source.envelope) is not None or is_partial(effect, source.envelope):
         return []
-    data = current_data(effect.event, source.envelope)
+    data = with_json_texts(effect.event, current_data(effect.event, source.envelope))
     lists = lists_read(data, effect.items, effect.event)
     source = replace(source, envelope=structs.replace(source.envelope, data=data), lists=lists)
     fields = {field.name: field for field in view.layout.fields}

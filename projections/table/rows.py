@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from commands.declaring.aggregate import Event
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
+from eventlog.declaring import WrongArguments, shown
 
 FIELD_TYPES: Final[Mapping[Kind, Any]] = {
     Kind.INTEGER: int,
@@ -54,6 +55,9 @@ def row_of(table: type[Captured]) -> type[Row]:
 @cache
 def Deleted(table: type[Captured]) -> type[Row]:  # noqa: N802 - stands among classes of events
     """The event that a row was deleted: `deleted_by=(Deleted(Customer),)`."""
+    if not (isinstance(table, type) and issubclass(table, Captured)):
+        example = "deleted_by=(Deleted(Customer),)"
+        raise WrongArguments(f"Deleted() is given {shown(table)}, which is no captured table: write {example}")
     return _event(table, f"{table.topic()}.deleted", deleted=True, fields={})
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-import orjson
 from pydantic import BaseModel
 
-from commands.declaring.upcasting import kind_of
+from commands.declaring.field_kinds import annotated_kind, field_kinds, item_model_of
 from projections.table.declared import storage_word
+from projections.table.json_text import dumps
 
 
 @storage_word("ColumnType")
@@ -95,7 +94,7 @@ def canonical(value: Any, kind: ColumnType) -> Any:
         case int() if kind is ColumnType.FLOAT:
             return float(value)
         case dict() | list() | bool() | int() | float() if kind is ColumnType.JSON:
-            return orjson.dumps(value).decode()
+            return dumps(value)
         case _:
             return value
 
@@ -125,36 +124,33 @@ def in_milliseconds(column: str) -> str:
     return f"date_trunc('millisecond', {within_years(column)})"
 
 
-def column_type(annotation: Any) -> ColumnType:
-    """The column type of a pydantic field's annotation; JSON if it is not a scalar."""
-    return PYTHON_TYPES.get(kind_of(annotation), ColumnType.JSON)
-
-
 def field_types(model: type[BaseModel]) -> dict[str, ColumnType]:
-    """The column type of each field of an event, by its name in JSON."""
-    return {info.alias or name: column_type(info.annotation) for name, info in model.model_fields.items()}
+    """The column type of each field of an event, by its name in JSON; JSON if it is not a scalar."""
+    return {name: PYTHON_TYPES.get(each.kind, ColumnType.JSON) for name, each in field_kinds(model).items()}
+
+
+def earlier_type(model: type[BaseModel], name: str) -> ColumnType:
+    """The column type that earlier releases gave the field with this name in JSON."""
+    info = next(info for own, info in model.model_fields.items() if name == (info.alias or own))
+    return PYTHON_TYPES.get(annotated_kind(info.annotation), ColumnType.JSON)
 
 
 def is_required(model: type[BaseModel], name: str) -> bool:
     """Whether the field with this name in JSON may be neither null nor missing."""
     info = next(info for own, info in model.model_fields.items() if name == (info.alias or own))
-    annotation = info.annotation
-    nullable = annotation in (None, Any) or type(None) in typing.get_args(annotation)
-    return info.is_required() and not nullable
+    return info.is_required() and not field_kinds(model)[name].nullable
 
 
 def item_model(model: type[BaseModel], name: str) -> type[BaseModel]:
     """The model of the items in a list of objects; raises ValueError if the field is not such a list."""
-    info = next((info for own, info in model.model_fields.items() if name == (info.alias or own)), None)
-    if info is None:
-        known = ", ".join(sorted(field_types(model)))
-        raise ValueError(f'event "{getattr(model, "type", model.__name__)}" has no field "{name}"; it has {known}')
-    for annotation in (info.annotation, *typing.get_args(info.annotation)):
-        if typing.get_origin(annotation) in (list, tuple, Sequence):
-            inner = typing.get_args(annotation)[0]
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                return inner
-    raise ValueError(f'field "{name}" is not a list of objects: declare it as list[…] of a pydantic model')
+    known = field_kinds(model)
+    if name not in known:
+        kind = getattr(model, "type", model.__name__)
+        raise ValueError(f'event "{kind}" has no field "{name}"; it has {", ".join(sorted(known))}')
+    found = item_model_of(model, name)
+    if found is None:
+        raise ValueError(f'field "{name}" is not a list of objects: declare it as list[…] of a pydantic model')
+    return found
 
 
 def item_types(model: type[BaseModel], name: str) -> dict[str, ColumnType]:

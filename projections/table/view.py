@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from pydantic import BaseModel
+
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import lineage_text
 from eventlog.capturing.declaring import Captured
+from eventlog.declaring import arguments_checked
 from eventlog.envelope import Envelope
+from eventlog.places import called_from
 from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.table import event_data
+from projections.table.argument_checks import as_stores, check_shared, check_types
 from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
 from projections.table.declared import described
 from projections.table.declared_stores import Store
@@ -24,8 +29,18 @@ from projections.table.items import Item
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.rows import is_row
+from projections.table.types import earlier_type, field_types, item_model
 
 
+@arguments_checked(
+    ViewDeclarationError,
+    {
+        "name": '"owners"',
+        "key": '"owner"',
+        "columns": '{"accounts": count(Opened)}',
+        "stores": "(Postgres(),)",
+    },
+)
 @dataclass(frozen=True)
 class TableView(DeclaredView):
     """A view with a row per key; registered by assigning it in a module of HEADWATER_MODULES.
@@ -47,7 +62,7 @@ class TableView(DeclaredView):
 
     Where they are:
 
-    stores: where it is stored; the first one answers queries.
+    stores: where it is stored, as a tuple or one store; the first one answers queries.
     lookups: columns of other views' rows; they are read with a row, and not stored in it.
 
     This is what was written; `plan` is what follows from it. The rest fulfils `projections.view.View`.
@@ -66,7 +81,11 @@ class TableView(DeclaredView):
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
 
+    place: str = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "place", called_from())
+        object.__setattr__(self, "stores", as_stores(self.stores))
         if not self.key_name and isinstance(self.key, str):
             object.__setattr__(self, "key_name", self.key)
         try:
@@ -104,6 +123,7 @@ class TableView(DeclaredView):
         parts += [f"restored by {event.type}" for event in self.restored_by]
         parts += [f"where {described(self.where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
+        parts += self._types_that_changed()
         # if an older version of an event is read differently now, the rows differ too
         return parts + [
             f"past of {event.type}: {version} {name}: {lineage_text(lineage)}"
@@ -111,6 +131,19 @@ class TableView(DeclaredView):
             for version in range(1, event.version)
             for name, lineage in sorted(event.history.changed(version, self.plan.lifts[event].fields).items())
         ]
+
+    def _types_that_changed(self) -> list[str]:
+        """A line for each field whose type earlier releases read otherwise, as of a `NewType`: its column differs."""
+        found = []
+        for event in self.plan.events.values():
+            lift = self.plan.lifts[event]
+            read: list[tuple[type[BaseModel], str, str]] = [(event, name, name) for name in lift.fields]
+            read += [(item_model(event, each.list), each.name, f"{each.list}[].{each.name}") for each in lift.items]
+            for model, name, shown in read:
+                kind = field_types(model)[name]
+                if kind is not earlier_type(model, name):
+                    found.append(f"type of {event.type}: {shown} {kind.value}")
+        return sorted(found)
 
     def named(self, name: str) -> TableView:
         return replace(self, name=name)
@@ -142,6 +175,8 @@ class TableView(DeclaredView):
     def _check(self) -> None:
         """Raise ValueError if it is declared wrong."""
         check_name(self.name)
+        check_shared(self)
+        check_types(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)
         if not self.key_name:
             raise ValueError('if the key is not a field, add a "key_name"')
         check_columns([self.key_name, *self.columns, *(name for each in self.lookups for name in each.columns)])

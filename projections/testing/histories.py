@@ -14,6 +14,7 @@ import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
+from commands.declaring.field_kinds import FieldKind, field_kinds
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
@@ -23,7 +24,7 @@ from projections.table.expressions import Source
 from projections.table.patch import Patch
 from projections.table.reference import lift
 from projections.table.rows import Row
-from projections.table.types import ColumnType, column_type
+from projections.table.types import PYTHON_TYPES, ColumnType
 from projections.table.view import TableView
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,7 +103,7 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
     made = []
     for _ in range(length):
         event = chance.choice(events)
-        data = {info.alias or name: _value(info.annotation, chance) for name, info in event.model_fields.items()}
+        data = _values(event, chance)
         if issubclass(event, Row):
             made.append(_changed(event, data, chance, offsets))
             continue
@@ -164,13 +165,19 @@ def _patches(
 
 
 def _item(model: type[BaseModel], chance: random.Random) -> dict[str, Any]:
-    drawn = {name: _value(info.annotation, chance) for name, info in model.model_fields.items()}
+    drawn = _values(model, chance)
     # few keys, so that items meet
     return drawn | {name: chance.choice(KEYS[:8]) for name in drawn if name == "sku"}
 
 
-def _value(annotation: Any, chance: random.Random) -> Any:
-    if type(None) in typing.get_args(annotation) and chance.random() < 0.2:
+def _values(model: type[BaseModel], chance: random.Random) -> dict[str, Any]:
+    kinds, fields = field_kinds(model), model.model_fields.items()
+    named = [(info.alias or name, info.annotation) for name, info in fields]
+    return {name: _value(annotation, kinds[name], chance) for name, annotation in named}
+
+
+def _value(annotation: Any, kind: FieldKind, chance: random.Random) -> Any:
+    if kind.nullable and chance.random() < 0.2:
         return None
     literal = next(
         (each for each in (annotation, *typing.get_args(annotation)) if typing.get_origin(each) is Literal), None
@@ -180,7 +187,7 @@ def _value(annotation: Any, chance: random.Random) -> Any:
     inner = next(iter(typing.get_args(annotation)), None)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return [_item(inner, chance) for _ in range(chance.choice((0, 1, 2, 5)))]
-    match column_type(annotation):
+    match PYTHON_TYPES.get(kind.kind):
         case ColumnType.TEXT:
             return chance.choice(TEXTS)
         case ColumnType.INTEGER:

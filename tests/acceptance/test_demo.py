@@ -1,4 +1,4 @@
-"""What `make demo` does once everything runs: send the commands of a sample, check, rebuild under traffic, check."""
+"""What `make demo` does once everything runs: send the commands of a sample, check, rebuild under traffic, verify."""
 
 from __future__ import annotations
 
@@ -28,3 +28,4 @@ def test_all_orders_are_right_before_and_after_a_rebuild_under_traffic(service: 
     assert (summary["orders"], len(report.freshness_ms)) == (ORDERS, FewMeasured.measured)
     assert summary["commands"] > ORDERS + FewMeasured.measured + report.commands_during_rebuild
     assert min(summary["commands_during_rebuild"], summary["rebuild_events_per_s"]) > 0
+    assert summary["verified_rows"] > ORDERS

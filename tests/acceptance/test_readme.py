@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import httpx
 import pytest
 
 from commands.declaring.aggregate import Aggregate
-from compose.to_try import TO_TRY, TO_TRY_ALWAYS
+from compose.settings import Ports, StackSettings
+from compose.to_try import TO_TRY
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from tests.acceptance.conftest import Service
@@ -132,20 +134,40 @@ def test_the_requests_of_the_http_page_work_as_written(service: Service) -> None
     assert try_steps(HTTP, service) > 8
 
 
+PRINTING = """
+import os, sys
+from compose.page import page
+from compose.settings import StackSettings
+from eventlog.settings import LogSettings
+
+modules = LogSettings.from_environment(os.environ).modules
+print(page(sys.argv[1], StackSettings.from_environ(os.environ), os.environ, modules))
+"""
+"""A process of its own, which finds the modules of the service."""
+
+
 @pytest.mark.usefixtures("toured")
-def test_what_make_run_says_to_try_works(service: Service) -> None:
-    """But for the rebuild, which the tour does, and for following the logs, which has no end."""
-    tried, listed = 0, (*TO_TRY["listings"], *TO_TRY_ALWAYS)
-    for _, command in listed:
-        words = shlex.split(command.format(api=service.api, bin=Path(sys.executable).parent, view="listings"))
-        if words[0] == "curl":
-            words[1:1] = ["--fail"]
-        elif words[-1] != "status":
-            continue
-        done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=600, cwd=ROOT)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        tried += 1
-    assert tried == len(listed) - 2
+def test_what_make_run_prints_works_when_it_is_pasted_in_another_terminal(
+    service: Service, stack: StackSettings
+) -> None:
+    """In one that has no variables, in another folder. All but the logs, which have no end."""
+    ports = {Ports.variable(name): str(port) for name, port in asdict(stack.ports).items()}
+    printed = subprocess.run(
+        [sys.executable, "-c", PRINTING, service.api],
+        env={**service.environment, **ports},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    ).stdout
+    (settings,) = (line for line in printed.splitlines() if line.startswith("export "))
+    about_listings = {command.format(api=service.api) for _, command in TO_TRY["listings"]}
+    chosen = [line for line in printed.splitlines() if line in about_listings or "/replay " in line]
+    assert len(chosen) == len(about_listings) + 2
+    for command in chosen:
+        script = f"{settings}\n{command.replace('curl -', 'curl --fail-with-body -')}"
+        done = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, timeout=600, cwd="/")
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.usefixtures("toured")
@@ -171,3 +193,19 @@ def test_the_python_client(http: httpx.Client, service: Service) -> None:
     assert done.returncode == 0, done.stderr
     row = http.get(done.stdout.splitlines()[-1])
     assert (row.status_code, row.json()["price"]) == (200, 63099)
+
+
+@pytest.mark.usefixtures("toured")
+def test_after_all_that_every_row_is_as_a_rebuild_makes_it(service: Service) -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("replay")), "verify", "--all", "--json"],
+        env=service.environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)["views"]
+    assert {"listings", "listing_search", "listing_card", "streams"} <= {each["view"] for each in found}
+    assert sum(store["rows"] for each in found for store in each["stores"]) > 10

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import pkgutil
 import signal
 import sys
@@ -51,6 +52,8 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f'there is no bench "{unknown[0]}"; there are:\n{listed}', file=sys.stderr)
         return 2
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1"  # what is measured is on this machine
+    os.environ.setdefault("HEADWATER_MODULES", "listings")  # what is measured, unless a bench names its own
     try:
         with servers() as stack:
             for name in wanted or known:

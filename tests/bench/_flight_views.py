@@ -6,6 +6,7 @@ from commands.declaring.aggregate import Event
 from projections.table.declared_stores import Postgres
 from projections.table.folds import add, average, count, distinct, maximum, nested, top
 from projections.table.view import TableView
+from tests.recording import recording
 
 
 class Flown(Event, type="flight.flown"):
@@ -16,6 +17,7 @@ class Flown(Event, type="flight.flown"):
     air_minutes: int
 
 
+flight = recording("flight", "carrier", Flown)
 bench_routes = TableView(
     name="bench_routes",
     key="route",

@@ -6,6 +6,7 @@ from commands.declaring.aggregate import Event
 from projections.table.declared_stores import Postgres
 from projections.table.folds import add, count, last
 from projections.table.view import TableView
+from tests.recording import recording
 
 
 class Repriced(Event, type="listing.price_changed"):
@@ -16,6 +17,7 @@ class Repriced(Event, type="listing.price_changed"):
     price: int
 
 
+listing = recording("listing", "city", Repriced)
 bench_repriced = TableView(
     name="bench_repriced",
     key="listing_id",

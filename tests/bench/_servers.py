@@ -46,6 +46,7 @@ def servers() -> Iterator[str]:
     print("starting Kafka, PostgreSQL, Elasticsearch and Valkey", file=sys.stderr, flush=True)
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
+        folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
         stack = running.enter_context(Stack(StackSettings(folder, free_ports())))
         os.environ.update(stack.endpoints.environment())
         yield "own"

@@ -1,4 +1,7 @@
-"""Bench `bulk_http`: commands through `POST /commands` as NDJSON, and how long `/health/live` takes meanwhile."""
+"""Benches `bulk_http`: commands through `POST /commands` as NDJSON, and how long `/health/live` takes meanwhile.
+
+`bulk_http_invalid` sends large and invalid bodies instead, as bodies and as lines.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,39 +24,51 @@ import psutil
 from tests.bench._deployment import LISTING, Deployment, accepted, quantiles, services
 from tests.bench._waiting import eventually
 
-NAMES = ("bulk_http",)
+NAMES = ("bulk_http", "bulk_http_invalid")
 CLIENTS = 4
 STREAMS = 5_000
 """Of each client; each is listed and repriced three times."""
 CHUNK_LINES = 500
 PROBES_A_SECOND = 50
 LIMIT_S = 180.0
+INVALID_S = 10.0
+BODY_BYTES = 500_000
+"""Of each invalid body, a little less than the API takes."""
 
 
 def run(name: str) -> Iterator[dict[str, Any]]:
-    """The one line of it: some clients send as fast as they can, all that they have in one request each."""
+    """Its one line: some clients send as fast as they can."""
     with services("commands", "api") as deployment:
         eventually(lambda: accepted(deployment.url, uuid.uuid4().hex), "commands are answered", 60)
         took_ms: list[float] = []
         spent = cpu_seconds(deployment)
-        sent, seconds = asyncio.run(measure(deployment.url, took_ms))
+        sent, seconds = asyncio.run(measure(name, deployment.url, took_ms))
         spent = cpu_seconds(deployment) - spent
+        peak_mb = peak_bytes(deployment) / 1e6
     live = quantiles(took_ms)
+    valid = name == "bulk_http"
     yield {
-        "value": round(sent / seconds),
-        "unit": "commands/s",
+        "value": round(sent / seconds, 1),
+        "unit": "commands/s" if valid else "bodies/s",
         "live_p50_ms": live["p50_ms"],
         "live_p99_ms": live["p99_ms"],
         "live_max_ms": round(max(took_ms), 2),
-        "api_cpu_us_per_command": round(spent / sent * 1e6, 1),
-        "conditions": f"{sent} commands of {CLIENTS * STREAMS} listings, {CLIENTS} clients with one request each; one "
-        f"handler, one API process; /health/live {PROBES_A_SECOND} times a second meanwhile, each on a new connection",
+        f"api_cpu_us_per_{'command' if valid else 'body'}": round(spent / sent * 1e6, 1),
+        "api_peak_mb": round(peak_mb),
+        "conditions": (
+            f"{sent} commands of {CLIENTS * STREAMS} listings, {CLIENTS} clients with one request each"
+            if valid
+            else f"{sent} invalid bodies of {BODY_BYTES // 1000} kB, {CLIENTS} clients: too many values, as many wrong "
+            "ones as are allowed, and one large text; alone and on a line"
+        )
+        + f"; one handler, one API process; /health/live {PROBES_A_SECOND} times a second meanwhile, each on a new "
+        "connection",
     }
 
 
-async def measure(url: str, took_ms: list[float]) -> tuple[int, float]:
-    """Commands that were accepted, and the seconds from the first line to the last answer."""
-    words = [sys.executable, "-m", "tests.bench.bulk_http", url]
+async def measure(name: str, url: str, took_ms: list[float]) -> tuple[int, float]:
+    """How much was answered, and the seconds from the first line to the last answer."""
+    words = [sys.executable, "-m", "tests.bench.bulk_http", name, url]
     client = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
     probing = asyncio.create_task(probe(url, took_ms))
     try:
@@ -92,11 +108,22 @@ async def probe(url: str, took_ms: list[float]) -> None:
 
 def cpu_seconds(deployment: Deployment) -> float:
     """User and system time of the API's process."""
+    times = api_process(deployment).cpu_times()
+    return float(times.user + times.system)
+
+
+def peak_bytes(deployment: Deployment) -> int:
+    """The most memory that the API's process has had."""
+    status = Path(f"/proc/{api_process(deployment).pid}/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+
+
+def api_process(deployment: Deployment) -> psutil.Process:
+    """The one of ours that listens on the API's port."""
     port = urlsplit(deployment.url).port
     for process in psutil.Process().children():
         if any(each.laddr.port == port and each.status == psutil.CONN_LISTEN for each in process.net_connections()):
-            times = process.cpu_times()
-            return float(times.user + times.system)
+            return process
     raise LookupError(f"no process of ours listens on port {port}")
 
 
@@ -148,5 +175,42 @@ def send_all(url: str) -> tuple[int, float]:
     return statuses.total(), seconds
 
 
+def invalid_bodies() -> list[bytes]:
+    """Objects that are not `listing.list_property`, of BODY_BYTES each."""
+    fields = [f'"f{number}":[{"1," * 20}1]' for number in range(BODY_BYTES // 50)]
+    wrong = [f'"{number:04x}{"x" * 20}":0' for number in range(15_000)]
+    return [f"{{{','.join(some)}}}".encode() for some in (fields, wrong, [f'"city":"{"x" * BODY_BYTES}"'])]
+
+
+def send_invalid(url: str) -> tuple[int, float]:
+    """Have every client send invalid bodies for INVALID_S; raises ValueError if one was not refused."""
+    alone = invalid_bodies()
+    lines = [b'{"type":"listing.list_property","body":' + each + b"}\n" for each in alone]
+    requests = [("/commands/listing.list_property", "application/json", each) for each in alone]
+    requests += [("/commands", "application/x-ndjson", each) for each in lines]
+    ends = time.perf_counter() + INVALID_S
+
+    def repeat() -> int:
+        answered = 0
+        address = urlsplit(url)
+        while time.perf_counter() < ends:
+            for path, media, content in requests:
+                connection = HTTPConnection(address.hostname or "", address.port, timeout=LIMIT_S)
+                connection.request("POST", path, content, {"content-type": media})
+                answer = connection.getresponse()
+                statuses = [orjson.loads(line)["status"] for line in answer.read().splitlines()]
+                connection.close()
+                if len(statuses) != 1 or statuses[0] not in (413, 422):
+                    raise ValueError(f"{path} answered {statuses}")
+                answered += 1
+        return answered
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        answered = sum(each.result() for each in [clients.submit(repeat) for _ in range(CLIENTS)])
+    return answered, time.perf_counter() - began
+
+
 if __name__ == "__main__":
-    print(orjson.dumps(send_all(sys.argv[1])).decode())
+    send = send_all if sys.argv[1] == "bulk_http" else send_invalid
+    print(orjson.dumps(send(sys.argv[2])).decode())

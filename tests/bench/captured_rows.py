@@ -44,6 +44,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
     """A line for Debezium alone, and one per store."""
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
+        folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
         stack = running.enter_context(Stack(StackSettings(folder / "servers", free_ports()), CAPTURING))
         connector = running.enter_context(captured(stack, shop))
         with connector.connect() as connection:

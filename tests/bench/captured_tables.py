@@ -52,6 +52,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
     rows = ROWS[name]
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
+        folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
         stack = running.enter_context(Stack(StackSettings(folder / "servers", free_ports()), CAPTURING))
         with captured(stack, shop) as connector:
             alone_s, memory = _into_kafka(name, connector, rows), _connect_mb()

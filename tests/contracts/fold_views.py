@@ -32,6 +32,7 @@ from projections.table.folds import (
 from projections.table.items import item
 from projections.table.view import TableView
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
+from tests.recording import recording
 
 STORES = (Postgres(), Elasticsearch(), Cache())
 
@@ -74,8 +75,7 @@ class LineDropped(Event, type="thing.line_dropped"):
     sku: str
 
 
-for each in (Packed, LineAdded, LineDropped):
-    each.id_field = "thing_id"
+thing = recording("thing", "thing_id", Put, Taken, Removed, Restored, Packed, LineAdded, LineDropped)
 
 SKU, PIECES, PRICE = item("lines", "sku"), item("lines", "pieces"), item("lines", "price")
 

@@ -38,9 +38,12 @@ from eventlog.topics import (
     INBOX,
     RECEIPTS,
     RETENTION,
+    RETENTION_BYTES,
     SNAPSHOTS,
     STARTS,
+    UNLIMITED,
     topic_specs,
+    view_topic,
 )
 from tests.waiting import eventually
 
@@ -531,6 +534,8 @@ def test_topics_of_an_earlier_version_remove_what_is_erased_within_the_promised_
         (EVENTS, COMPACTION_LAG, str(2**63 - 1)),
         (SNAPSHOTS, COMPACTION_LAG, "3600000"),
         (STARTS, RETENTION, str(7 * DAY_MS)),
+        (RECEIPTS, RETENTION_BYTES, "1073741824"),
+        (COMMANDS, RETENTION_BYTES, "1073741824"),
     ):
         change = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         for altered in client.incremental_alter_configs([resource(topic, change)]).values():
@@ -540,6 +545,14 @@ def test_topics_of_an_earlier_version_remove_what_is_erased_within_the_promised_
     await_setting(EVENTS, COMPACTION_LAG, str(ERASED_DAYS * DAY_MS))
     await_setting(SNAPSHOTS, COMPACTION_LAG, "3600000")
     await_setting(STARTS, RETENTION, FOR_EVER)
+    await_setting(RECEIPTS, RETENTION_BYTES, UNLIMITED)
+    await_setting(COMMANDS, RETENTION_BYTES, UNLIMITED)
+
+
+def test_no_topic_deletes_records_because_of_its_size() -> None:
+    """Whatever the brokers' default is."""
+    for spec in (*topic_specs(LogSettings()), view_topic("v", LogSettings())):
+        assert spec.settings[RETENTION_BYTES] == UNLIMITED, spec.name
 
 
 def test_every_topic_that_keeps_records_for_ever_bounds_how_long_erased_ones_stay() -> None:

@@ -79,6 +79,16 @@ def test_a_clock_that_goes_wrong_hides_no_receipt(store: StateStore, wrong_ms: i
     assert store.receipt("last") == b"3"
 
 
+def test_snapshots_are_listed_in_the_order_of_their_names_from_any_place_on(store: StateStore) -> None:
+    names = ["t/10", "t/2", "t/2/a", "t/2\x00", "t/ü", "t/\udcff"]
+    store.apply({name: name.encode(errors="surrogateescape") for name in names} | {"u/1": b"", "s/9": b""}, {}, {})
+    in_order = ["t/10", "t/2", "t/2\x00", "t/2/a", "t/ü", "t/\udcff"]
+    assert [name for name, _ in store.snapshots("t")] == in_order
+    assert [name for name, _ in store.snapshots("t", "2")] == in_order[1:]
+    assert [name for name, _ in store.snapshots("t", "2\x00\x00")] == in_order[3:]
+    assert list(store.snapshots("t", "\udcff\udcff")) == []
+
+
 def test_the_snapshots_of_an_aggregate_are_listed_without_those_of_others(store: StateStore) -> None:
     store.apply({"a/2": b"2", "a/1": b"1", "ab/1": b"3", "a": b"4", "b/1": b"5"}, {"a/3": b"6"}, {"a/4": 7})
     listed = store.snapshots("a")

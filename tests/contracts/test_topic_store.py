@@ -15,6 +15,7 @@ from eventlog import admin, topics
 from eventlog.envelope import decode
 from eventlog.errors import LogUnavailable
 from eventlog.kafka import KafkaLog
+from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.memory import MemoryLog
 from eventlog.ports import Record
 from eventlog.settings import LogSettings
@@ -26,7 +27,6 @@ from projections.stores import topic_partition
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target
 from projections.stores.topic import TopicStore, read_ledgers
-from projections.stores.topic_partition import MAX_ROW_BYTES
 from projections.stores.topic_records import generation_topic, public_topic
 from projections.stores.topic_rows import TopicRows
 from projections.stream.view import BATCH
@@ -242,9 +242,12 @@ def test_random_batches_crashes_and_publications_leave_the_rows_of_the_generatio
 def test_a_row_that_is_too_large_is_refused_and_the_others_are_taken(following: Following) -> None:
     view = gate_view(key="gate", columns={"gate": TEXT, "number": TEXT}, stores=(Postgres(), Topic()))
     target, store = following.created(Target(view, 1)), following.open()
-    large: Any = "x" * MAX_ROW_BYTES
+    large: Any = "x" * MAX_ENTRY_BYTES
+    less: Any = "x" * (MAX_ENTRY_BYTES - 1_000_000)
     with pytest.raises(Unloadable):
         take(store, target, 0, Row("a", 0, 1), Row("b", 0, large))
+    with pytest.raises(Unloadable, match="a record of the row has"):  # the key counts, in bytes
+        take(store, target, 0, Row("é" * 600_000, 0, less))
     take(store, target, 0, Row("a", 0, 1))
     assert following.records() == [("a", 1)]
 

@@ -11,6 +11,7 @@ from projections.table.expressions import envelope, minus, negative, point, when
 from projections.table.expressions import field as read
 from projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
 from projections.table.view import TableView
+from tests.recording import recording
 
 
 class Put(Event, type="thing.put"):
@@ -53,8 +54,7 @@ class Restored(Event, type="thing.restored"):
     text: str
 
 
-for each in (Put, Taken, Removed, Restored):
-    each.id_field = "thing_id"
+thing = recording("thing", "thing_id", Put, Taken, Removed, Restored)
 
 
 def every_fold(name: str, key: str) -> TableView:

@@ -19,6 +19,7 @@ def main(seconds: float, seed: int | None) -> int:
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     print(f"seed {seed}, {seconds:g} s", flush=True)
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)  # PostgreSQL's user must pass it, if this is root
         outcome = simulate(seed, seconds, Path(folder), views=True)
     print(f"{len(outcome.faults)} faults, {outcome.outcomes}, {outcome.retries} retries")
     for complaint in outcome.complaints:

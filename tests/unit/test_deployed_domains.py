@@ -78,9 +78,9 @@ def kiosk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def deployed(value: str | None) -> Names:
+def deployed(value: str) -> Names:
     """The names of the aggregates, observations, processes and views of a deployment with this HEADWATER_MODULES."""
-    modules = LogSettings.from_environment({} if value is None else {"HEADWATER_MODULES": value}).modules
+    modules = LogSettings.from_environment({"HEADWATER_MODULES": value}).modules
     return (
         set(CommandRegistry.load(modules).aggregates),
         set(ObservationRegistry.load(modules).types),
@@ -160,8 +160,6 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, ON
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, ONLY_LISTINGS),
-        ("", ONLY_LISTINGS),
         ("listings", ONLY_LISTINGS),
         ("orders", ONLY_ORDERS),
         ("orders,listings", BOTH),
@@ -187,18 +185,8 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, ON
     ],
 )
 @pytest.mark.usefixtures("kiosk")
-def test_a_deployment_has_what_it_names_and_streams(value: str | None, expected: Names) -> None:
+def test_a_deployment_has_what_it_names_and_streams(value: str, expected: Names) -> None:
     assert deployed(value) == expected
-
-
-def test_what_a_registry_loads_by_itself_is_what_a_deployment_has_that_names_nothing() -> None:
-    found = (
-        set(CommandRegistry.load().aggregates),
-        set(ObservationRegistry.load().types),
-        set(ProcessRegistry.load().processes),
-        set(ViewRegistry.load().views),
-    )
-    assert found == deployed(None)
 
 
 @pytest.mark.usefixtures("kiosk")
@@ -244,3 +232,111 @@ def test_a_process_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> N
     with pytest.raises(DeclarationError, match=said):
         ProcessRegistry.load(["kiosk.expiry"])
     assert set(ProcessRegistry.load(["orders", "kiosk.expiry"]).processes) == {"order_fulfilment", "expiry"}
+
+
+SENDING = """
+from functools import partial
+
+from pydantic import BaseModel, ConfigDict
+
+import kiosk.domain
+from commands import Process, Reaction
+from kiosk.counting import Counted{imported}
+
+class Seen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    number: int = 0
+
+{helper}
+def react(event: Counted, state: Seen) -> Reaction[Seen]:
+    return Reaction(state, [{command}])
+
+sending = Process(name="sending", key="count_id", initial=Seen(), starts=(Counted,), react=react)
+"""
+IMPORTED = "\nfrom kiosk import domain"
+COUNTING = DOMAIN.replace("Placed", "Counted").replace("Place(", "Count(").replace("order", "count")
+COUNTING = COUNTING.replace("command: Place", "command: Count")
+
+
+@pytest.mark.parametrize(
+    ("imported", "helper", "command"),
+    [
+        ("\nfrom kiosk.domain import Place", "", "Place(order_id=event.count_id)"),
+        (IMPORTED, "", "domain.Place(order_id=event.count_id)"),
+        ("", "", "kiosk.domain.Place(order_id=event.count_id)"),
+        (IMPORTED, "", "*map(lambda each: domain.Place(order_id=each), ['1'])"),
+        (IMPORTED, "def made(of):\n    return domain.Place(order_id=of)\n", "made(event.count_id)"),
+        (IMPORTED, "MADE = {Counted: partial(domain.Place)}\n", "MADE[type(event)](order_id=event.count_id)"),
+        (
+            IMPORTED,
+            "class Answers:\n    @staticmethod\n    def made(of):\n        return domain.Place(order_id=of)\n",
+            "Answers.made(event.count_id)",
+        ),
+    ],
+)
+def test_a_process_whose_commands_no_aggregate_decides_is_refused(
+    kiosk: Path, imported: str, helper: str, command: str
+) -> None:
+    (kiosk / "counting.py").write_text(COUNTING)
+    (kiosk / "sending.py").write_text(SENDING.format(imported=imported, helper=helper, command=command))
+    with pytest.raises(DeclarationError) as refused:
+        ProcessRegistry.load(["kiosk.counting", "kiosk.sending"])
+    line = (
+        SENDING.format(imported=imported, helper=helper, command=command)
+        .splitlines()
+        .index('sending = Process(name="sending", key="count_id", initial=Seen(), starts=(Counted,), react=react)')
+    )
+    place = f"{kiosk}/domain.py:{len(DOMAIN.splitlines())}"
+    assert str(refused.value) == (
+        'process "sending" sends "order.place", which no aggregate of this deployment decides: add "kiosk.domain", '
+        f'which has the aggregate "order" ({place}), to HEADWATER_MODULES (declared in "kiosk.sending", '
+        f"{kiosk}/sending.py:{line + 1})"
+    )
+    assert [*ProcessRegistry.load(["kiosk"]).processes] == ["sending"]
+
+
+def test_a_command_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None:
+    (kiosk / "counting.py").write_text(COUNTING)
+    text = SENDING.format(
+        imported="\nfrom commands.aggregates.orders.order import Expire", helper="", command="Expire(order_id='1')"
+    )
+    (kiosk / "sending.py").write_text(text)
+    with pytest.raises(DeclarationError, match=r'sends "order\.expire" of the shipped domain "orders".*add "orders"'):
+        ProcessRegistry.load(["kiosk.counting", "kiosk.sending"])
+
+
+def test_an_event_that_no_aggregate_records_is_refused(kiosk: Path) -> None:
+    said = (
+        r'"order\.placed", which no aggregate of this deployment records: add "kiosk\.domain", which has the aggregate '
+        rf'"order" \({kiosk}/domain\.py:\d+\), to HEADWATER_MODULES \(declared in "kiosk\.'
+    )
+    with pytest.raises(ViewDeclarationError, match=r'view "orders_placed": reads ' + said):
+        ViewRegistry.load(["kiosk.views"])
+    own = EXPIRY.replace("commands.aggregates.orders import order", "kiosk import domain as order")
+    (kiosk / "expiry.py").write_text(own)
+    with pytest.raises(DeclarationError, match=r'process "expiry" handles ' + said):
+        ProcessRegistry.load(["kiosk.expiry"])
+    assert set(ProcessRegistry.load(["kiosk.expiry", "kiosk.domain"]).processes) == {"expiry"}
+
+
+def test_an_event_that_evolve_does_not_name_is_refused_with_what_to_write(kiosk: Path) -> None:
+    lost = 'class Lost(Event, type="order.lost"):\n    order_id: str\n\nclass Place('
+    (kiosk / "domain.py").write_text(DOMAIN.replace("class Place(", lost))
+    (kiosk / "views.py").write_text(VIEWS.format(events="kiosk.domain").replace("Placed", "Lost"))
+    said = (
+        'reads "order.lost", which no aggregate of this deployment records: name "Lost" in the annotation of "evolve"'
+    )
+    with pytest.raises(ViewDeclarationError, match=said):
+        ViewRegistry.load(["kiosk"])
+
+
+def test_an_event_whose_aggregate_is_in_a_module_that_is_not_named_is_refused(kiosk: Path) -> None:
+    (kiosk / "happened.py").write_text(
+        'from commands import Event\n\nclass Placed(Event, type="order.placed"):\n    order_id: str\n'
+    )
+    (kiosk / "views.py").write_text(VIEWS.format(events="kiosk.happened"))
+    said = (
+        'which no aggregate of this deployment records: add the module of the aggregate "order", whose "evolve" handles'
+    )
+    with pytest.raises(ViewDeclarationError, match=said):
+        ViewRegistry.load(["kiosk.views"])

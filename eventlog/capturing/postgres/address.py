@@ -34,11 +34,11 @@ class PostgresAddress:
             raise SettingError(variable, "", FORM)
         try:
             parts = {name: str(part) for name, part in conninfo_to_dict(value).items()}
-        except psycopg.ProgrammingError:
+        except (psycopg.ProgrammingError, UnicodeError):
             raise SettingError(variable, "…", FORM) from None  # its text may have the password
         missing = [name for name in ("host", "dbname", "user") if not parts.get(name)]
         port = parts.get("port", "5432")
-        if missing or "," in parts["host"] or not port.isdigit():
+        if missing or "," in parts["host"] or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
             lacks = f", which lacks {' and '.join(missing)}" if missing else ", with one host and one port"
             raise SettingError(variable, "…", FORM + lacks)
         return cls(

@@ -117,7 +117,11 @@ def _ivy() -> list[str]:
 
 
 def _settings(cache: Path, *, use_poms: bool) -> str:
-    mirror = os.environ.get("HEADWATER_MAVEN")
+    mirror = os.environ.get("HEADWATER_MAVEN", "")
+    if mirror and not re.fullmatch(r"[a-z]+://[^\s\x00-\x1f\ud800-\udfff]+", mirror):
+        raise JarError(
+            "environment variable HEADWATER_MAVEN is no URL: set it to a mirror of Maven Central, or to nothing"
+        )
     root = f" root={quoteattr(mirror)}" if mirror else ""
     return f"""<ivysettings>
   <settings defaultResolver="maven"/>

@@ -26,6 +26,8 @@ __all__ = [
     "write_lock",
 ]
 
+CACHE = "HEADWATER_CACHE"
+"""The variable with the folder of downloads."""
 SPARK_LOCK = Path(__file__).with_name("jars.lock")
 
 
@@ -59,20 +61,31 @@ def spark_jars() -> list[Path]:
 def group_jars(group: Group, cache: Path | None = None) -> list[Path]:
     """The paths of a group's verified jars, in the lock's order; missing ones are downloaded first."""
     cache = cache or cache_directory(os.environ)
-    if any(not jar.path(cache).exists() for jar in group.jars):
-        with _locked(cache):
-            _download(group, cache)
+    try:
+        if any(not jar.path(cache).exists() for jar in group.jars):
+            with _locked(cache):
+                _download(group, cache)
+    except OSError as error:
+        raise _unusable(str(cache), error) from error
     return [jar.path(cache) for jar in group.jars]
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
     """The folder of downloads: `HEADWATER_CACHE`, else the platform's cache directory for this user."""
-    if chosen := environ.get("HEADWATER_CACHE"):
-        return Path(chosen).expanduser().resolve()
+    if chosen := environ.get(CACHE):
+        try:
+            return Path(chosen).expanduser().resolve()
+        except (RuntimeError, OSError) as error:  # such as a user that does not exist
+            raise _unusable(chosen, error) from error
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "headwater"
     base = environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "headwater"
+
+
+def _unusable(cache: str, error: Exception) -> JarError:
+    reason = getattr(error, "strerror", None) or error
+    return JarError(f"cannot keep downloads in {cache[:200]!r} ({reason}): set {CACHE} to a folder that can be written")
 
 
 def read_lock(path: Path) -> dict[str, Group]:

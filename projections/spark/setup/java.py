@@ -57,8 +57,8 @@ def locate_java() -> Path:
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
-        if not java.is_file():
-            raise JavaError(f"JAVA_HOME is '{home}', but '{java}' is missing; unset JAVA_HOME or correct it")
+        if not os.access(java, os.X_OK):  # also for a name that is too long
+            raise JavaError(f"JAVA_HOME is {home!r}, but it has no bin/java; unset JAVA_HOME or correct it")
         return java
     on_path = shutil.which("java")
     if on_path is None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import traceback
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from eventlog.errors import EventLogError
+from eventlog.places import innermost, is_users, raised_at
 from projections.errors import SHOWN_CHARACTERS, ProjectionError
 
 _PLAN: Final = "\n=== Streaming Query ==="
@@ -37,11 +36,6 @@ _FRAMES: Final = re.compile(r'^ +File "(.+)", line (\d+), in ', re.MULTILINE)
 _CALLED: Final = re.compile(r"== DataFrame ==\n.+ was called from\n(.+):(\d+)$", re.MULTILINE)
 _IN_SQL: Final = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(.+)\n( *\^+)$", re.MULTILINE)
 """Where an expression is that failed, by Spark."""
-_LIBRARY: Final = re.compile(r"/lib/python3[.\d]*/|^<")
-_CHECKOUT: Final = Path(__file__).parents[3]
-_ROOMS: Final = frozenset({"api", "commands", "eventlog", "projections", "replay"})
-_DECLARATIONS: Final = frozenset({"aggregates", "observations", "processes", "views"})
-"""Rooms below these whose files are like those of users."""
 
 
 def reason(error: BaseException, *, of_user: bool = False) -> str:
@@ -51,8 +45,7 @@ def reason(error: BaseException, *, of_user: bool = False) -> str:
     Of an error of Spark, that is the innermost exception which says something: what Python raised, or Java's.
     of_user: a function of the user raised it, so that the place is in its own traceback.
     """
-    frames = traceback.walk_tb(error.__traceback__) if of_user else ()
-    place = _frame((frame.f_code.co_filename, line) for frame, line in frames)
+    place = raised_at(error) if of_user else ""
     if isinstance(error, PySparkException | Py4JError):
         texts = "\nCaused by: ".join(_text(each) for each in _chain(error))
         text, place = _innermost(texts), place or _place(texts)
@@ -72,27 +65,12 @@ def _shown(text: str, characters: int) -> str:
 
 def _place(text: str) -> str:
     """Where the user's code failed, by messages and stacks of Spark and Python; empty if that is not known."""
-    if called := [each for each in _CALLED.findall(text) if _is_users(each[0])]:
+    if called := [each for each in _CALLED.findall(text) if is_users(each[0])]:
         return ":".join(called[-1])
     if marked := _IN_SQL.findall(text):
         line, marks = marked[-1]
         return f'in "{line[marks.index("^") : len(marks)]}"'
-    return _frame(_FRAMES.findall(text))
-
-
-def _frame(frames: Iterable[tuple[str, int | str | None]]) -> str:
-    """The innermost of these places that is the user's code."""
-    return next((f"{file}:{line}" for file, line in reversed(list(frames)) if _is_users(file)), "")
-
-
-def _is_users(file: str) -> bool:
-    path = Path(file)
-    if _LIBRARY.search(file):
-        return False
-    if not path.is_relative_to(_CHECKOUT):
-        return True
-    room, *below = path.relative_to(_CHECKOUT).parts
-    return room not in _ROOMS or below[0] in _DECLARATIONS
+    return innermost(_FRAMES.findall(text))
 
 
 def _text(error: BaseException) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from commands.declaring.aggregate import Event
-from projections.table.expressions import Expression, Value
+from projections.table.expressions import Expression, FromEnvelope, Value
 from projections.table.folds.current import BEFORE_ALL, CHANGES
 from projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored, folds_of
 from projections.table.folds.picks import Latest, stored_together
+from projections.table.items import Entries, parts_of
+from projections.table.json_text import JsonTexts
 from projections.table.layout import Layout
 from projections.table.monoids import Pick, StateField
 from projections.table.rows import Row, is_row, row_of
@@ -77,7 +79,32 @@ def arrange(
         stored.append(_deletion(ordering, deleted_by, restored_by, cases))
     names = {key: name for key, (name, _, _) in folds.items()}
     shown = {column: _shown(declared, names) for column, declared in columns.items()}
-    return Arrangement(Layout(tuple(each.monoid for each in stored), shown, types), tuple(stored))
+    layout = Layout(tuple(each.monoid for each in stored), shown, types, _json_texts(stored))
+    return Arrangement(layout, tuple(stored))
+
+
+def _json_texts(stored: Sequence[Stored]) -> JsonTexts:
+    """The state fields with the text of a JSON value of an event.
+
+    Not of a whole record: its text is that of the log, which Spark does not write again.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    records: set[str] = set()
+    for each in stored:
+        kinds = {field.name: field.type for field in each.monoid.fields}
+        for name, read in (pair for lifted in each.lifted.values() for pair in lifted.items()):
+            if isinstance(read, Entries):
+                inner = [part for part in read.entry if part.type is ColumnType.JSON]
+                own = tuple(part.name for part in inner if not any(_has_record(of.get(part.name)) for of in read.parts))
+                found |= {name: own} if own else {}
+            elif kinds[name] is ColumnType.JSON:
+                found[name] = ()
+                records |= {name} if _has_record(read) else set()
+    return {name: own for name, own in found.items() if name not in records}
+
+
+def _has_record(read: Expression | None) -> bool:
+    return read is not None and any(each == FromEnvelope("record") for each in parts_of([read]))
 
 
 def _kind(column: str, declared: Column) -> ColumnType:

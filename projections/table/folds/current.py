@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from eventlog.capturing.declaring import Captured
+from eventlog.declaring import shown
 from projections.table.declared import storage_word
 from projections.table.expressions import FromEnvelope, Null, Readable, expression
 from projections.table.folds.fold import Case, Ordering
 from projections.table.folds.picks import Latest
+from projections.table.mistaken import in_views
 from projections.table.rows import Deleted, Row, column_problem, row_of
 from projections.table.types import ColumnType
 
@@ -42,10 +44,13 @@ class Current(Latest):
         return self.row
 
 
+@in_views('current(Customer, "name")')
 def current(table: type[Captured], readable: Readable) -> Current:
     """A column of a captured table, or an expression over its columns, as the row is now; null if it is deleted.
 
     The view's row is the one whose key is the key of the table's row, as text.
     """
+    if not (isinstance(table, type) and issubclass(table, Captured)):
+        raise ValueError(f"is given {shown(table)}, which is no captured table")
     read, row = expression(readable), row_of(table)
     return Current({row: read, Deleted(table): Null(read, row)}, highest=True, row=row)

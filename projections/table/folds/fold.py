@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from commands.declaring.aggregate import Event
+from eventlog.capturing.declaring import Captured
+from eventlog.declaring import shown
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, expression
 from projections.table.monoids import Monoid, StateField
@@ -102,8 +104,34 @@ def event_of(case: Case) -> type[Event] | None:
 
 
 def read(cases: Mapping[Case, Readable]) -> Cases:
-    """The cases as expressions."""
-    return {event: expression(readable) for event, readable in cases.items()}
+    """The cases as expressions; raises ValueError if they are no cases."""
+    return {event: expression(readable) for event, readable in checked_cases(cases).items()}
+
+
+Read = TypeVar("Read")
+
+
+def checked_cases(cases: Mapping[Case, Read]) -> Mapping[Case, Read]:
+    """`cases`, if each names an event; raises ValueError."""
+    if not isinstance(cases, Mapping):
+        raise ValueError(f"is given {shown(cases)}, which does not say of which event")
+    for case in cases:
+        must_be_case(case)
+    return cases
+
+
+def must_be_case(case: object) -> None:
+    """Raise ValueError unless it is EVERY, or a class of events with a type."""
+    if case is EVERY or (isinstance(case, type) and issubclass(case, Captured)):
+        return  # a view says of captured tables what to use instead
+    if not (isinstance(case, type) and issubclass(case, Event) and hasattr(case, "type")):
+        raise ValueError(f"is given {shown(case)}, which is no class of events with a type")
+
+
+def must_be_true_or_false(name: str, value: object) -> None:
+    """Raise ValueError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"has {name}={shown(value)}, which is neither True nor False")
 
 
 def one_kind(cases: Cases) -> ColumnType:
@@ -118,13 +146,13 @@ def one_kind(cases: Cases) -> ColumnType:
 
 def positive(limit: int, maximum: int) -> int:
     """`limit`, if a row may have that many; raises ValueError."""
-    if not 1 <= limit <= maximum:
-        raise ValueError(f"a limit is from 1 to {maximum}, not {limit}, because the row stores all of them")
+    if type(limit) is not int or not 1 <= limit <= maximum:
+        raise ValueError(f"a limit is from 1 to {maximum}, not {shown(limit)}, because the row stores all of them")
     return limit
 
 
 def entry_name(name: str) -> str:
     """`name`, if it is a valid name for a field of an entry; raises ValueError."""
-    if not ENTRY_NAME.fullmatch(name):
+    if not isinstance(name, str) or not ENTRY_NAME.fullmatch(name):
         raise ValueError(f'"{name}" is not a field name: use a-z, 0-9 and _')
     return name

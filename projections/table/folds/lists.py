@@ -9,9 +9,21 @@ from typing import Final
 
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, expression
-from projections.table.folds.fold import Case, Cases, Derived, Ordering, Stored, entry_name, one_kind, positive
+from projections.table.folds.fold import (
+    Case,
+    Cases,
+    Derived,
+    Ordering,
+    Stored,
+    checked_cases,
+    entry_name,
+    must_be_true_or_false,
+    one_kind,
+    positive,
+)
 from projections.table.folds.picks import ordered, rank
 from projections.table.items import Entries
+from projections.table.mistaken import in_views
 from projections.table.monoids import Ranked, StateField
 from projections.table.shown import SINGLE, Values
 from projections.table.types import ColumnType
@@ -48,6 +60,7 @@ class BoundedList:
         return Stored(Ranked(StateField(name, ColumnType.ENTRIES, entry=entry), keys, limit, self.highest), lifted)
 
 
+@in_views('collect({Sold: {"price": "price"}}, limit=10)')
 def collect(cases: Mapping[Case, Entry], limit: int = 100, *, newest: bool = True) -> Derived:
     """A list with an entry per event, in the order of the log (like `last`).
 
@@ -55,9 +68,11 @@ def collect(cases: Mapping[Case, Entry], limit: int = 100, *, newest: bool = Tru
     limit: of entries that the row keeps, at most 1,000; the oldest others are dropped, or the newest if `newest` is
     false. The position in the log decides, so live and replay drop the same entries.
     """
+    must_be_true_or_false("newest", newest)
     return _listed(cases, limit, highest=newest, by=None, best_first=False)
 
 
+@in_views('top(10, {Sold: "buyer"}, by="price")')
 def top(
     limit: int, cases: Mapping[Case, Entry], by: Readable | Mapping[Case, Readable], *, highest: bool = True
 ) -> Derived:
@@ -67,7 +82,8 @@ def top(
     equal values, the later one is higher. Entries are never removed. For the top of changing values (the most expensive
     listings at today's prices) declare an index on the table, and sort when reading.
     """
-    return _listed(cases, limit, highest=highest, by=rank(cases, by), best_first=highest)
+    must_be_true_or_false("highest", highest)
+    return _listed(cases, limit, highest=highest, by=rank(checked_cases(cases), by), best_first=highest)
 
 
 def fields_of(cases: Mapping[Case, Mapping[str, Expression]]) -> tuple[StateField, ...]:
@@ -83,7 +99,7 @@ def fields_of(cases: Mapping[Case, Mapping[str, Expression]]) -> tuple[StateFiel
 
 
 def _listed(cases: Mapping[Case, Entry], limit: int, *, highest: bool, by: Cases | None, best_first: bool) -> Derived:
-    entries = {case: _entry(shown) for case, shown in cases.items()}
+    entries = {case: _entry(shown) for case, shown in checked_cases(cases).items()}
     names = next(iter(entries.values()), {})
     shown = partial(Values, names=() if SINGLE in names else tuple(names), best_first=best_first)
     return Derived((BoundedList(entries, limit, highest, by),), ColumnType.LIST, shown)

@@ -8,12 +8,26 @@ from functools import partial
 from typing import Final
 
 from commands.declaring.aggregate import Event
+from eventlog.declaring import shown
 from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Readable, Value, expression
+from projections.table.expressions import Expression, Readable, Value
 from projections.table.folds.arranging import Arrangement, arrange
-from projections.table.folds.fold import Case, Derived, Fold, Ordering, Stored, entry_name, event_of, one_kind, positive
+from projections.table.folds.fold import (
+    Case,
+    Derived,
+    Fold,
+    Ordering,
+    Stored,
+    entry_name,
+    event_of,
+    must_be_case,
+    one_kind,
+    positive,
+    read,
+)
 from projections.table.folds.values import countable
 from projections.table.items import Entries, Item, ItemIndex
+from projections.table.mistaken import Mistaken, in_views
 from projections.table.monoids import Keyed, StateField
 from projections.table.shown import Values
 from projections.table.types import ColumnType
@@ -81,6 +95,7 @@ class Parts:
         return Entries(field.entry, (part,), (name,))
 
 
+@in_views('nested("sku", {Sold: "sku"}, {"pieces": add({Sold: "pieces"})})')
 def nested(
     key_name: str,
     key: Mapping[Case, Readable],
@@ -99,12 +114,31 @@ def nested(
     deleted_by, restored_by: events that delete their parts, and restore them; the latest one decides.
     limit: of parts that the row keeps, including deleted ones, at most 1,000: those with the lowest keys.
     """
+    _check_parts(key_name, columns, deleted_by, restored_by)
     parts = Parts(
         key_name,
-        {case: expression(readable) for case, readable in key.items()},
+        read(key),
         columns,
         tuple(deleted_by),
         tuple(restored_by),
         limit,
     )
     return Derived((parts,), ColumnType.LIST, partial(Values, names=(key_name, *columns)), parts.check)
+
+
+def _check_parts(key_name: object, columns: object, deleted_by: object, restored_by: object) -> None:
+    """Raise ValueError for what is of a wrong type."""
+    if not isinstance(key_name, str):
+        raise ValueError(f"is given {shown(key_name)} as the name of its key, which is no text")
+    if not isinstance(columns, Mapping):
+        raise ValueError(f"has the columns {shown(columns)}, which do not say their names")
+    for name, fold in columns.items():
+        if isinstance(fold, Mistaken):
+            raise ValueError(f'has a wrong column "{name}": {fold.problem}')
+        if isinstance(fold, type) or not (hasattr(fold, "cases") or isinstance(fold, Derived)):
+            raise ValueError(f'has the column "{name}", which is {shown(fold)} and no fold')
+    for word, events in (("deleted_by", deleted_by), ("restored_by", restored_by)):
+        if not isinstance(events, tuple | list):
+            raise ValueError(f"has {word}={shown(events)}, which is no tuple of classes of events")
+        for event in events:
+            must_be_case(event)

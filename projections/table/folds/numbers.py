@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from eventlog.declaring import shown
 from projections.table.conditions import Known
 from projections.table.declared import storage_word
 from projections.table.expressions import Readable, expression
-from projections.table.folds.fold import Case, Cases, Derived, Ordering, Stored, one_kind, read
+from projections.table.folds.fold import Case, Cases, Derived, Ordering, Stored, must_be_case, one_kind, read
 from projections.table.folds.picks import RANKED
+from projections.table.mistaken import in_views
 from projections.table.monoids import Extreme, StateField, Sum
 from projections.table.shown import Quotient
 from projections.table.types import ColumnType
@@ -48,31 +50,44 @@ class Bound:
         return Stored(monoid, {case: {name: each} for case, each in self.cases.items()})
 
 
+@in_views('add({Sold: "price"})')
 def add(cases: Mapping[Case, Readable]) -> Total:
     """The sum of an integer from each event; a negative one subtracts. Floats are refused: their order would matter."""
     return Total(read(cases))
 
 
+@in_views("count(Sold)")
 def count(*events: Case) -> Total:
     """The number of these events."""
+    for number, event in enumerate(events):
+        must_be_case(event)
+        if event in events[:number]:
+            raise ValueError(f"is given {shown(event)} twice")
     return Total({event: expression(1) for event in events})
 
 
+@in_views('maximum({Sold: "price"})')
 def maximum(cases: Mapping[Case, Readable]) -> Bound:
     """The highest value of all these events; see `highest` for one that falls again."""
     return Bound(read(cases), highest=True)
 
 
+@in_views('minimum({Sold: "price"})')
 def minimum(cases: Mapping[Case, Readable]) -> Bound:
     """The lowest value of all these events; see `lowest` for one that rises again."""
     return Bound(read(cases), highest=False)
 
 
+@in_views('ratio(add({Sold: "price"}), count(Sold))')
 def ratio(numerator: Total, denominator: Total) -> Derived:
     """`numerator / denominator` of two sums, as a float; null if the denominator is 0."""
+    for each in (numerator, denominator):
+        if not isinstance(each, Total):
+            raise ValueError(f"is given {shown(each)}, which is no sum")
     return Derived((numerator, denominator), ColumnType.FLOAT, Quotient)
 
 
+@in_views('average({Sold: "price"})')
 def average(cases: Mapping[Case, Readable]) -> Derived:
     """The mean of the integers of these events, as a float; null if there is none.
 

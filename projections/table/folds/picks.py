@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from projections.table.declared import storage_word
 from projections.table.expressions import Readable, expression
 from projections.table.folds.fold import Case, Cases, Ordering, Stored, event_of, one_kind, read
+from projections.table.mistaken import in_views
 from projections.table.monoids import Pick, StateField
 from projections.table.types import ColumnType
 
@@ -41,6 +42,7 @@ class Latest:
         return (self.highest, frozenset(self.cases), None if self.by is None else frozenset(self.by.items()))
 
 
+@in_views('last({Sold: "price"})')
 def last(cases: Mapping[Case, Readable], by: Readable | Mapping[Case, Readable] | None = None) -> Latest:
     """The value of the latest of these events.
 
@@ -53,6 +55,7 @@ def last(cases: Mapping[Case, Readable], by: Readable | Mapping[Case, Readable] 
     return Latest(read(cases), highest=True, by=rank(cases, by))
 
 
+@in_views('first({Sold: "price"})')
 def first(cases: Mapping[Case, Readable], by: Readable | Mapping[Case, Readable] | None = None) -> Latest:
     """The value of the earliest of these events; ordered like `last`."""
     return Latest(read(cases), highest=False, by=rank(cases, by))

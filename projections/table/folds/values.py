@@ -6,10 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from eventlog.declaring import shown
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, Value, expression
-from projections.table.folds.fold import Case, Cases, Derived, Ordering, Stored, event_of, one_kind, positive, read
+from projections.table.folds.fold import (
+    Case,
+    Cases,
+    Derived,
+    Ordering,
+    Stored,
+    checked_cases,
+    event_of,
+    one_kind,
+    positive,
+    read,
+)
 from projections.table.items import Entries, Register
+from projections.table.mistaken import in_views
 from projections.table.monoids import Keyed, Sketch, StateField, Tally
 from projections.table.monoids.sketches import sketch_field
 from projections.table.monoids.tallies import tally_field
@@ -85,6 +98,7 @@ class Sketched:
         return Stored(Sketch(sketch_field(name)), lifted)
 
 
+@in_views('members({Listed: [(1, "price")], Sold: [(-1, "price")]})')
 def members(cases: Mapping[Case, Sequence[tuple[int, Readable]]]) -> Members:
     """The current integers or texts: each event adds some (+1) and removes some (-1).
 
@@ -94,22 +108,25 @@ def members(cases: Mapping[Case, Sequence[tuple[int, Readable]]]) -> Members:
     """
     return Members(
         {
-            event: tuple((number, expression(readable)) for number, readable in changes)
-            for event, changes in cases.items()
+            event: tuple((number, expression(readable)) for number, readable in _changes(changes))
+            for event, changes in checked_cases(cases).items()
         }
     )
 
 
+@in_views("lowest(members({…}))")
 def lowest(of: Members) -> Derived:
     """The lowest of the current integers; null if there is none."""
     return _edge(of, highest=False)
 
 
+@in_views("highest(members({…}))")
 def highest(of: Members) -> Derived:
     """The highest of the current integers; null if there is none."""
     return _edge(of, highest=True)
 
 
+@in_views('distinct({Sold: "buyer"})')
 def distinct(of: Members | Mapping[Case, Readable], limit: int = 1_000) -> Derived:
     """The exact number of different values (texts or integers): current ones of `members`, or of all events.
 
@@ -121,6 +138,7 @@ def distinct(of: Members | Mapping[Case, Readable], limit: int = 1_000) -> Deriv
     return Derived((Seen(read(of), limit),), ColumnType.INTEGER, Number)
 
 
+@in_views('approximate_distinct({Sold: "buyer"})')
 def approximate_distinct(cases: Mapping[Case, Readable]) -> Derived:
     """The number of different values (texts or integers) of these events, with a standard error of 2.3 per cent.
 
@@ -136,5 +154,16 @@ def countable(kind: ColumnType) -> ColumnType:
     return kind
 
 
+def _changes(changes: object) -> Sequence[tuple[int, Readable]]:
+    if not isinstance(changes, tuple | list):
+        raise ValueError(f"is given {shown(changes)}, which is no list of changes")
+    for each in changes:
+        if not (isinstance(each, tuple | list) and len(each) == 2 and each[0] in (1, -1)):
+            raise ValueError(f"is given {shown(each)}, which is no pair of 1 or -1 and a value")
+    return changes
+
+
 def _edge(of: Members, *, highest: bool) -> Derived:
+    if not isinstance(of, Members):
+        raise ValueError(f"is given {shown(of)}, which is not members()")
     return Derived((of,), ColumnType.INTEGER, partial(Edge, highest=highest), of.must_be_numbers)

@@ -10,11 +10,14 @@ import httpx
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.generations.registry import Generations
+from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Batch, Target
+from projections.stream.view import BATCH
 from projections.table import reference
 from projections.table.expressions import Source
+from projections.table.patch import BATCHES, Patch, Place
 from projections.table.view import TableView
 from tests.integration.api.api_deployment import Deployment
 from tests.table_views import table_views
@@ -86,6 +89,24 @@ def load_view(
         store.publish(target)
         store.close()
     registry.swap(view.name, begun.generation)
+    return target
+
+
+def load_sellers(deployment: Deployment, cents: dict[str, int]) -> Target:
+    """Make a new generation of `top_sellers` with these rows, in its stores, and make it live."""
+    view = ViewRegistry.load(["shop_floor"]).views["top_sellers"]
+    registry = Generations(deployment.stores.postgres, deployment.stores.environment)
+    registry.prepare()
+    target = Target(view, registry.begin(view, {}, {0: 0}).generation)
+    rows = {key: {BATCH: 1, "pieces": 1, "cents": number} for key, number in cents.items()}
+    patches = [Patch(key, BATCHES, Place(1, 0), fields) for key, fields in rows.items()]
+    for declared in view.stores:
+        store = open_store(declared.name, deployment.stores)
+        store.create(target, {}, {0: 0})
+        store.finish(target)
+        store.apply([target], {0: Batch(1, {target.tag: patches})})
+        store.close()
+    registry.swap(view.name, target.generation)
     return target
 
 

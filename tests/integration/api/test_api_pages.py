@@ -47,11 +47,13 @@ class Watched(Database):
 
     read: float = 0
 
-    async def rows(self, statement: Composed, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def first_rows(
+        self, statement: Composed, values: Sequence[Any], limit: int, budget_bytes: int
+    ) -> tuple[list[tuple[Any, ...]], bool]:
         explain = Composed([sql.SQL("EXPLAIN (ANALYZE, FORMAT JSON) "), statement])
-        (((plan,),),) = await super().rows(explain, values)
+        (((plan,),),) = await self.rows(explain, values)
         self.read = sum(_read(plan["Plan"]))
-        return await super().rows(statement, values)
+        return await super().first_rows(statement, values, limit, budget_bytes)
 
 
 def _read(node: dict[str, Any]) -> Iterator[float]:

@@ -18,7 +18,6 @@ from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
 from compose.ports import free_port
 from projections.folding.engine import table_view
-from projections.generations.registry import Generations
 from projections.registry import ViewRegistry
 from projections.stores.names import table_name
 from projections.stores.open import open_store
@@ -29,7 +28,15 @@ from projections.table import reference
 from projections.table.declared_stores import Cache, Postgres
 from projections.table.patch import BATCHES, Patch, Place
 from tests.integration.api.api_deployment import Deployment
-from tests.integration.api.api_rows import SOURCES, every_row, expected, load, load_view, wait_for_generation
+from tests.integration.api.api_rows import (
+    SOURCES,
+    every_row,
+    expected,
+    load,
+    load_sellers,
+    load_view,
+    wait_for_generation,
+)
 from tests.table_views import table_views
 from tests.waiting import eventually
 
@@ -45,7 +52,7 @@ def loaded(deployment: Deployment) -> dict[str, Target]:
 @pytest.mark.parametrize("limit", [7, 1000])
 def test_every_row_equals_the_reference(api: httpx.Client, loaded: dict[str, Target], view: str, limit: int) -> None:
     rows = every_row(api, f"/views/{view}?limit={limit}")
-    key = ViewRegistry.load().views[view].key_name
+    key = ViewRegistry.load(["listings"]).views[view].key_name
     assert rows == [row for _, row in sorted(expected(view).items(), key=lambda item: item[0].encode())]
     assert len({row[key] for row in rows}) == len(rows)
 
@@ -203,24 +210,6 @@ def test_a_key_is_found_while_the_cache_is_away_or_has_lost_the_view(deployment:
     with closing(open_store("valkey", stores)) as store:
         store.create(target, {}, {0: 0})
     assert asyncio.run(look_up(stores.valkey)) is None  # it is asked first, and has no row yet
-
-
-def load_sellers(deployment: Deployment, cents: dict[str, int]) -> Target:
-    """Make a new generation of `top_sellers` with these rows, in its stores, and make it live."""
-    view = ViewRegistry.load(["shop_floor"]).views["top_sellers"]
-    registry = Generations(deployment.stores.postgres, deployment.stores.environment)
-    registry.prepare()
-    target = Target(view, registry.begin(view, {}, {0: 0}).generation)
-    rows = {key: {BATCH: 1, "pieces": 1, "cents": number} for key, number in cents.items()}
-    patches = [Patch(key, BATCHES, Place(1, 0), fields) for key, fields in rows.items()]
-    for declared in view.stores:
-        store = open_store(declared.name, deployment.stores)
-        store.create(target, {}, {0: 0})
-        store.finish(target)
-        store.apply([target], {0: Batch(1, {target.tag: patches})})
-        store.close()
-    registry.swap(view.name, target.generation)
-    return target
 
 
 def test_a_leaderboard_is_read_from_valkey_and_without_it_from_postgresql(

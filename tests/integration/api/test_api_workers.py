@@ -26,7 +26,12 @@ BOUND_S = 240.0
 def api(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The process that was started, and its address; nothing answers where its servers should be."""
     port = free_port()
-    deployment = Deployment({"HEADWATER_KAFKA": f"127.0.0.1:{free_port()}", "HEADWATER_STATE": str(tmp_path)}, tmp_path)
+    variables = {
+        "HEADWATER_KAFKA": f"127.0.0.1:{free_port()}",
+        "HEADWATER_MODULES": "listings",
+        "HEADWATER_STATE": str(tmp_path),
+    }
+    deployment = Deployment(variables, tmp_path)
     process = deployment.start("api", HEADWATER_API_PORT=str(port), HEADWATER_API_WORKERS=str(WORKERS))
     try:
         yield process, f"http://127.0.0.1:{port}"

@@ -138,6 +138,7 @@ def _variables(cluster: Machines, settings: LogSettings, stores: StoreSettings) 
         "SPARK_MASTER": cluster.master,
         "HEADWATER_SPARK_MEMORY": "600m",
         "HEADWATER_ENVIRONMENT": settings.environment,
+        "HEADWATER_MODULES": "listings",
         "HEADWATER_KAFKA": settings.bootstrap,
         "HEADWATER_POSTGRES": stores.postgres,
         "HEADWATER_PARTITIONS": str(settings.partitions),

@@ -30,7 +30,7 @@ REGISTRY = CommandRegistry.load(SHIPPED)
 
 
 def start_handler(
-    settings: LogSettings, modules: str = "", path: Path | None = None, **variables: str
+    settings: LogSettings, modules: str = "listings", path: Path | None = None, **variables: str
 ) -> subprocess.Popen[bytes]:
     """`python -m commands` in the deployment of `settings`; its log goes to the state directory."""
     environment = os.environ | {
@@ -48,7 +48,7 @@ def start_handler(
 
 @contextmanager
 def handler(
-    settings: LogSettings, modules: str = "", path: Path | None = None, **variables: str
+    settings: LogSettings, modules: str = "listings", path: Path | None = None, **variables: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A handler process that is stopped cleanly, and must stop cleanly."""
     process = start_handler(settings, modules, path, **variables)

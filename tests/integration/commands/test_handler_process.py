@@ -263,7 +263,7 @@ def test_a_restart_of_the_broker_is_survived(tmp_path: Path) -> None:
         raise AssertionError(f"{name} was never answered")
 
     with Stack(StackSettings(tmp_path / "stack", ports), parts=["kafka"]) as own:
-        settings = LogSettings(bootstrap=own.endpoints.kafka, partitions=2, state=tmp_path)
+        settings = LogSettings(bootstrap=own.endpoints.kafka, partitions=2, state=tmp_path, modules=("listings",))
         admin.prepare(settings)
         with handler(settings) as process:
 

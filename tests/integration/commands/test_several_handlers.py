@@ -77,7 +77,7 @@ def test_a_wrong_setting_ends_all_with_one_line() -> None:
     assert ended.returncode == 1
     assert ended.stderr.count('there is no module "no.such.package"') == 1
     assert "Traceback" not in ended.stderr
-    none = os.environ | {"HEADWATER_HANDLERS": "0"}
+    none = os.environ | {"HEADWATER_HANDLERS": "0", "HEADWATER_MODULES": "listings"}
     ended = subprocess.run(
         [sys.executable, "-m", "commands"], env=none, capture_output=True, text=True, timeout=BOUND_S
     )

@@ -13,13 +13,15 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from commands.declaring.aggregate import Event
+from commands.declaring.steps import after
 from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.generations.followed import followed
 from projections.generations.registry import Generations
 from projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
-from tests.contracts.view_histories import BY_GROUP
+from tests.contracts.view_histories import BY_GROUP, Removed, Restored
 from tests.waiting import eventually
 
 V1, V2, V3 = (replace(BY_GROUP, version=version) for version in (1, 2, 3))
@@ -166,3 +168,21 @@ def test_until_when_a_generation_was_kept_up_is_known_by_store_also_if_an_earlie
     assert live.kept == {}
     ages = {store: round((datetime.now(UTC).timestamp() - at) / 60) for store, at in retired.kept.items()}
     assert ages == {"postgres": 1, "valkey": 120}
+
+
+def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) -> None:
+    generations = registry.generations
+    assert generations.event_versions() == {}
+    generations.note_events([Removed])
+    assert generations.event_versions() == {("thing.removed", 1): {"thing_id": "str", "group": "str"}}
+    other = type("Other", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed")
+    later = type(
+        "Later", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed", version=2, history=[after(1)]
+    )
+    generations.note_events([other, later, Restored])
+    kept = generations.event_versions()
+    assert kept.pop(("thing.restored", 1)) == {"thing_id": "str", "group": "str", "text": "str"}
+    assert kept == {
+        ("thing.removed", 1): {"thing_id": "str", "group": "str"},
+        ("thing.removed", 2): {"thing_id": "int"},
+    }

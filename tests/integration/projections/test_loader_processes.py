@@ -33,6 +33,7 @@ def start(settings: LogSettings, stack: StackSettings, tmp_path: Path) -> Iterat
     at = stack.endpoints
     variables = {
         "HEADWATER_ENVIRONMENT": settings.environment,
+        "HEADWATER_MODULES": ",".join(settings.modules),
         "HEADWATER_PARTITIONS": str(settings.partitions),
         "HEADWATER_KAFKA": settings.bootstrap,
         "HEADWATER_POSTGRES": at.postgres,

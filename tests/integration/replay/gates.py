@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from projections import INTEGER, TEXT, TIME, Cache, Postgres, Topic, in_order
-from tests.gate_events import entered_view
+from tests.gate_events import Entered, entered_view
 from tests.observed import Passed, gate_view
+from tests.recording import recording
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,5 +42,6 @@ def count(state: Any, row: Any) -> tuple[Any, list[dict[str, Any]]]:
     ]
 
 
+gate = recording("gate", "gate", Entered)
 gates = gate_view(late="amend", keep_state="1d", stores=(Postgres(), Cache(), Topic()))
 entered = entered_view(name="entered", late="amend", keep_state="1d", query=by_minute_at_once, deleted_by="taken_back")

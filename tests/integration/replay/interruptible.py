@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contracts.view_histories import some_folds
+from tests.contracts.view_histories import some_folds, thing  # noqa: F401 - a module of a deployment
 
 at_create = some_folds("at_create", "group")
 at_bulk = some_folds("at_bulk", "group")

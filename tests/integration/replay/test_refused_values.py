@@ -30,6 +30,7 @@ from projections.table.view import TableView
 from replay.separate_rebuild import Verified, verify
 from tests.background import running
 from tests.contracts.view_histories import Put
+from tests.contracts.view_histories import thing as recorded  # noqa: F401 - of the deployment under test
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import things
 from tests.spark_rows import session

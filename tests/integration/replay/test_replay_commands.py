@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 import valkey
 
 from commands.handling.handler import dead_letter
-from eventlog.ports import Record
-from eventlog.topics import COMMANDS, INBOX
+from commands.reacting.instance import digest
+from eventlog.envelope import Envelope, encode, partition_of
+from eventlog.ports import Entry, Record
+from eventlog.topics import COMMANDS, INBOX, PROCESSES
 from projections.generations.building import Step
 from projections.generations.rebuild import Rebuilder
 from projections.loading.dead_letters import DeadLetters
@@ -228,15 +231,19 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     deployed.append(things(30))
     letters = DeadLetters(deployed.settings)
     letters.add("patches/postgres/by_thing@1/0/5", "refused", b"a")
-    for topic, value in ((INBOX, b"an event"), (COMMANDS, b"no command")):
+    event = encode(Envelope("order/O/1", "order.placed", "order/O", datetime.now(UTC), {}))
+    stopped = orjson.dumps({"stopped": digest("order/O/1")})
+    deployed.log.submit(Entry(PROCESSES, "p/O", stopped, 0), partition_of("p/O", 2)).result(30)
+    for topic, value in ((INBOX, event), (COMMANDS, b"no command")):
         buried = dead_letter(Record(topic, 0, 3, "p/O", value, 1_767_323_045_678), "cannot be read", 0)
         letters.put(buried.key, buried.value)
     letters.flush()
     told = replay("dead-letters", "retry", "--all")
     retried = ["patches/postgres/by_thing@1/0/5", "process-inbox/0/3"]
-    assert told.document == {"retried": retried, "rebuilt": ["by_thing"], "commands": [], "failed": []}, told.complaint
+    expected = {"retried": retried, "rebuilt": ["by_thing"], "commands": [], "failed": [], "not_needed": []}
+    assert told.document == expected, told.complaint
     sent = [record for p in range(2) for record in deployed.log.read(INBOX, p, 0)]
-    assert [(record.key, record.value) for record in sent] == [("p/O", b"an event")]
+    assert [(record.key, record.value) for record in sent] == [("p/O", event)]
     told = replay("dead-letters", "retry", "commands/0/3")
     assert (told.code, "still not a valid command" in told.complaint) == (1, True)
     (left,) = replay("dead-letters", "list").document["letters"]

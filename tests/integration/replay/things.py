@@ -7,7 +7,9 @@ from dataclasses import replace
 from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking
 from projections.table.expressions import Source
 from projections.testing.histories import history as history_of
-from tests.contracts.view_histories import Put, Removed, Restored, Taken, some_folds
+from tests.contracts.view_histories import Put, Removed, Restored, Taken, some_folds, thing
+
+__all__ = ["by_group", "by_thing", "thing", "things"]
 
 by_thing = some_folds("by_thing", "thing_id")
 by_group = replace(

@@ -52,6 +52,7 @@ class Secured(NamedTuple):
     def settings(self, state: Path, **other: str) -> LogSettings:
         variables = self.variables | {
             "HEADWATER_ENVIRONMENT": f"t_{uuid.uuid4().hex[:12]}",
+            "HEADWATER_MODULES": "listings",
             "HEADWATER_PARTITIONS": "1",
         }
         return replace(LogSettings.from_environment(variables | other), state=state)

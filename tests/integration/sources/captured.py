@@ -242,6 +242,7 @@ def captured(stack: Stack, source: Source, statements: Sequence[str] = ()) -> It
     environment = f"t_{uuid.uuid4().hex[:12]}"
     variables = {
         "HEADWATER_ENVIRONMENT": environment,
+        "HEADWATER_MODULES": "listings",
         "HEADWATER_KAFKA": stack.endpoints.kafka,
         "HEADWATER_CONNECT": stack.endpoints.connect,
         "HEADWATER_PARTITIONS": "2",

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-import pytest
 from pymysql.cursors import DictCursor
 
 from compose.ports import free_port
+from tests.servers import without_server
 from tests.shared_stack import own_folder
 from tests.waiting import eventually
 
 HOST = "127.0.0.1"
-PACKAGE = "mariadb-server"
+PACKAGES = "mariadb-server-core and mariadb-client-core"
+PROGRAMS = ("mariadbd", "mariadb-install-db", "my_print_defaults")
 LOGGED = ("--log-bin=binlog", "--binlog-format=ROW", "--server-id=7", "--default-time-zone=+03:00")
 """What capturing needs, and a zone in which times without one are not UTC."""
 
@@ -35,7 +36,8 @@ class MariaDb:
         self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         if self._user is not None:
             os.chown(folder, self._user.pw_uid, self._user.pw_gid)
-        self._run("mariadb-install-db", "--auth-root-authentication-method=normal", "--skip-test-db").wait()
+        made = self._run("mariadb-install-db", "--auth-root-authentication-method=normal", "--skip-test-db").wait()
+        assert made == 0, self._logged()
 
     def start(self, *options: str) -> None:
         """Start the server, and return when it answers."""
@@ -79,11 +81,14 @@ class MariaDb:
 
     def _answers(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "server.log").read_text()[-2000:]
+        assert self._process.poll() is None, self._logged()
         with suppress(pymysql.OperationalError):
             self.connect().close()
             return True
         return False
+
+    def _logged(self) -> str:
+        return (self._folder / "server.log").read_text(errors="replace")[-2000:]
 
     def _run(self, program: str, *options: str) -> subprocess.Popen[bytes]:
         user = self._user
@@ -99,12 +104,12 @@ class MariaDb:
 
 @contextmanager
 def mariadb() -> Iterator[MariaDb]:
-    """A server that is not started yet; skips the test if MariaDB is not installed."""
+    """A server that is not started yet; see `without_server` if MariaDB is not installed."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
-    programs = {name: shutil.which(name, path=path) for name in ("mariadbd", "mariadb-install-db")}
+    programs = {name: shutil.which(name, path=path) for name in PROGRAMS}
     found = {name: program for name, program in programs.items() if program}
     if found.keys() != programs.keys():
-        pytest.skip(f"MariaDB's server is not installed: install the package {PACKAGE} to run this test")
+        without_server(f"MariaDB's server is not installed: install the packages {PACKAGES} to run this test")
     with own_folder() as folder:
         server = MariaDb(folder, found)
         try:

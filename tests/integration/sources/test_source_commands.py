@@ -462,7 +462,7 @@ def test_servers_that_are_away_and_names_that_are_wrong_are_told_apart(
     assert "name an existing database in HEADWATER_SHOP_DATABASE" in said
     said = deployment.fails("apply", HEADWATER_SHOP_DATABASE=deployment.connection("nobody_at_all"))
     assert "CREATE ROLE nobody_at_all LOGIN REPLICATION" in said
-    assert 'environment variable "HEADWATER_SHOP_DATABASE" is ""' in deployment.fails(
+    assert 'environment variable "HEADWATER_SHOP_DATABASE" is not set or empty' in deployment.fails(
         "apply", HEADWATER_SHOP_DATABASE=""
     )
     assert 'environment variable "HEADWATER_SHOP_SALT"' in deployment.fails("apply", HEADWATER_SHOP_SALT="")

@@ -49,6 +49,7 @@ class FakeGateway:
     error: Exception | None = None
     answer: Receipt | None = None
     known: dict[str, Receipt] = field(default_factory=dict)
+    several: Exception | None = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     ready: bool = True
 
@@ -77,7 +78,10 @@ class FakeGateway:
             raise self.error
         return self.answer or receipt(command.stream, command.type, fingerprint=command.fingerprint)
 
-    async def receipt(self, command_id: str) -> Receipt | None:
+    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
+        self.calls.append({"receipt": command_id, "stream": stream, "origin": origin})
+        if self.several is not None:
+            raise self.several
         if command_id not in self.known and not self.ready:
             raise EarlierReceiptsUnread(command_id)
         return self.known.get(command_id)
@@ -120,6 +124,7 @@ class FakeEvents:
 
     events: dict[Position, Envelope] = field(default_factory=dict)
     error: Exception | None = None
+    slow: list[str] = field(default_factory=list)
 
     async def event_at(self, position: Position) -> Envelope | None:
         if self.error is not None:
@@ -128,6 +133,9 @@ class FakeEvents:
 
     async def record_at(self, place: SourcePosition) -> Record | None:
         return None  # the records of captured tables here are in the log of `captured`
+
+    async def slow_code(self) -> Sequence[str]:
+        return self.slow
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         if self.error is not None:
@@ -172,17 +180,18 @@ def _places(applied: Mapping[str, int | Place]) -> Applied:
 class MemoryReader:
     """A store in memory.
 
-    rows: by view and key; applied: by patches partition and source; guards: by key; many: what was read at once.
+    rows: by view and key; applied: by patches partition and source; guards_of: by key; many: what was read at once.
     """
 
     name: str
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     applied: dict[int, dict[str, int | Place]] = field(default_factory=dict)
-    guards: dict[str, dict[str, int | Place]] = field(default_factory=dict)
+    guards_of: dict[str, dict[str, int | Place]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
     reached: dict[int, int] = field(default_factory=dict)
     refreshed: int = 0
     asked: int = 0
+    guarded: int = 0
     polled: int = 0
     many: list[tuple[str, list[str]]] = field(default_factory=list)
     failed: bool = False
@@ -201,8 +210,9 @@ class MemoryReader:
         self.polled += 1
         return self.reached
 
-    async def guard(self, live: Live, key: str) -> Applied:
-        return _places(self.guards.get(key, {}))
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        self.guarded += 1
+        return {key: _places(self.guards_of[key]) for key in keys if key in self.guards_of}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         self.asked += 1

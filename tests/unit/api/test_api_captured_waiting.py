@@ -130,11 +130,11 @@ def test_a_change_is_awaited_in_the_ledger_of_its_row(client: AppClient, log: Me
 def test_the_guard_of_each_row_is_enough(client: AppClient, log: MemoryLog, stored: MemoryReader) -> None:
     first, second = changed(log, 1), changed(log, 2, partition=1)
     committed(log, 0x20)
-    stored.guards["1"] = {f"{CUSTOMERS}/0": first}
+    stored.guards_of["1"] = {f"{CUSTOMERS}/0": first}
     assert ask(client, "shop@0/20") == BEHIND
-    stored.guards["2"] = {f"{CUSTOMERS}/1": second - 1}
+    stored.guards_of["2"] = {f"{CUSTOMERS}/1": second - 1}
     assert ask(client, "shop@0/20") == BEHIND
-    stored.guards["2"] = {f"{CUSTOMERS}/1": second}
+    stored.guards_of["2"] = {f"{CUSTOMERS}/1": second}
     assert ask(client, "shop@0/20") == FRESH
     changed(log, 1)  # later, but stored before the ends are read
     assert ask(client, "shop@0/20") == BEHIND
@@ -158,7 +158,7 @@ def test_records_that_are_stored_but_not_committed_are_awaited(
     assert ask(client, "shop@0/20") == BEHIND
     transaction.commit()
     assert ask(client, "shop@0/20") == BEHIND
-    stored.guards["1"] = {f"{CUSTOMERS}/2": offset}
+    stored.guards_of["1"] = {f"{CUSTOMERS}/2": offset}
     assert ask(client, "shop@0/20") == FRESH
 
 
@@ -174,9 +174,9 @@ def offsets(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 def test_many_rows_are_awaited_by_their_ledgers(
     client: AppClient, stored: MemoryReader, offsets: dict[int, int]
 ) -> None:
-    stored.guards = {str(row): {f"{CUSTOMERS}/0": offset} for row, offset in offsets.items()}
+    stored.guards_of = {str(row): {f"{CUSTOMERS}/0": offset} for row, offset in offsets.items()}
     assert ask(client, "shop@0/20") == BEHIND  # a guard says nothing about other rows
-    stored.guards = {}
+    stored.guards_of = {}
     stored.applied = {patches_partition(row): {f"{CUSTOMERS}/0": offset} for row, offset in offsets.items()}
     assert ask(client, "shop@0/20") == FRESH
     stored.applied[patches_partition(8)] = {f"{CUSTOMERS}/0": offsets[8] - 1}
@@ -214,7 +214,7 @@ def test_too_many_records_to_read_are_awaited_by_every_ledger(
     offsets = [changed(log, 1) for _ in range(4)]
     committed(log, 0x20)
     source = f"{CUSTOMERS}/0"
-    stored.guards["1"] = {source: offsets[-1]}
+    stored.guards_of["1"] = {source: offsets[-1]}
     stored.applied = {patches_partition(1): {source: offsets[-1]}}
     assert ask(client, "shop@0/20") == BEHIND
     stored.applied = {each: {source: Place(offsets[-1], LAST_NUMBER)} for each in range(PARTITIONS)}
@@ -242,7 +242,7 @@ def test_a_view_without_a_table_of_the_source_waits_for_nothing(client: AppClien
 def test_several_positions_are_all_awaited(client: AppClient, log: MemoryLog, stored: MemoryReader) -> None:
     offset = changed(log, 1)
     committed(log, 0x20)
-    stored.guards["1"] = {f"{CUSTOMERS}/0": offset}
+    stored.guards_of["1"] = {f"{CUSTOMERS}/0": offset}
     assert ask(client, "shop@0/20,shop@0/10,observations/0:1") == FRESH
     assert ask(client, f"shop@0/20,{CUSTOMERS}/1:7") == BEHIND
     assert ask(client, "shop@0/20,shop@0/21") == NOT_CAPTURED

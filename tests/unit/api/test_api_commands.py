@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from commands.errors import BadDecision, Unanswered
+from commands.errors import AmbiguousReceipt, BadDecision, Unanswered
 from commands.handling.decision import failure
+from commands.handling.erasing import ERASE
 from commands.receipt import INTERNAL_ERROR, KEY_REUSED, STATE_TOO_LARGE, UNREADABLE, ReceiptError
 from eventlog.envelope import Envelope
 from eventlog.errors import LogUnavailable
@@ -47,7 +48,7 @@ def test_accepted(client: AppClient) -> None:
         "version": 7,
         "events": [{"id": "listing/L1/7", "type": "listing.sold", "position": "3:1042"}],
         "position": "3:1042",
-        "links": {"stream": "/streams/listing/L1", "receipt": "/receipts/c-1"},
+        "links": {"stream": "/streams/listing/L1", "receipt": "/receipts/c-1?stream=listing/L1"},
     }
 
 
@@ -64,6 +65,8 @@ def test_headers_are_passed_on(client: AppClient, service: FakeService) -> None:
     headers["traceparent"] = trace
     client.post(SELL, json=BODY, headers=headers)
     client.post(SELL, json=BODY, headers={"If-None-Match": "*", "traceparent": "nonsense"})
+    new_id = service.gateway.calls[1]["command_id"]
+    assert len(new_id) == 36
     assert service.gateway.calls == [
         {
             "type": "listing.sell",
@@ -75,7 +78,7 @@ def test_headers_are_passed_on(client: AppClient, service: FakeService) -> None:
         },
         {
             "type": "listing.sell",
-            "command_id": None,
+            "command_id": new_id,
             "expected_version": 0,
             "correlation_id": None,
             "causation_id": None,
@@ -114,6 +117,10 @@ def test_wrong_header(client: AppClient, headers: list[tuple[str, str]]) -> None
 def test_unknown_command(client: AppClient) -> None:
     problem = refused(client, 404, "unknown_command", url="/commands/listing.burn")
     assert "listing.sell" in problem["known"]
+
+
+def test_a_request_to_erase_events_is_no_command_of_a_client(client: AppClient) -> None:
+    refused(client, 404, "unknown_command", url=f"/commands/{ERASE}")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +165,7 @@ def test_deep_nesting(client: AppClient) -> None:
     content = b'{"listing_id":' + b"[" * 200_000
     refused(client, 400, "malformed_json", content=content, headers={"content-type": "application/json"})
     content = b'{"listing_id":' + b"[" * 500 + b"]" * 500 + b"}"
-    refused(client, 422, "malformed_command", content=content, headers={"content-type": "application/json"})
+    refused(client, 413, "too_complex", content=content, headers={"content-type": "application/json"})
 
 
 @pytest.mark.parametrize(
@@ -285,6 +292,19 @@ def test_a_receipt_by_an_id_with_slashes(client: AppClient, service: FakeService
     answer = client.get("/receipts/a%2Fb")
     assert answer.status_code == 200
     assert answer.headers["location"] == "/streams/listing/%C3%BC%2F1"
+
+
+def test_a_receipt_of_a_stream_and_an_origin(client: AppClient, service: FakeService) -> None:
+    service.gateway.known["c-9"] = receipt("listing/ü", command_id="c-9", origin="client")
+    found = client.get("/receipts/c-9?stream=listing/%C3%BC&origin=client").json()
+    assert (found["origin"], "shared" in found) == ("client", False)
+    assert service.gateway.calls[-1] == {"receipt": "c-9", "stream": "listing/ü", "origin": "client"}
+    for query in ("origin=somebody", "streams=listing/L1", "stream=a&stream=b"):
+        answer = client.get(f"/receipts/c-9?{query}")
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:headwater:problem:bad_parameter"), query
+    service.gateway.several = AmbiguousReceipt("c-9", [("listing/L1", "client"), ("listing/L2", None)])
+    answer = client.get("/receipts/c-9")
+    assert (answer.status_code, answer.json()["streams"]) == (409, ["listing/L1", "listing/L2"])
 
 
 def test_a_bug_is_answered_with_an_error_id(client: AppClient, service: FakeService) -> None:

@@ -52,6 +52,7 @@ NEVER_ANSWERED = {
     "projections.LiveQueryFailed",
     "projections.StreamQueryFailed",
     "projections.RebuildFailed",
+    "projections.RollbackFailed",
     "projections.LoaderDied",
     "projections.CannotCatchUp",
     "projections.WrongCondition",
@@ -59,6 +60,7 @@ NEVER_ANSWERED = {
     "projections.NotPublished",
     "projections.StillNamed",
     "projections.StillUsed",
+    "projections.StoreLocked",
 }
 """Errors that no request can meet, for they stay in another process; were one met, its root's meaning would hold."""
 
@@ -108,7 +110,10 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (BadParameter("sort", "is wrong", ("a", "b")), {"parameter": "sort", "known": ("a", "b"), "errors": [SORT]}),
     (BadHeader("If-Match", "is wrong"), {"header": "If-Match", "errors": [IF_MATCH]}),
     (errors.MalformedJson("trailing comma", 1, 7), {"line": 1, "column": 7}),
-    (errors.MalformedLine(3, [MISSING]), {"line": 3, "errors": [FAULT]}),
+    (errors.MalformedLine(3, [MISSING]), {"line": 3, "errors": [FAULT], "error_count": 1}),
+    (errors.TooComplex("values", 9), {"limit": 9}),
+    (errors.Overloaded("reads", 9), {"limit": 9}),
+    (errors.BodyIncomplete(9), {"timeout_s": 9}),
     (errors.UnsupportedMedia("text/plain"), {"actual": "text/plain", "expected": "application/json"}),
     (errors.UnknownAggregate("x", ["b", "a"]), {"aggregate": "x", "known": ("a", "b")}),
     (errors.StreamMissing("listing/L1", 7), {"stream": "listing/L1", "version": 7}),
@@ -127,11 +132,18 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (errors.NotCaughtUp("v", "3:4", 50, None), {"view": "v", "after": "3:4", "waited_ms": 50, "lag_events": None}),
     (commands.Rejected("sold", "it is sold"), {"code": "sold"}),
     (commands.UnknownCommand("x", ["a"]), {"command_type": "x", "known": ("a",)}),
-    (commands.MalformedCommand("x", [MISSING]), {"command_type": "x", "errors": [FAULT]}),
+    (
+        commands.MalformedCommand("x", [MISSING], 7),
+        {"command_type": "x", "errors": [FAULT], "error_count": 7},
+    ),
     (commands.UnknownObservation("x", ["a"]), {"observation_type": "x", "known": ("a",)}),
-    (commands.MalformedObservation("x", [MISSING]), {"observation_type": "x", "errors": [FAULT]}),
+    (
+        commands.MalformedObservation("x", [MISSING]),
+        {"observation_type": "x", "errors": [FAULT], "error_count": 1},
+    ),
     (commands.WrongVersion("listing/L1", 3, 7), {"stream": "listing/L1", "expected": 3, "actual": 7}),
     (commands.IdempotencyKeyReused("c"), {"command_id": "c"}),
+    (commands.AmbiguousReceipt("c", [("s/1", None)]), {"command_id": "c", "streams": ("s/1",)}),
     (commands.DecideFailed("c", "oops"), {"command_id": "c"}),
     (commands.UnreadableCommand("c", "oops"), {"command_id": "c"}),
     (commands.TooLarge(9, 8), {"size_bytes": 9, "limit_bytes": 8}),

@@ -196,12 +196,12 @@ def test_after_waits_for_what_is_looked_up_too(client: AppClient, service: FakeS
     price_changed(service)
     waiting = f"/views/{path}after={AT}&wait_ms=0&fields=price,elasticsearch_price"
     assert "homes_in_valkey" in client.get(waiting).json()["detail"]
-    reader(service, "valkey").guards["H1"] = {"2": 100}
+    reader(service, "valkey").guards_of["H1"] = {"2": 100}
     behind = client.get(waiting).json()
     assert (behind["status"], behind["type"]) == (503, "urn:headwater:problem:not_caught_up")
     assert '"cities_in_elasticsearch"' in behind["detail"]
     assert client.get(waiting.removesuffix(",elasticsearch_price")).status_code == 200
-    reader(service, "elasticsearch").guards["GALT"] = {"2": 100}
+    reader(service, "elasticsearch").guards_of["GALT"] = {"2": 100}
     assert client.get(waiting).status_code == 200
 
 
@@ -212,7 +212,7 @@ def test_a_page_after_a_position(client: AppClient, service: FakeService, path: 
         reader(service, store).applied = {partition: {"2": 100} for partition in range(4)}
     waiting = f"/views/{path}after={AT}&wait_ms=0&fields=valkey_price&limit=1"
     assert '"cities_in_valkey"' in client.get(waiting).json()["detail"]
-    reader(service, "valkey").guards["GALT"] = {"2": 100}
+    reader(service, "valkey").guards_of["GALT"] = {"2": 100}
     assert client.get(waiting).json()["rows"] == [{"valkey_price": 300}]
 
 
@@ -236,6 +236,7 @@ def test_changes_are_sent_with_what_is_looked_up(service: FakeService) -> None:
         readers, earlier = KeyReaders(service.readers, view), EarlierPatches(service.log)
         feed = ViewFeed(view, readers, service.lookups, service.generations, live, earlier)
         told = await feed.changes({key: Touch(0, 5, SourcePosition(EVENTS, AT)) for key in ("H1", "gone", "H2")})
+        assert told is not None
         return [orjson.loads(change.event.partition(b"data: ")[2]) for change in told]
 
     reader(service, "postgres").reached = {0: 6}

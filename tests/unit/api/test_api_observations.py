@@ -14,7 +14,8 @@ from api.app import create_app
 from commands.declaring.observation import Observation, ObservationRegistry
 from commands.sending.recorder import ObservationRecorder
 from eventlog.errors import LogUnavailable
-from eventlog.topics import MAX_RECORD_BYTES, OBSERVATIONS
+from eventlog.limits import MAX_RECORD_BYTES
+from eventlog.topics import OBSERVATIONS
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, FakeService
 

@@ -122,7 +122,7 @@ def test_after_waits_for_the_store_that_answers(cached: FakeService) -> None:
     client = AppClient(create_app(cached))
     cache = cached.readers["valkey"]
     database = cached.readers["postgres"]
-    cache.guards["L1"] = {"2": 100}
+    cache.guards_of["L1"] = {"2": 100}
     assert client.get(f"/views/listings/L1?after={at}&wait_ms=0").json()["city"] == "cached"
     cache.errors = [StoreUnavailable("Valkey", "refused")]
     assert client.get(f"/views/listings/L1?after={at}&wait_ms=0").status_code == 503

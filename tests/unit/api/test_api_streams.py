@@ -187,6 +187,13 @@ def test_readiness_names_them_also_if_it_is_not_ready(client: AppClient, service
     assert fake_service().instance != service.instance
 
 
+def test_code_that_does_not_return_is_named_and_the_process_is_ready(client: AppClient, service: FakeService) -> None:
+    service.events.slow = ["partition 3 of the handler waits: …", "partition 4 of the handler waits: …"]
+    ready = client.get("/health/ready")
+    assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    assert ready.json()["parts"]["handlers"] == "; ".join(service.events.slow)
+
+
 @pytest.mark.parametrize("part", ["log", "receipts", "registry"])
 def test_not_ready_names_the_part(client: AppClient, service: FakeService, part: str) -> None:
     catch_up(service)

@@ -133,9 +133,9 @@ def test_a_row_s_guard_is_enough(client: AppClient, service: FakeService, store:
     view = {"elasticsearch": "listing_search", "valkey": "listing_card"}[store]
     reader = service.readers[store]
     reader.rows[view] = {"L1": {"listing_id": "L1"}}
-    reader.guards["L1"] = {"2": 99}
+    reader.guards_of["L1"] = {"2": 99}
     assert client.get(f"/views/{view}/L1?after=2:100&wait_ms=30").status_code == 503
-    reader.guards["L1"] = {"2": 100}
+    reader.guards_of["L1"] = {"2": 100}
     assert client.get(f"/views/{view}/L1?after=2:100&wait_ms=0").status_code == 200
     assert reader.refreshed == 0
 
@@ -143,7 +143,7 @@ def test_a_row_s_guard_is_enough(client: AppClient, service: FakeService, store:
 def test_a_search_after_a_position_refreshes(client: AppClient, service: FakeService) -> None:
     service.events.events[AT] = SOLD
     reader = service.readers["elasticsearch"]
-    reader.guards["L1"] = {"2": 100}
+    reader.guards_of["L1"] = {"2": 100}
     assert client.get("/views/listing_search/search?q=x&after=2:100").status_code == 200
     assert client.get("/views/listing_search?after=2:100").status_code == 200
     assert reader.refreshed == 2

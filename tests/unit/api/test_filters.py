@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from urllib.parse import parse_qsl
 
 import pytest
@@ -10,12 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.errors import BadParameter
-from api.filters import AnyOf, Condition, Filter, in_either_case, operators, read_filters
+from api.filters import AnyOf, Condition, Filter, operators, read_filters
+from api.letter_case import folded, in_either_case
 from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
 from tests.filtered import fulfils
 
-VIEW = ViewRegistry.load().views["listings"]
+VIEW = ViewRegistry.load(["listings"]).views["listings"]
 NASTY = [
     "",
     ",",
@@ -148,6 +150,45 @@ def test_either_case_is_of_single_characters(text: str, other: str) -> None:
     for candidate in (text, text.upper(), text.lower(), text.title(), other):
         wanted = Filter("city", "ieq", (text,))
         assert (pattern.fullmatch(candidate) is not None) == fulfils({"city": candidate}, wanted)
+
+
+def test_case_is_ignored_on_both_sides_alike() -> None:
+    """All characters with a case, so that no store finds another row for `a` than for `A`."""
+    cased = {form for each in map(chr, range(sys.maxunicode + 1)) for form in forms(each)}
+    assert len(cased) > 2_700
+    patterns = {each: re.compile(in_either_case(each)) for each in cased}
+    for each in cased:
+        assert len(each) == 1
+        for other in forms(each) | {folded(each)}:
+            matched = patterns[each].fullmatch(other) is not None
+            assert matched == (patterns[other].fullmatch(each) is not None), (each, other)
+            assert matched == (folded(each) == folded(other)), (each, other)
+
+
+def forms(character: str) -> set[str]:
+    """The character in each of its cases, if it has several."""
+    found = {character, *(made for made in (character.lower(), character.upper(), character.title()) if len(made) == 1)}
+    return found if len(found) > 1 else set()
+
+
+ALIKE = [
+    "\u03c3\u03c2\u03a3",  # sigma, also at the end of a word
+    "\u00df\u1e9e",  # sharp s
+    "kK\u212a",  # the Kelvin sign
+    "\u00e5\u00c5\u212b",  # the Angstrom sign
+    "sS\u017f",  # the long s
+    "iI",
+    "\u0131",  # without a dot
+    "\u0130",  # with one
+    "\u01c6\u01c5\u01c4",  # in title case, too
+]
+
+
+@pytest.mark.parametrize("alike", ALIKE)
+def test_characters_that_differ_in_case_only(alike: str) -> None:
+    pattern = re.compile(in_either_case(alike[0]))
+    for each in "".join(ALIKE):
+        assert (pattern.fullmatch(each) is not None) == (each in alike), each
 
 
 def test_no_pattern_is_longer_than_elasticsearch_takes() -> None:

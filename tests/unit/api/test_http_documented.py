@@ -9,14 +9,17 @@ from typing import Any, get_args
 import pytest
 
 from api import filters, query
+from api.admission import Work
 from api.app import create_app
+from api.bodies import MAX_LEVELS
 from api.changes import earlier, subscription
 from api.portions import MAX_PAGE_BYTES
+from api.protocol import MAX_HEAD_BYTES
 from api.reads import audit as audit_reader
 from api.reads.elasticsearch import MAX_FACETS
 from api.routes import audit, changes, observations, views
 from api.settings import Limits
-from api.waiting import MAX_POSITIONS
+from api.waiting import MAX_POSITIONS, MAX_WAITING
 from commands.declaring.observation import MAX_AHEAD
 from tests.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient
@@ -24,13 +27,28 @@ from tests.unit.api.fake_service import fake_service
 
 PAGE = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
 LIMITS = Limits()
+WORK = Work()
+
+
+def at_once(kind: str) -> int:
+    """How many pieces of this kind of work run at once."""
+    return int(getattr(WORK, kind).at_once)
+
+
 MIB, KIB = 1024 * 1024, 1024
 """A phrase of the page for each limit."""
 PHRASES = (
+    f"{at_once('scans')} pages of `/streams/$all`, {at_once('folds')} states of streams and {at_once('reads')} queries",
+    f"It serves {at_once('many_lines')} requests with\n  many lines, {at_once('bodies'):,} with one body, and",
+    f"and {MAX_WAITING:,} that wait for a position",
     f"`HEADWATER_BODY_LIMIT_BYTES` ({LIMITS.body_bytes // KIB} KiB)",
+    f"`HEADWATER_BODY_LIMIT_VALUES` ({LIMITS.body_values:,}) values in {MAX_LEVELS} levels",
     f"`HEADWATER_ANSWER_TIMEOUT_S` ({LIMITS.answer_timeout_s:g} seconds)",
     f"At most {LIMITS.in_flight:,} lines of a request",
     f"at most {LIMITS.in_flight_in_all:,} lines with {LIMITS.in_flight_bytes // KIB**2} MiB",
+    f"Path, query and headers have at most {MAX_HEAD_BYTES // KIB} KiB",
+    f"without a complete request head for {LIMITS.idle_s:g} s is closed",
+    f"does not arrive within {LIMITS.body_s:g} s,\n  or no more of an NDJSON body for {LIMITS.body_s:g} s",
     f"reads nothing of an answer for {LIMITS.stall_s:g} s is disconnected",
     f"at most {MAX_AHEAD.total_seconds():g} s in\nthe future",
     f"of at most {observations.MAX_PROBLEMS} lines",
@@ -47,10 +65,11 @@ PHRASES = (
     f"for up to {changes.MAX_KEYS} rows",
     f"1 to {changes.MAX_FOLLOWING_MS:,} (a day)",
     f"Every {LIMITS.heartbeat_s:g} seconds",
-    f"more than {subscription.MAX_CHANGES:,} changed rows",
+    f"more than {subscription.MAX_CHANGES:,} changed rows, or {subscription.MAX_UNREAD_BYTES // MIB} MiB of them",
     f"Up to {earlier.MAX_CATCH_UP:,} missed",
     f"serves {LIMITS.followers:,} followers",
     f"for up to {audit.MAX_TYPES} types",
+    f"ends early with the row that reaches {MAX_PAGE_BYTES // MIB} MiB",
     f"early at {MAX_PAGE_BYTES // MIB} MiB",
     f"{audit_reader.MAX_OFFSETS:,} offsets or {audit_reader.MAX_READ_BYTES // MIB} MiB",
 )

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from typing import Any
 
 import orjson
 import pytest
-import uvicorn
 
-from api.app import create_app
-from api.serving import Server
+from api.settings import Limits
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
 from tests.unit.api.fake_service import FakeService, fake_service
+from tests.unit.api.serving_clients import connected, gone, serving
 from tests.waiting import eventually
 
 STALL_S = 1.0
+LIMITS = Limits(stall_s=STALL_S)
 ROWS, ROW_BYTES = 100, 200_000
 """In all more than the buffers of both ends."""
 
@@ -34,28 +29,6 @@ def service() -> FakeService:
     return service
 
 
-@contextmanager
-def serving(service: FakeService) -> Iterator[tuple[Server, tuple[str, int]]]:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        server = Server(uvicorn.Config(create_app(service), log_level="warning"), service.feeds, STALL_S)
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        try:
-            yield server, listening.getsockname()
-        finally:
-            server.should_exit = True
-            thread.join(20)
-            assert not thread.is_alive()
-
-
-def connected(address: tuple[str, int]) -> socket.socket:
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-    client.settimeout(20)
-    client.connect(address)
-    return client
-
-
 def change_all(service: FakeService) -> None:
     for number in range(ROWS):
         key = f"listings@1/L{number}"
@@ -64,13 +37,9 @@ def change_all(service: FakeService) -> None:
     service.readers["postgres"].reached = {partition: service.log.end(PATCHES, partition) for partition in range(4)}
 
 
-def gone(server: Server) -> Any:
-    return eventually(lambda: not server.server_state.connections, "the client is disconnected", 20)
-
-
 def test_a_follower_that_never_reads_is_disconnected(service: FakeService, caplog: pytest.LogCaptureFixture) -> None:
     service.readers["postgres"].reached = dict.fromkeys(range(4), 0)
-    with serving(service) as (server, address), connected(address) as client:
+    with serving(service, LIMITS) as (server, address), connected(address) as client:
         client.sendall(b"GET /views/listings/changes HTTP/1.1\r\nhost: headwater\r\n\r\n")
         assert client.recv(12) == b"HTTP/1.1 200"
         change_all(service)
@@ -81,7 +50,7 @@ def test_a_follower_that_never_reads_is_disconnected(service: FakeService, caplo
 
 def test_a_sender_of_commands_that_never_reads_is_disconnected(service: FakeService) -> None:
     line = b'{"type": "unknown.%s"}\n' % (b"x" * 1000)
-    with serving(service) as (server, address), connected(address) as client:
+    with serving(service, LIMITS) as (server, address), connected(address) as client:
         head = b"POST /commands HTTP/1.1\r\nhost: headwater\r\ncontent-type: application/x-ndjson\r\n"
         client.sendall(head + b"transfer-encoding: chunked\r\n\r\n")
         with pytest.raises(ConnectionError):  # without the end, the buffers of both ends would fill, and it would wait
@@ -91,7 +60,7 @@ def test_a_sender_of_commands_that_never_reads_is_disconnected(service: FakeServ
 
 
 def test_a_client_that_never_reads_a_whole_answer_is_disconnected(service: FakeService) -> None:
-    with serving(service) as (server, address), connected(address) as client:
+    with serving(service, LIMITS) as (server, address), connected(address) as client:
         client.sendall(b"GET /views/listings?limit=100 HTTP/1.1\r\nhost: headwater\r\n\r\n")
         assert client.recv(12) == b"HTTP/1.1 200"
         gone(server)
@@ -99,7 +68,7 @@ def test_a_client_that_never_reads_a_whole_answer_is_disconnected(service: FakeS
 
 def test_a_follower_that_reads_slowly_gets_everything(service: FakeService) -> None:
     service.readers["postgres"].reached = dict.fromkeys(range(4), 0)
-    with serving(service) as (_, address), connected(address) as client:
+    with serving(service, LIMITS) as (_, address), connected(address) as client:
         client.sendall(b"GET /views/listings/changes HTTP/1.1\r\nhost: headwater\r\n\r\n")
         read = len(client.recv(12))
         change_all(service)

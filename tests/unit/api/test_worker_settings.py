@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from api import workers
-from api.settings import CANNOT_START, ApiSettings
+from api.settings import CANNOT_START, ApiSettings, Limits
 from api.workers import listen
 from eventlog.errors import SettingError
 
@@ -19,8 +20,8 @@ def test_an_address_that_is_taken_is_named() -> None:
 
 
 def test_the_number_of_workers_is_a_setting() -> None:
-    assert ApiSettings.from_environment({"HEADWATER_API_WORKERS": "3"}).workers == 3
-    assert ApiSettings.from_environment({}).workers == 1
+    assert ApiSettings.from_environment({"HEADWATER_API_WORKERS": "3", "HEADWATER_MODULES": "listings"}).workers == 3
+    assert ApiSettings.from_environment({"HEADWATER_MODULES": "listings"}).workers == 1
     with pytest.raises(SettingError, match="HEADWATER_API_WORKERS"):
         ApiSettings.from_environment({"HEADWATER_API_WORKERS": "0"})
 
@@ -33,3 +34,19 @@ def test_a_process_of_its_own_ends_with_the_exit_code(monkeypatch: pytest.Monkey
     with socket.socket() as listening, pytest.raises(SystemExit) as ended:
         workers.work(ApiSettings(), listening)
     assert ended.value.code == CANNOT_START
+
+
+def test_a_single_process_names_the_port_that_is_taken_or_the_address_that_is_not_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import api.serving
+
+    service = SimpleNamespace(feeds=None, limits=Limits())
+    monkeypatch.setattr(api.serving, "compose_service", lambda _: service)
+    monkeypatch.setattr(api.serving, "create_app", lambda _: None)
+    with listen(ApiSettings(port=0)) as taken:
+        assert api.serving.serve(ApiSettings(port=taken.getsockname()[1])) == CANNOT_START
+    assert 'the API cannot start: environment variable "HEADWATER_API_PORT" is "' in capsys.readouterr().err
+    for host in ("192.0.2.1", "host.invalid", "x" * 300):
+        assert api.serving.serve(ApiSettings(host=host)) == CANNOT_START
+        assert 'environment variable "HEADWATER_API_HOST" is "' in capsys.readouterr().err

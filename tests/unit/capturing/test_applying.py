@@ -59,7 +59,11 @@ class World:
         self.said: list[str] = []
 
     def operator(self, source: Source) -> Operator:
-        variables = {source.database: "postgresql://reader@db/crm", "HEADWATER_ENVIRONMENT": "test"}
+        variables = {
+            source.database: "postgresql://reader@db/crm",
+            "HEADWATER_ENVIRONMENT": "test",
+            "HEADWATER_MODULES": "crm",
+        }
         settings = SourceSettings.from_environment(source, variables)
         return Operator(source, settings, self, self.said.append)  # type: ignore[arg-type]
 

@@ -38,6 +38,7 @@ class Note(Captured, table="notes.notes", key="id"):
 CRM = Source("crm", (Client, Note), engine="mariadb")
 VARIABLES = {
     "HEADWATER_ENVIRONMENT": "test",
+    "HEADWATER_MODULES": "crm",
     "HEADWATER_KAFKA": "kafka:9092",
     "HEADWATER_CRM_DATABASE": "mariadb://reader:p%40ss@db.example:3307?sslmode=verify-full&sslrootcert=/ca.pem",
 }

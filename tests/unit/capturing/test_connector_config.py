@@ -35,6 +35,7 @@ class Visit(Captured, table="crm.visits", key=("person", "number")):
 CRM = Source(name="crm", tables=(Person, Visit), heartbeat_ms=500)
 VARIABLES = {
     "HEADWATER_ENVIRONMENT": "test",
+    "HEADWATER_MODULES": "crm",
     "HEADWATER_KAFKA": "kafka:9092",
     "HEADWATER_CRM_DATABASE": "postgresql://reader:p%40ss@db.example:5433/crm?sslmode=verify-full&sslrootcert=/ca.pem",
     "HEADWATER_CRM_SALT": "pepper",
@@ -170,7 +171,7 @@ def test_a_changed_key_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"HEADWATER_CRM_DATABASE": ""}, 'HEADWATER_CRM_DATABASE" is ""'),
+        ({"HEADWATER_CRM_DATABASE": ""}, 'HEADWATER_CRM_DATABASE" is not set or empty'),
         ({"HEADWATER_CRM_DATABASE": "postgresql://u:secret@/crm"}, "lacks host"),
         ({"HEADWATER_CRM_DATABASE": "postgresql://u:secret@a,b/crm"}, "one host"),
         ({"HEADWATER_CRM_DATABASE": "mysql://u:secret@a/crm"}, "postgresql://"),

@@ -28,6 +28,6 @@ def test_without_kafka_connect_it_waits_until_it_is_stopped(how: signal.Signals,
 
 
 def test_a_setting_that_is_missing_ends_it_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match='environment variable "HEADWATER_SHOP_DATABASE" is ""'):  # noqa: SIM117
+    with pytest.raises(AssertionError, match='environment variable "HEADWATER_SHOP_DATABASE" is not set'):  # noqa: SIM117
         with watching({**VARIABLES, "HEADWATER_SHOP_DATABASE": ""}, tmp_path / "log"):
             pass

@@ -61,7 +61,11 @@ class World:
             id: int
 
         source = Source(name=name, tables=(Person,))
-        variables = {source.database: "postgresql://reader@db/crm", "HEADWATER_ENVIRONMENT": "test"}
+        variables = {
+            source.database: "postgresql://reader@db/crm",
+            "HEADWATER_ENVIRONMENT": "test",
+            "HEADWATER_MODULES": "crm",
+        }
         settings = SourceSettings.from_environment(source, variables)
         return Operator(source, settings, self, print)  # type: ignore[arg-type]
 

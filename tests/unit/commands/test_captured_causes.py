@@ -135,6 +135,27 @@ def test_a_tombstone_that_another_owner_reads_is_still_the_same_delete(beats: in
     assert seen(world, "7") == ["deleted"]
 
 
+def test_a_delete_and_its_tombstone_are_one_deletion_for_a_process_that_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it catches up, changes that happen now are routed in between."""
+    monkeypatch.setattr("commands.reacting.router.MAX_SPAN_OFFSETS", 1)
+    world = World(random.Random(1), partitions=1)
+    world.deploy(noting(starts=(Customer, RowDeleted[Customer])))
+    role = row_role(Customer.topic(), 1)
+    world.change(Customer, {"id": 7}, record(op="d"))
+    world.change(Customer, {"id": 7}, None)
+    world.settle()
+    world.deploy(noting(), noting(name="later", starts=(Customer, RowDeleted[Customer])))
+    for number in range(100, 104):
+        world.change(Customer, {"id": number}, record(op="d", lsn=number))
+        world.step(role, 0, 100)
+    world.settle()
+    later = world.instance("later/7")
+    assert later is not None
+    assert later["state"]["seen"] == ["deleted"]
+
+
 def test_a_tombstone_without_its_delete_is_a_delete(world: World) -> None:
     """Compaction may have removed the record before it."""
     world.change(Customer, {"id": 7}, record(after=row(7), op="c"))

@@ -51,7 +51,7 @@ class FaultyLog(MemoryLog):
 
 @contextmanager
 def handled(log: MemoryLog) -> Iterator[None]:
-    registry = CommandRegistry.load()
+    registry = CommandRegistry.load(["listings"])
     workers = [
         PartitionWorker(log, HANDLER, partition, lambda p: CommandTask(log, registry, p, MemoryStore()))
         for partition in range(log.partitions)
@@ -71,7 +71,7 @@ def play(scenario: Callable[[CommandClient], Any], log: MemoryLog | None = None,
     log = log or MemoryLog(partitions=2)
 
     async def main() -> Any:
-        async with CommandClient(log, CommandRegistry.load(), **options) as client:
+        async with CommandClient(log, CommandRegistry.load(["listings"]), **options) as client:
             return await scenario(client)
 
     with handled(log):
@@ -158,7 +158,7 @@ def test_after_the_last_attempt_it_is_said() -> None:
 
     async def unanswered() -> None:
         log = MemoryLog()
-        async with CommandClient(log, CommandRegistry.load(), timeout_s=0.01, attempts=2) as client:
+        async with CommandClient(log, CommandRegistry.load(["listings"]), timeout_s=0.01, attempts=2) as client:
             with pytest.raises(Unanswered) as error:
                 await client.send(listed(), command_id="k")
             assert error.value.command_id == "k"
@@ -229,7 +229,7 @@ def test_an_error_of_the_commands_own_is_raised_as_it_is() -> None:
 
 def test_the_same_without_asyncio() -> None:
     log = MemoryLog(partitions=2)
-    with handled(log), BlockingCommandClient(log, CommandRegistry.load()) as client:
+    with handled(log), BlockingCommandClient(log, CommandRegistry.load(["listings"])) as client:
         first = client.send(listed("L0"), command_id="k")
         assert client.receipt("k") == first
         with pytest.raises(Rejected):

@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from commands.aggregates.listings.listing import listing
 from commands.codec import fingerprint_of, fold, read_command, read_event
+from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from commands.errors import BrokenStream, MalformedCommand
 from eventlog.envelope import Envelope
@@ -16,7 +18,7 @@ from eventlog.errors import NotAnEnvelope
 from tests.badly_behaved import wild
 from tests.domains import SHIPPED
 
-SELL = CommandRegistry.load().command("listing.sell")
+SELL = CommandRegistry.load(["listings"]).command("listing.sell")
 
 
 def repriced(sequence: int, **more: Any) -> Envelope:
@@ -83,3 +85,34 @@ def test_an_integer_that_no_store_can_hold_is_refused_with_its_place(price: int,
     except MalformedCommand as error:
         details = [detail["loc"] for detail in error.details if detail["type"] == "int_too_large"]
     assert details == ([] if fits else [("lines", 0, "unit_cents")])
+
+
+class Opened(Event, type="box.opened"):
+    box_id: str | None
+
+
+class Open(Command, type="box.open"):
+    box_id: str | None
+
+
+class Box(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+def decide(command: Open, state: Box) -> list[Event]:
+    return []
+
+
+def evolve(state: Box, event: Opened) -> Box:
+    return state
+
+
+@pytest.mark.parametrize("body", [b'{"box_id": null}', b'{"box_id": ""}'])
+def test_an_empty_id_is_refused(body: bytes) -> None:
+    box = Aggregate(name="box", id_field="box_id", initial=Box(), decide=decide, evolve=evolve)
+    kind = CommandRegistry([("here", box)]).command("box.open")
+    with pytest.raises(MalformedCommand, match=r'invalid body for "box\.open": see box_id') as empty:
+        read_command(kind, body)
+    (detail,) = empty.value.details
+    assert detail["msg"] == 'it is the id of the "box", and empty: send a text of at least one character'
+    assert read_command(kind, b'{"box_id": "0"}').stream == "box/0"

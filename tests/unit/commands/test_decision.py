@@ -22,9 +22,10 @@ from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt, raise_refusal
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event, format_time
+from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, MAX_RECORD_BYTES, RECEIPTS, SNAPSHOTS
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS, SNAPSHOTS
 from tests.badly_behaved import BAD, CODES, MIB, Wild, wild
 from tests.seeds import seed_of
 
@@ -281,7 +282,7 @@ def test_an_asynchronous_rule_is_refused_at_start() -> None:
     async def later(command: Any, state: Any) -> Any:
         return []
 
-    with pytest.raises(DeclarationError, match='"later" of "wild" is asynchronous'):
+    with pytest.raises(DeclarationError, match='aggregate "wild": decide is asynchronous'):
         Aggregate(name="wild", id_field="wild_id", initial=Wild(), decide=later, evolve=wild.evolve)  # type: ignore[arg-type]
 
 

@@ -37,7 +37,7 @@ Scenario = Callable[[CommandGateway, MemoryLog], Awaitable[None]]
 
 @asynccontextmanager
 async def gateway_on(log: MemoryLog, answered: bool, timeout_s: float) -> AsyncIterator[CommandGateway]:
-    registry = CommandRegistry.load()
+    registry = CommandRegistry.load(["listings"])
     workers = [
         PartitionWorker(log, HANDLER, p, lambda p: CommandTask(log, registry, p, MemoryStore()))
         for p in range(log.partitions if answered else 0)
@@ -158,7 +158,7 @@ def test_what_cannot_be_a_command_never_reaches_the_log() -> None:
 
 def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
     def command(price: int, **options: Unpack[Options]) -> Outgoing:
-        kind = CommandRegistry.load().command("listing.change_price")
+        kind = CommandRegistry.load(["listings"]).command("listing.change_price")
         return prepare(kind, {"listing_id": "L1", "price": price}, datetime.now(UTC), **options)
 
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
@@ -185,7 +185,7 @@ def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partiti
 
     async def main() -> None:
         log = Halved(partitions=2)
-        kind, now = CommandRegistry.load().command("listing.list_property"), datetime.now(UTC)
+        kind, now = CommandRegistry.load(["listings"]).command("listing.list_property"), datetime.now(UTC)
         sent = [prepare(kind, LISTING | {"listing_id": f"L{n}"}, now) for n in range(8)]
         async with gateway_on(log, answered=True, timeout_s=60.0) as gateway:
             answers = await asyncio.gather(*gateway.send(sent), return_exceptions=True)

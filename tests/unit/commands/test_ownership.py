@@ -24,7 +24,7 @@ from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Parti
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
 from tests.waiting import eventually
 
-REGISTRY = CommandRegistry.load()
+REGISTRY = CommandRegistry.load(["listings"])
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 LISTED = {"listing_id": "L1", "city": "S", "zip": "95838", "property_type": "Condo", "beds": 1, "baths": 1.0}
 LISTED |= {"square_feet": 1, "price": 1, "latitude": 1.0, "longitude": 1.0}
@@ -232,6 +232,31 @@ def test_what_was_deleted_before_it_was_read_is_told_once_and_the_rest_is_read(
     assert key == f"{role.reads}/0/1-2"
     assert f'offsets 1 to 2 of partition 0 of "{role.reads}" were deleted' in letter.reason
     assert caplog.text.count("were deleted before") == 1
+
+
+@pytest.mark.parametrize("role", [HANDLER, PROCESSES, ROUTER])
+def test_a_topic_that_was_made_again_is_read_from_its_start(
+    role: Role, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = MemoryLog(partitions=2)
+    for number in range(9):
+        log.submit(Entry(role.reads, f"k{number}", b"{}", 0), 1)
+    with closing(log.own(1, role)) as writer:
+        writer.begin().commit(7)  # by an earlier release, which notes no topic
+        for _ in range(2):
+            assert resume_offset(log, role, writer) == 7
+        assert not caplog.text
+    monkeypatch.setattr(log, "incarnation", lambda topic: f"new/{topic}")
+    del log._records[role.reads, 1]
+    with closing(log.own(1, role)) as writer:
+        assert resume_offset(log, role, writer) == 0
+        assert log.next_offset(1, role) == 0
+        for number in range(9):  # more than were read of the old one
+            log.submit(Entry(role.reads, f"n{number}", b"{}", 0), 1)
+        writer.begin().commit(3)
+        assert resume_offset(log, role, writer) == 3
+    assert caplog.text.count("was made again") == 1
+    assert not list(log.read(DEAD_LETTERS, 0, 0))
 
 
 def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from commands.aggregates.orders import order, stock
 from commands.declaring.aggregate import Command
 from commands.declaring.process import Process, Reaction, Refused
 from commands.declaring.registry import CommandRegistry
+from commands.handling.refusals import return_address
 from commands.processes.orders.order_fulfilment import Fulfilment, order_fulfilment
 from eventlog import topics
-from eventlog.envelope import Envelope, decode, encode, timestamp_ms
+from eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
 from replay.retry import Resender
@@ -82,6 +83,30 @@ def test_a_command_that_no_aggregate_takes_here_stops_the_instance_that_sent_it(
     assert told(world) == [f"failed unreadable_command: {released!r}"]
 
 
+def test_a_refusal_is_heard_of_after_commands_was_made_again_with_lower_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(sending(ship))
+    placed(world)
+    assert told(world) == [f"rejected not_confirmed: {ship!r}"]
+    del world.log._records[topics.COMMANDS, 0]
+    monkeypatch.setattr(world.log, "incarnation", lambda topic: f"new/{topic}")
+    world.log.own(0, HANDLER).begin().commit(0)
+    world.restart_all()
+    again = Envelope(
+        "again",
+        "order.ship",
+        "order/O/1 ü",
+        world.now,
+        {"order_id": "O/1 ü"},
+        source=return_address("sending", "O/1 ü"),
+    )
+    world.log.submit(Entry(topics.COMMANDS, again.stream, encode(again), timestamp_ms(world.now)), 0)
+    world.settle()
+    assert told(world) == [f"rejected not_confirmed: {ship!r}"] * 2
+
+
 def test_each_is_heard_of_once_through_faults_restarts_and_redelivery() -> None:
     for number in range(12):
         world = World(random.Random(seed_of(number)), partitions=2)
@@ -108,20 +133,39 @@ def test_a_process_that_does_not_ask_and_one_that_has_ended_are_not_told() -> No
     assert not world.letters()
 
 
+ID = "sending:order/O/1 ü/1:0"
+"""Of the command that `sending` sends for the order."""
+SQUATTERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "of another stream": ("stock.receive", "stock/tea", {"sku": "tea", "quantity": 1}),
+    "of its stream": ("order.pay", "order/O/1 ü", {"order_id": "O/1 ü", "amount_cents": 6}),
+    "the same command": ("order.ship", "order/O/1 ü", {"order_id": "O/1 ü"}),
+}
+
+
 @pytest.mark.parametrize("together", [False, True], ids=["earlier", "in the same transaction"])
-def test_a_client_that_took_the_id_of_the_command_is_not_taken_for_the_process(together: bool) -> None:
+@pytest.mark.parametrize(
+    ("squatter", "origin"),
+    [*((each, CLIENT) for each in SQUATTERS), ("of another stream", None), ("of its stream", None)],
+)
+def test_a_client_that_took_the_id_of_a_process_s_command_changes_nothing_for_the_process(
+    together: bool, squatter: str, origin: str | None
+) -> None:
     world = World(random.Random(1), partitions=1)
-    world.deploy(sending(pay))
+    world.deploy(sending(ship))
     world.send("order.place", order_id="O/1 ü", customer="Ada", lines=LINES)
     world.step(HANDLER, 0, 100)
     world.step(ROUTER, 0, 100)
-    taken = Envelope("sending:order/O/1 ü/1:0", "stock.receive", "stock/tea", world.now, {"sku": "tea", "quantity": 1})
-    world.log.submit(Entry(topics.COMMANDS, "stock/tea", encode(taken), timestamp_ms(world.now)), 0)
+    kind, stream, body = SQUATTERS[squatter]
+    taken = Envelope(ID, kind, stream, world.now, body, f"/headwater/{kind.partition('.')[0]}", origin=origin)
+    world.log.submit(Entry(topics.COMMANDS, stream, encode(taken), timestamp_ms(world.now)), 0)
     if not together:
         world.step(HANDLER, 0, 100)
     world.step(PROCESSES, 0, 100)
     world.settle()
-    assert told(world) == [f"failed idempotency_key_reused: {pay!r}"]
+    assert told(world) == [f"rejected not_confirmed: {ship!r}"]
+    world.redeliver()
+    world.settle()
+    assert told(world) == [f"rejected not_confirmed: {ship!r}"]
 
 
 def test_a_refusal_is_about_what_was_sent_and_names_its_command_as_the_cause() -> None:

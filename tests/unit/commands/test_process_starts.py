@@ -185,7 +185,8 @@ def test_of_two_handlers_that_start_together_the_first_settles_where_a_process_b
     log, registry = MemoryLog(1), ProcessRegistry([("m", noting("p", "now"))])
     first = settle_starts(log, registry.processes)
     log.submit(Entry(topics.STARTS, "p", b'{"begins":"now","offsets":[9]}', 0), 0)
-    assert first == read_starts(log) == settle_starts(log, registry.processes) == {"p": {0: 0}}
+    names = ["p", "p/order.paid", "p/order.placed", "p/order.shipped"]
+    assert first == read_starts(log) == settle_starts(log, registry.processes) == {name: {0: 0} for name in names}
 
 
 def test_processes_of_an_earlier_version_go_on_where_they_were(world: World) -> None:

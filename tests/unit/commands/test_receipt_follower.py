@@ -103,11 +103,11 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReceiptInd
 
 
 def test_an_index_finds_the_latest_place_of_each(index: ReceiptIndex) -> None:
-    index.add([record("a", 2**40, 3), record("b", 5), record("a", 2**40 + 1, 3)], {})
-    assert (index.find("a"), index.find("b"), index.find("c")) == ((3, 2**40 + 1), (0, 5), None)
-    assert index.find_each(["c", "b", "a"]) == [None, (0, 5), (3, 2**40 + 1)]
+    index.add([record("a", 2**40, 3), record("b", 5), record("a", 2**40 + 1, 3), record("a", 8)], {})
+    assert (index.find((3, "a")), index.find((0, "b")), index.find((0, "c"))) == ((3, 2**40 + 1), (0, 5), None)
+    assert index.find_each([(0, "c"), (0, "a"), (3, "a")]) == [None, (0, 8), (3, 2**40 + 1)]
     index.clear()
-    assert (index.find("a"), index.find("b"), index.position(3)) == (None, None, 0)
+    assert (index.find((3, "a")), index.find((0, "b")), index.position(3)) == (None, None, 0)
 
 
 @pytest.mark.parametrize("index", ["stored", "disk"], indirect=True)
@@ -115,21 +115,21 @@ def test_an_older_receipt_takes_no_place_of_a_newer_one(index: ReceiptIndex) -> 
     index.add([record("a", 9)], {1: 7})
     index.add_older([record("a", 3), record("b", 4), record("b", 5)], {0: 6})
     index.add_older([record("b", 7)], {})
-    assert (index.find("a"), index.find("b")) == ((0, 9), (0, 7))
+    assert (index.find((0, "a")), index.find((0, "b"))) == ((0, 9), (0, 7))
     assert (index.position(0), index.position(1)) == (6, 7)
 
 
 def test_the_index_in_memory_forgets_the_oldest() -> None:
     index = RecentReceipts(limit=10)
     index.add([record(str(number), number) for number in range(100)], {})
-    assert [index.find(str(number)) for number in range(95, 100)] == [(0, n) for n in range(95, 100)]
-    assert [index.find(str(number)) for number in range(90)] == [None] * 90
+    assert [index.find((0, str(number))) for number in range(95, 100)] == [(0, n) for n in range(95, 100)]
+    assert [index.find((0, str(number))) for number in range(90)] == [None] * 90
 
 
 def test_two_processes_of_one_machine_have_an_index_each(tmp_path: Path) -> None:
     first, second = (open_stored(MemoryLog(), tmp_path, 7) for _ in range(2))
     first.add([record("a", 1)], {})
-    assert second.find("a") is None
+    assert second.find((0, "a")) is None
     first.close()
     second.close()
 
@@ -140,10 +140,10 @@ def test_it_starts_near_the_end_and_is_ready_there(monkeypatch: pytest.MonkeyPat
     with following(log, lambda: RecentReceipts(1_000)) as follower:
         until_ready(follower)
         assert log.starts == [{0: 90, 1: 0}]
-        assert (follower.find("c95"), follower.find("c89")) == ((0, 95), None)
+        assert (follower.find((0, "c95")), follower.find((0, "c89"))) == ((0, 95), None)
         assert follower.knows_enough
         log.give("later", partition=1)
-        eventually(lambda: follower.find("later") == (1, 0), "what comes later is found")
+        eventually(lambda: follower.find((1, "later")) == (1, 0), "what comes later is found")
 
 
 def test_older_receipts_are_read_later_and_never_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,22 +157,22 @@ def test_older_receipts_are_read_later_and_never_again(tmp_path: Path, monkeypat
 
     with following(log, open_index) as follower:
         until_ready(follower)
-        assert (follower.find("c95"), follower.find("c5"), follower.knows_enough) == ((0, 95), None, False)
+        assert (follower.find((0, "c95")), follower.find((0, "c5")), follower.knows_enough) == ((0, 95), None, False)
         log.give("meanwhile")
-        eventually(lambda: follower.find("meanwhile"), "what comes meanwhile is found")
+        eventually(lambda: follower.find((0, "meanwhile")), "what comes meanwhile is found")
         log.older.set()
         eventually(lambda: follower.knows_enough, "all is known")
-        assert [follower.find(f"c{number}") for number in range(100)] == [(0, number) for number in range(100)]
+        assert [follower.find((0, f"c{number}")) for number in range(100)] == [(0, number) for number in range(100)]
         assert log.starts == [{0: 90, 1: 0}, {0: 0}]
         log.give("last")
-        eventually(lambda: follower.find("last"), "what comes later is found")
+        eventually(lambda: follower.find((0, "last")), "what comes later is found")
     log.starts.clear()
     log.give("while away")
     with following(log, open_index) as follower:
         until_ready(follower)
         assert follower.knows_enough
         assert log.starts == [{0: 102, 1: 0}]
-        assert [follower.find(name) for name in ("c5", "last", "while away")] == [(0, 5), (0, 101), (0, 102)]
+        assert [follower.find((0, name)) for name in ("c5", "last", "while away")] == [(0, 5), (0, 101), (0, 102)]
 
 
 def test_older_receipts_that_were_not_all_read_are_read_on_at_the_next_start(
@@ -184,11 +184,11 @@ def test_older_receipts_that_were_not_all_read_are_read_on_at_the_next_start(
     with following(log, lambda: open_stored(log, tmp_path, 7)) as follower:
         until_ready(follower)
         log.give("meanwhile")
-        eventually(lambda: follower.find("meanwhile"), "what comes meanwhile is found")
+        eventually(lambda: follower.find((0, "meanwhile")), "what comes meanwhile is found")
     log.older.set()
     with following(log, lambda: open_stored(log, tmp_path, 7)) as follower:
         eventually(lambda: follower.knows_enough, "all is known")
-        assert [follower.find(f"c{number}") for number in range(100)] == [(0, number) for number in range(100)]
+        assert [follower.find((0, f"c{number}")) for number in range(100)] == [(0, number) for number in range(100)]
 
 
 def test_it_starts_where_retention_has_left_something(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_it_starts_where_retention_has_left_something(monkeypatch: pytest.Monkey
         until_ready(follower)
         eventually(lambda: follower.knows_enough, "all that is left is known")
         log.give("later")
-        eventually(lambda: follower.find("later") == (0, 100), "what comes later is found")
+        eventually(lambda: follower.find((0, "later")) == (0, 100), "what comes later is found")
     assert log.starts == [{0: 100, 1: 0}]
 
 
@@ -213,7 +213,8 @@ def test_older_receipts_are_read_from_where_retention_has_left_something(monkeyp
     log.delete(RECEIPTS, 0, 50)
     with following(log, lambda: StoredReceipts(store)) as follower:
         eventually(lambda: follower.knows_enough, "all that is left is known")
-        assert [follower.find(f"c{number}") for number in range(50, 100)] == [(0, number) for number in range(50, 100)]
+        left = range(50, 100)
+        assert [follower.find((0, f"c{number}")) for number in left] == [(0, number) for number in left]
     assert log.starts == [{0: 90, 1: 0}, {0: 50}]
 
 
@@ -229,7 +230,7 @@ def test_what_retention_deletes_while_older_receipts_are_read_is_left_out(monkey
         log.delete(RECEIPTS, 0, 50)
         log.older.set()
         eventually(lambda: follower.knows_enough, "all that is left is known")
-        assert [follower.find(f"c{number}") for number in (50, 99)] == [(0, 50), (0, 99)]
+        assert [follower.find((0, f"c{number}")) for number in (50, 99)] == [(0, 50), (0, 99)]
 
 
 def test_after_a_long_time_without_the_log_it_goes_on_where_retention_has_left_something(
@@ -244,7 +245,7 @@ def test_after_a_long_time_without_the_log_it_goes_on_where_retention_has_left_s
         log.give("deleted", "kept")
         log.delete(RECEIPTS, 0, 6)
         log.failures = 0
-        eventually(lambda: follower.find("kept") == (0, 6), "what is left is found")
+        eventually(lambda: follower.find((0, "kept")) == (0, 6), "what is left is found")
         until_ready(follower)
 
 
@@ -254,7 +255,7 @@ def test_a_log_that_has_lost_its_end_is_read_again() -> None:
     log = NotingLog(10)
     with following(log, lambda: StoredReceipts(store)) as follower:
         until_ready(follower)
-        assert (follower.find("ghost"), follower.find("c3")) == (None, (0, 3))
+        assert (follower.find((0, "ghost")), follower.find((0, "c3"))) == (None, (0, 3))
 
 
 def test_after_an_error_of_the_log_it_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,8 +267,8 @@ def test_after_an_error_of_the_log_it_goes_on_where_it_was(monkeypatch: pytest.M
         eventually(lambda: len(log.starts) == 4 and follower.ready, "it follows again")
         assert log.starts[1:] == [{0: 50, 1: 0}] * 3
         log.give("later")
-        eventually(lambda: follower.find("later") == (0, 50), "what comes later is found")
-        assert follower.find("c3") == (0, 3)
+        eventually(lambda: follower.find((0, "later")) == (0, 50), "what comes later is found")
+        assert follower.find((0, "c3")) == (0, 3)
 
 
 def test_while_the_log_is_away_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +297,7 @@ def test_a_disk_that_is_full_delays_no_receipt_and_what_is_not_known_is_not_deni
         until_ready(follower)
         log.give("mine")
         eventually(lambda: woken, "the receipt is delivered")
-        assert follower.find("mine") == (0, 5)
+        assert follower.find((0, "mine")) == (0, 5)
         assert not follower.knows_enough
     assert caplog.text.count("HEADWATER_STATE") == 1
 
@@ -306,7 +307,7 @@ def test_an_index_that_cannot_be_opened_delays_no_receipt(tmp_path: Path, caplog
     log = NotingLog(5)
     with following(log, lambda: open_stored(log, tmp_path / "file", 7)) as follower:
         until_ready(follower)
-        assert (follower.find("c3"), follower.knows_enough) == ((0, 3), False)
+        assert (follower.find((0, "c3")), follower.knows_enough) == ((0, 3), False)
     assert "HEADWATER_STATE" in caplog.text
 
 
@@ -334,7 +335,7 @@ def test_an_index_that_cannot_be_read_or_emptied_is_closed_and_delays_no_receipt
     log, store = NotingLog(5), Unreadable(ahead)
     with following(log, lambda: StoredReceipts(store)) as follower:
         until_ready(follower)
-        assert (follower.find("c3"), follower.knows_enough) == ((0, 3), False)
+        assert (follower.find((0, "c3")), follower.knows_enough) == ((0, 3), False)
     assert store.closed == 1, "a damaged one is deleted then"
 
 
@@ -385,13 +386,13 @@ def test_a_receipt_can_be_found_before_whoever_waits_for_it_wakes() -> None:
     log = NotingLog()
     found: list[object] = []
     with following(
-        log, lambda: RecentReceipts(10), ["k"], lambda records: found.append(follower.find(records[0].key))
+        log, lambda: RecentReceipts(10), ["k"], lambda records: found.append(follower.find((0, records[0].key)))
     ) as follower:
         until_ready(follower)
         log.give("other", "k")
         eventually(lambda: found, "it is delivered")
         assert found == [(0, 1)]
-        eventually(lambda: follower.find("other") == (0, 0), "the others can be found")
+        eventually(lambda: follower.find((0, "other")) == (0, 0), "the others can be found")
 
 
 def test_whoever_is_waited_for_no_receipt_is_read_twice() -> None:
@@ -401,7 +402,7 @@ def test_whoever_is_waited_for_no_receipt_is_read_twice() -> None:
         for names, end in ((["mine"], 1), (["other"], 2), (["mine", "other"], 4)):
             log.give(*names)
             eventually(lambda end=end: StoredReceipts(store).position(0) == end, "it is stored")  # type: ignore[misc]
-            assert follower.find_each(["mine", "other"]).count(None) == (names == ["mine"])
+            assert follower.find_each([(0, "mine"), (0, "other")]).count(None) == (names == ["mine"])
 
 
 def test_a_gateway_denies_no_receipt_that_it_may_find_later(monkeypatch: pytest.MonkeyPatch) -> None:

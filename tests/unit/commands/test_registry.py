@@ -38,7 +38,7 @@ def lamp() -> Aggregate[Lamp]:
 
 
 def test_the_shipped_aggregates_are_found() -> None:
-    registry = CommandRegistry.load()
+    registry = CommandRegistry.load(["listings"])
     assert registry.aggregates["listing"] is listing
     assert registry.command("listing.sell").aggregate is listing
     assert registry.events["listing.sold"] is listing.events["listing.sold"]

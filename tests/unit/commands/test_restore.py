@@ -87,7 +87,7 @@ def test_a_store_that_knows_some_reads_only_the_rest() -> None:
 
 
 def other_shape(snapshot: bytes) -> bytes:
-    return orjson.dumps(orjson.loads(snapshot) | {"shape": "0" * 16})
+    return orjson.dumps(orjson.loads(snapshot) | {"shape": "0" * 16, "fields": "0" * 16})
 
 
 def other_state(snapshot: bytes) -> bytes:
@@ -127,7 +127,7 @@ def test_a_stream_with_erased_events_is_folded_from_the_others(compacted: bool, 
     erase(log, *(f"listing/L1/{version}" for version in erased), compacted=compacted)
     state, version = read_snapshot(listing, restored(log).snapshot("listing/L1") or b"")
     assert version == 4
-    assert state.price == (price if compacted else 4)  # a record is there until compaction comes
+    assert state.price == price
 
 
 def test_a_stream_of_which_all_was_erased_but_the_version_goes_on_from_it() -> None:
@@ -313,13 +313,25 @@ def test_snapshots_of_aggregates_that_are_gone_are_kept() -> None:
     assert restored(log).snapshot("ghost/1") == b"{}"
 
 
-def test_a_tombstone_forgets() -> None:
+def test_a_tombstone_forgets_a_receipt_but_not_the_version_of_a_stream() -> None:
     log = MemoryLog(partitions=1)
-    serve(log, [])
+    serve(log, [2])
+    good = restored(log).snapshot("listing/L1")
     append(log, [Entry(SNAPSHOTS, "listing/L1", None, 0), Entry(RECEIPTS, "c0", None, 0)])
     store = restored(log)
-    assert store.snapshot("listing/L1") is None
+    assert store.snapshot("listing/L1") == good
     assert store.receipt("c0") is None
+
+
+def test_an_erased_event_that_cannot_be_read_fails_no_stream() -> None:
+    log = MemoryLog(partitions=1)
+    serve(log, [2])
+    good = restored(log).snapshot("listing/L1") or b""
+    damaged = other_shape(good.replace(b'"version":2', b'"version":3'))
+    append(log, [Entry(EVENTS, "listing/L1/3", unreadable(3), 0), Entry(SNAPSHOTS, "listing/L1", damaged, 0)])
+    assert ask(restored(log), "L1")["L1"].outcome == "failed"
+    erase(log, "listing/L1/3", compacted=False)
+    assert ask(restored(log), "L1")["L1"].version == 4
 
 
 def test_a_store_that_is_ahead_of_the_log_is_built_anew(caplog: pytest.LogCaptureFixture) -> None:

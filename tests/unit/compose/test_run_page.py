@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,11 +20,13 @@ from commands.codec import read_command
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from compose.demo import SAMPLES
-from compose.run import log_to_file, page, variables
+from compose.page import page
+from compose.run import log_to_file
 from compose.settings import Ports, StackSettings
 from compose.to_try import TO_TRY, TO_TRY_ALWAYS
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.cli import app as sources
+from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
 
 API = "http://127.0.0.1:18080"
@@ -92,20 +95,20 @@ def test_what_is_to_be_tried_with_a_domain_is_in_it(domain: str) -> None:
             assert name in (registry.aggregates if what == "streams" else views.views)
 
 
+def settings_in(text: str) -> dict[str, str]:
+    """The variables that the page exports, as a shell reads them."""
+    (line,) = (each for each in text.splitlines() if each.startswith("export "))
+    return dict(each.split("=", 1) for each in shlex.split(line)[1:])
+
+
 def test_another_terminal_can_capture_the_shop_at_once() -> None:
-    shown = page(API, SETTINGS, {}, ("shop",))
-    given = dict(each.removeprefix("export ").split("=", 1) for each in shown.splitlines() if each.startswith("export"))
+    given = settings_in(page(API, SETTINGS, {}, ("shop",)))
     (source,) = SourceRegistry.load(("shop",)).sources.values()
-    assert given.keys() == {source.database, source.salt, "HEADWATER_MODULES"}
+    assert {source.database, source.salt, "HEADWATER_CONNECT"} < given.keys()
     assert given[source.database] == SETTINGS.endpoints.shop_database
     verbs = {command.name or command.callback.__name__ for command in sources.registered_commands if command.callback}
     shop = [shlex.split(command)[3:] for _, command in TO_TRY["shop"] if "eventlog.sources" in command]
     assert {verb for verb, *_ in shop} == {"status"} <= verbs
-
-
-def test_another_terminal_is_told_which_domains_run() -> None:
-    assert "export HEADWATER_MODULES=orders" in commands(page(API, SETTINGS, {}, ("orders",)))
-    assert "export HEADWATER_MODULES" not in page(API, SETTINGS, {}, ("listings",))
 
 
 PAGE = """
@@ -113,6 +116,9 @@ Headwater is running. The documentation of the API is at http://127.0.0.1:18080/
 Ctrl-C stops it. Its data is in /home/ada/.headwater, its logs are in /home/ada/.headwater/logs.
 
 To try in another terminal:
+
+# settings for the commands below
+export HEADWATER_ENVIRONMENT=headwater HEADWATER_MODULES=listings HEADWATER_STATE=/home/ada/.headwater {SERVERS}
 
 # one listing
 curl -sS http://127.0.0.1:18080/views/listings/sacramento-1
@@ -125,33 +131,103 @@ curl -sS -X POST http://127.0.0.1:18080/commands/listing.change_price -H 'conten
 # its history
 curl -sS http://127.0.0.1:18080/streams/listing/sacramento-1
 # the state of the views
-.venv/bin/replay status
+{BIN}/replay status
 # rebuild a view while it answers queries
-.venv/bin/replay rebuild city_market
+{BIN}/replay rebuild city_market
 # follow the logs
-.venv/bin/python -m compose logs --follow"""
+{BIN}/python -m compose logs --follow"""
+SERVERS = (
+    "HEADWATER_KAFKA=127.0.0.1:19092 HEADWATER_POSTGRES=postgresql://headwater@127.0.0.1:15432/headwater "
+    "HEADWATER_ELASTICSEARCH=http://127.0.0.1:19200 HEADWATER_VALKEY=valkey://127.0.0.1:16379"
+)
 
 
 def test_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
-    expected = PAGE.replace("{BODY}", '{"listing_id": "sacramento-1", "price": 61000}')
+    expected = PAGE.replace("{BODY}", '{"listing_id": "sacramento-1", "price": 61000}').replace("{SERVERS}", SERVERS)
+    expected = expected.replace("{BIN}", str(tmp_path / ".venv/bin"))
     assert page(API, SETTINGS, {"PATH": "/bin"}, ("listings",)) == expected
 
 
-def test_what_another_terminal_needs_is_exported_first() -> None:
-    assert variables(SETTINGS, {"PATH": "/bin", "HEADWATER_API_PORT": "8080"}) == {}
-    moved = replace(SETTINGS, ports=Ports(kafka=29092))
+def test_the_settings_are_those_of_what_runs_whatever_the_other_terminal_has() -> None:
     given = {
+        "HEADWATER_API_PORT": "8080",
         "HEADWATER_KAFKA_PORT": "29092",
-        "HEADWATER_MODULES": OWN,
-        "HEADWATER_KAFKA": "elsewhere:9092",
+        "HEADWATER_MODULES": "something.older",
+        "HEADWATER_KAFKA": "production:9092",
+        "HEADWATER_KAFKA_SECURITY": "SASL_SSL",
+        "HEADWATER_PARTITIONS": "8",
+        "HEADWATER_HANDLERS": "2",
+        "HTTP_PROXY": "http://proxy:3128",
     }
-    assert variables(moved, given) == {
+    shown = settings_in(page(API, replace(SETTINGS, ports=Ports(kafka=29092)), given, (OWN,)))
+    assert shown == {
+        "HEADWATER_ENVIRONMENT": "headwater",
         "HEADWATER_MODULES": OWN,
+        "HEADWATER_STATE": "/home/ada/.headwater",
+        "HEADWATER_PARTITIONS": "8",
         "HEADWATER_KAFKA": "127.0.0.1:29092",
+        "HEADWATER_KAFKA_SECURITY": "",
+        "HEADWATER_POSTGRES": SETTINGS.endpoints.postgres,
+        "HEADWATER_ELASTICSEARCH": SETTINGS.endpoints.elasticsearch,
+        "HEADWATER_VALKEY": SETTINGS.endpoints.valkey,
+        "no_proxy": "127.0.0.1",
     }
-    assert "export HEADWATER_KAFKA=127.0.0.1:29092" in commands(page(API, moved, given, (OWN,)))
+
+
+def test_no_secret_is_printed_but_its_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "crm_of_bo.py").write_text(
+        "from eventlog.capturing import Captured, Source\n"
+        "class Client(Captured, table='public.clients', key='id'):\n    id: int\n"
+        "crm = Source(name='crm', tables=(Client,))\n"
+    )
+    secrets = {
+        "HEADWATER_CRM_DATABASE": "postgresql://reader:SECRET@db/crm",
+        "HEADWATER_CRM_CONNECT_DATABASE": "postgresql://reader:SECRET@db/crm",
+        "HEADWATER_CRM_SALT": "SECRET",
+        "HEADWATER_SHOP_SALT": "SECRET",
+        "HEADWATER_KAFKA_PASSWORD": "SECRET",
+        "HEADWATER_MAVEN": "https://ada:SECRET@mirror",
+        "HEADWATER_POSTGRES": "postgresql://reader:SECRET@db/crm",
+        "HEADWATER_VALKEY": "valkey://:SECRET@cache",
+    }
+    shown = page(API, SETTINGS, secrets, ("shop", "crm_of_bo"))
+    assert "SECRET" not in shown
+    (line,) = (each for each in shown.splitlines() if each.startswith("# set these yourself"))
+    named = "HEADWATER_SHOP_SALT HEADWATER_CRM_DATABASE HEADWATER_CRM_CONNECT_DATABASE HEADWATER_CRM_SALT"
+    assert line.endswith(f": {named}")
+    assert "# set these yourself" not in page(API, SETTINGS, {}, ("shop",))
+
+
+@pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder"])
+def test_the_settings_work_in_a_clean_shell_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
+) -> None:
+    (folder := tmp_path / "my bank").mkdir()
+    (folder / "bank_of_ada.py").write_text("")
+    environ = {"HEADWATER_ENVIRONMENT": "bank", "HEADWATER_CACHE": str(tmp_path / "cache")}
+    monkeypatch.chdir(folder if found_by == "the current folder" else tmp_path)
+    if found_by == "PYTHONPATH":
+        environ["PYTHONPATH"] = "my bank"
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])  # as `python -m` and PYTHONPATH do
+    settings = StackSettings(tmp_path / "my state", Ports(kafka=29092))
+    (line,) = (each for each in page(API, settings, environ, ("bank_of_ada",)).splitlines() if each[:7] == "export ")
+    script = (
+        "import os; from replay.deployment import *; from projections.spark.setup.jars import cache_directory as c\n"
+    )
+    script += "with open_deployment(os.environ) as d: print(d.settings, d.stores.postgres, c(os.environ), sep='\\n')"
+    ran = subprocess.run(
+        ["env", "-i", "bash", "-c", f"{line}\n{shlex.quote(sys.executable)} -c {shlex.quote(script)}"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    log, postgres, cache = ran.stdout.splitlines()
+    expected = LogSettings("bank", "127.0.0.1:29092", state=tmp_path / "my state", modules=("bank_of_ada",))
+    assert (log, postgres, cache) == (str(expected), settings.endpoints.postgres, str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -169,7 +245,7 @@ def loggers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("loggers")
 def test_logs_go_to_a_file_and_only_what_was_given_up_is_shown(tmp_path: Path) -> None:
-    shown, path = StringIO(), tmp_path / "logs" / "run.log"
+    shown, path = StringIO(), tmp_path / "run.log"
     log_to_file(path, Console(file=shown, width=40))
     watched = logging.getLogger("projections.supervision.supervised")
     logging.getLogger("httpx").info("HTTP Request: GET /health/ready")

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from compose.demo import wait_for_views
 from compose.run import environment_of, watched_sources
-from compose.services import service_specs
+from compose.sample import open_http
+from compose.services import API_INSTANCE, ready, service_specs
 from compose.settings import StackSettings
 from eventlog.capturing import SourceRegistry
+from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.settings import SourceSettings
+from eventlog.settings import LogSettings
 
 SETTINGS = StackSettings(Path("/home/ada/.headwater"))
 OWN = """
@@ -66,3 +77,92 @@ def test_a_source_without_settings_is_named_and_does_not_end_the_watch_over_othe
     assert output.getvalue().startswith('connectors of source "crm" are not watched: environment variable "HEADWATER_')
     given = {**environment, "HEADWATER_CRM_DATABASE": "postgresql://reader@db/crm"}
     assert watched_sources(modules, given, Console(file=output)) == ["shop", "crm"]
+
+
+def test_the_name_of_the_environment_is_known_wherever_it_is_compared() -> None:
+    environment = environment_of(SETTINGS, ("listings",), {"HEADWATER_ENVIRONMENT": "trial"})
+    assert {spec.env["HEADWATER_ENVIRONMENT"] for spec in service_specs(SETTINGS, 18080, environment)} == {"trial"}
+    assert environment_of(SETTINGS, ("listings",), {})["HEADWATER_ENVIRONMENT"] == "headwater"
+
+
+def test_another_kafka_of_the_user_has_no_part_in_the_stack() -> None:
+    given = {
+        "HEADWATER_KAFKA_SECURITY": "SASL_SSL",
+        "HEADWATER_KAFKA_USER": "ada",
+        "HEADWATER_KAFKA_PASSWORD": "secret",
+        "HEADWATER_KAFKA": "production:9092",
+    }
+    log = LogSettings.from_environment(given | environment_of(SETTINGS, ("listings",), given))
+    assert (log.bootstrap, log.security.protocol) == (SETTINGS.endpoints.kafka, "PLAINTEXT")
+
+
+@contextmanager
+def answering(status: int, document: object) -> Iterator[str]:
+    """The address of a server that gives this answer to everything."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(document).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+READY = {"status": "ready", "parts": {}}
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "problem"),
+    [
+        (200, {**READY, "environment": "mine", "instance": "1a"}, None),
+        (200, READY, None),
+        (200, [], None),
+        (200, {**READY, "environment": "other", "instance": "1a"}, 'another API answers at .*environment is "other"'),
+        (200, {**READY, "environment": "mine", "instance": "2b"}, 'another API answers at .*instance is "2b"'),
+        (503, {**READY, "environment": "mine", "instance": "1a"}, "not ready: "),
+        (503, {**READY, "environment": "mine", "instance": "2b"}, "another API"),
+    ],
+)
+def test_only_the_api_that_was_started_is_taken_for_ready(status: int, document: object, problem: str | None) -> None:
+    with answering(status, document) as url:
+        found = ready(url, "mine", "1a")
+    assert (found is None) == (problem is None)
+    assert problem is None or re.match(problem, str(found))
+
+
+def test_each_start_of_the_api_has_a_name_that_its_readiness_is_compared_with() -> None:
+    environment = environment_of(SETTINGS, ("listings",), {})
+    names = {
+        spec.env.get(API_INSTANCE)
+        for _ in range(2)
+        for spec in service_specs(SETTINGS, 18080, environment)
+        if spec.name == "api"
+    }
+    assert len(names) == 2
+    assert None not in names
+
+
+@pytest.mark.parametrize("proxy", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with answering(502, {}) as wrong, answering(200, {**READY, "views": []}) as url:
+        monkeypatch.setenv(proxy, wrong)
+        assert ready(url, "mine", "1a") is None
+        wait_for_views(url, 5)
+
+        async def sample() -> int:
+            async with open_http(url) as http:
+                return (await http.get("/")).status_code
+
+        assert asyncio.run(sample()) == 200
+        connect = KafkaConnect(url, retry_s=0)
+        assert connect._http.get("/").status_code == 200
+        connect.close()

@@ -1,15 +1,22 @@
 """The local stack's settings: defaults, variables, and errors that name the variable."""
 
+import json
+import signal
 import socket
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from compose.errors import PortTaken
+from compose.cli import app, status
+from compose.errors import NotRunning, PortTaken
 from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
-from compose.stack import CAPTURING, PARTS, check_ports, parts_for, parts_text
+from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
+from compose.state import StateDirectory
 from eventlog.errors import SettingError
+from projections.supervision.process import ProcessSpec, State
+from tests.waiting import eventually
 
 
 def test_defaults_lead_to_the_addresses_that_clients_default_to() -> None:
@@ -48,6 +55,51 @@ def test_a_taken_port_is_named_with_the_variable_that_changes_it() -> None:
             check_ports(Ports(**{**_as_dict(free_ports()), "elasticsearch": ports.elasticsearch}))
 
 
+def test_the_port_of_the_api_is_checked_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        stack = Stack(StackSettings(tmp_path, free_ports()), ("valkey",), api_port=other.getsockname()[1])
+        with pytest.raises(PortTaken, match=r"port \d+ for 'api' is in use; .*set HEADWATER_API_PORT"):
+            stack.start()
+    assert stack.status() == []
+    assert not (tmp_path / "valkey").exists()
+
+
+def test_status_lists_the_processes_that_run_on_the_servers_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADWATER_STATE", str(tmp_path))
+    with Stack(StackSettings(tmp_path), ()) as stack:
+        services = stack.supervise(
+            [
+                ProcessSpec(name=name, argv=("/bin/sleep", "600"), log=tmp_path / f"{name}.log", probe=lambda: None)
+                for name in ("commands", "api")
+            ]
+        )
+        services.start()
+        try:
+            eventually(lambda: are_healthy(tmp_path), "their state is recorded")
+            status(as_json=True)
+            shown = json.loads(capsys.readouterr().out)
+            assert [(each["name"], each["state"]) for each in shown] == [("commands", "healthy"), ("api", "healthy")]
+            assert all(each["pid"] for each in shown)
+        finally:
+            services.stop()
+
+
+@pytest.mark.parametrize("verb", [["up"], ["up", "--detach"], ["run"], ["status"], ["down"], ["logs"]])
+def test_a_state_folder_that_cannot_be_made_is_named_or_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    (tmp_path / "a file").write_text("")
+    monkeypatch.setenv("HEADWATER_STATE", str(tmp_path / "a file" / "state"))
+    ended = CliRunner().invoke(app, verb).exception
+    assert isinstance(ended, SystemExit | SettingError | NotRunning | None)
+    if verb[0] in ("up", "run"):
+        assert 'HEADWATER_STATE" is' in str(ended)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
 def test_free_ports_pass() -> None:
     check_ports(free_ports())
 
@@ -67,6 +119,11 @@ def test_only_a_deployment_with_a_source_gets_kafka_connect() -> None:
     assert parts_for(("listings", "shop")) == CAPTURING
     assert parts_text(PARTS) == "Kafka, PostgreSQL, Elasticsearch and Valkey"
     assert parts_text(CAPTURING) == "Kafka, PostgreSQL, Elasticsearch, Valkey and Kafka Connect"
+
+
+def are_healthy(folder: Path) -> bool:
+    record = StateDirectory(folder).read()
+    return record is not None and all(each.state is State.HEALTHY for each in record.processes)
 
 
 def _as_dict(ports: Ports) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """The state directory: one owner, a record for others, and what a killed owner left."""
 
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from compose.errors import AlreadyRunning, ComposeError
 from compose.settings import Ports
 from compose.state import StateDirectory
+from eventlog.errors import SettingError
 from projections.supervision.process import ProcessStatus, State
 
 
@@ -23,6 +25,35 @@ def test_there_is_one_owner_at_a_time(tmp_path: Path) -> None:
     first.release()
     second.take()
     second.release()
+
+
+def test_whoever_looks_for_an_owner_is_not_taken_for_one(tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            StateDirectory(tmp_path).is_owned()
+
+    looking = [threading.Thread(target=look) for _ in range(3)]
+    for each in looking:
+        each.start()
+    try:
+        for _ in range(500):
+            state = StateDirectory(tmp_path)
+            state.take()
+            state.release()
+    finally:
+        stop.set()
+        for each in looking:
+            each.join()
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "/proc/headwater"])
+def test_a_folder_that_cannot_be_used_is_named_with_its_variable(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").write_text("")
+    folder = tmp_path / {"below a file": "a file/state"}.get(place, place)
+    with pytest.raises(SettingError, match=r"HEADWATER_STATE.*a folder that can be written"):
+        StateDirectory(folder).take()
 
 
 def test_the_record_reads_back(tmp_path: Path) -> None:

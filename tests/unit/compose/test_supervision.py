@@ -111,6 +111,38 @@ def test_a_process_that_never_starts_is_given_up_with_reason_and_log(tmp_path: P
     assert (tmp_path / "tries").read_text().count("no") == 1 + LIMIT_AT_FIRST
 
 
+ERROR = "2026-11-25 19:00:00,123 ERROR commands kiosk/views.py:3: it has no store: add one"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (f"echo '{ERROR}'; exit 1", "exited with status 1: kiosk/views.py:3: it has no store: add one"),
+        (f"echo '{ERROR}'; echo '2026-11-25 19:00:00,124 INFO commands stopped'; exit 1", "has no store: add one"),
+        ("echo 'the API cannot start: no port'; exit 2", "exited with status 2: the API cannot start: no port"),
+        ("echo 'Traceback (most recent'; echo ' File x'; echo 'KeyError: 1'; echo; exit 1", "status 1: KeyError: 1"),
+        ("head -c 5000000 /dev/zero | tr '\\0' x; exit 1", f"status 1: {'x' * 499}…"),
+        ("printf '\\377\\376\\033[31m bad'; exit 1", "status 1: \ufffd\ufffd [31m bad"),
+        ("exit 4", "exited with status 4"),
+    ],
+)
+def test_a_process_that_ends_says_why_as_its_log_does(tmp_path: Path, script: str, reason: str) -> None:
+    log = tmp_path / "logs" / "child.log"
+    log.parent.mkdir()
+    log.write_text("2026-11-25 18:00:00,123 ERROR commands of an earlier start\n")
+    supervisor = Supervisor([spec(tmp_path, script)], Backoff(limit=0, limit_at_first=0))
+    with pytest.raises(StartFailed) as failed:
+        supervisor.start()
+    assert f"{reason}; its log is" in str(failed.value)
+    assert "earlier" not in str(failed.value)
+
+
+def test_why_a_process_ends_is_said_also_if_its_log_is_gone(tmp_path: Path) -> None:
+    supervisor = Supervisor([spec(tmp_path, "rm logs/child.log; exit 4")], Backoff(limit=0, limit_at_first=0))
+    with pytest.raises(StartFailed, match="exited with status 4; its log is"):
+        supervisor.start()
+
+
 def test_a_process_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     given_up = threading.Event()
 

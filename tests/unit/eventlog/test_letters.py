@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
-from eventlog.letters import KEY_BYTES, VALUE_BYTES, Letter, time_of
-from eventlog.topics import MAX_RECORD_BYTES
+from eventlog.letters import KEY_BYTES, LETTER_KEY_BYTES, VALUE_BYTES, Letter, letter_key, time_of
+from eventlog.limits import MAX_ENTRY_BYTES, MAX_RECORD_BYTES, entry_size
 
 TIME = time_of(1_767_323_045_678)
 
@@ -32,3 +32,13 @@ def test_the_largest_letter_is_a_record_that_kafka_takes_and_a_larger_value_is_l
     larger = Letter.from_json(whole._replace(reason="no JSON", value=b"v" * (VALUE_BYTES + 1)).to_json())
     assert larger.value is None
     assert larger.reason == f"no JSON (value not kept: {VALUE_BYTES + 1} bytes are too large)"
+
+
+def test_the_key_of_a_letter_fits_in_its_record_and_differs_for_each_place() -> None:
+    row = "patches/postgres/v@1/" + "😀" * MAX_RECORD_BYTES
+    keys = {letter_key(f"{row}/{number}") for number in range(3)}
+    assert len(keys) == 3
+    whole = Letter("\x01" * MAX_RECORD_BYTES, TIME, b"k" * KEY_BYTES, b"v" * VALUE_BYTES).to_json()
+    for key in keys | {letter_key("x" * LETTER_KEY_BYTES)}:
+        assert entry_size(key, whole) <= MAX_ENTRY_BYTES
+        assert key.startswith(row[:21]) or key == "x" * LETTER_KEY_BYTES

@@ -8,16 +8,22 @@ from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
 
 
-def test_an_empty_environment_gives_the_defaults() -> None:
-    settings = LogSettings.from_environment({})
-    assert settings == LogSettings()
+def test_all_but_the_modules_has_defaults() -> None:
+    settings = LogSettings.from_environment({"HEADWATER_MODULES": "listings"})
+    assert settings == LogSettings(modules=("listings",))
     assert settings.topic("events") == "headwater.events"
 
 
 def test_modules_are_split() -> None:
     assert LogSettings.from_environment({"HEADWATER_MODULES": " a.b, ,c "}).modules == ("a.b", "c")
     for nothing in ({}, {"HEADWATER_MODULES": ""}):
-        assert LogSettings.from_environment(nothing).modules == ("listings",)
+        with pytest.raises(SettingError, match="HEADWATER_MODULES"):
+            LogSettings.from_environment(nothing)
+
+
+def test_the_deployment_is_described_for_whoever_is_about_to_drop_something() -> None:
+    settings = LogSettings(environment="shop", bootstrap="k:9092", modules=("bank.views", "orders"))
+    assert settings.described == 'environment "shop" at k:9092, modules bank.views, orders'
 
 
 @pytest.mark.parametrize(

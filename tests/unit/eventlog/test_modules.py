@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.errors import AmbiguousModule, EventLogError, ModuleBroken, UnknownModule
-from eventlog.modules import DEFAULT_MODULES, ROOMS, domain_of, find, read_modules, shipped_domains
+from eventlog.declaring import WrongDeclaration
+from eventlog.errors import AmbiguousModule, EventLogError, ModuleBroken, SettingError, UnknownModule
+from eventlog.modules import ROOMS, domain_of, find, read_modules, shipped_domains
 
 ROOM = ROOMS[0]
 
@@ -59,16 +60,76 @@ def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(pac
     assert isinstance(unknown.value, EventLogError)
 
 
-def test_a_module_that_fails_is_named_with_its_error(package: Path) -> None:
-    (package / "deep" / "bad.py").write_text("1 / 0")
-    with pytest.raises(ModuleBroken, match=r"shop_x\.deep\.bad.*ZeroDivisionError"):
-        find(["shop_x"], Path, ROOM)
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("never")
 
 
-def test_a_module_that_imports_what_is_not_there_is_broken_and_not_unknown(package: Path) -> None:
-    (package / "deep" / "bad.py").write_text("import shop_y")
-    with pytest.raises(ModuleBroken, match=r"shop_x\.deep\.bad.*No module named 'shop_y'"):
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("x = 1\n\n1 / 0\n", 3, "ZeroDivisionError: division by zero"),
+        ("def f():\n    return {}['a']\n\nf()\n", 2, "KeyError: 'a'"),
+        ("x = 1\nx = (\n", 2, "SyntaxError: '(' was never closed"),
+        ("x = 1\n  y = 2\n", 2, "IndentationError: unexpected indent"),
+        ("import ast\nast.literal_eval('1 +')\n", 2, "SyntaxError: invalid syntax"),
+        ("import shop_y\n", 1, "ModuleNotFoundError: No module named 'shop_y'"),
+        ("from shop_x.one import third\n", 1, "ImportError: cannot import name 'third' from 'shop_x.one'"),
+        ("raise SystemExit(3)\n", 1, "SystemExit: 3"),
+        ("import json\njson.loads('[1')\n", 2, "JSONDecodeError: Expecting"),
+        ("raise ValueError('one\\ntwo ' + 'x' * 5_000_000)\n", 1, "ValueError: one two xxx"),
+        (
+            "from tests.unit.eventlog.test_modules import Unsayable\nraise Unsayable\n",
+            2,
+            "Unsayable: its message cannot be read (RuntimeError)",
+        ),
+    ],
+)
+def test_a_module_that_fails_is_named_with_the_line_that_failed(package: Path, text: str, line: int, said: str) -> None:
+    bad = package / "deep" / "bad.py"
+    bad.write_text(text)
+    with pytest.raises(ModuleBroken) as broken:
         find(["shop_x"], Path, ROOM)
+    message = str(broken.value)
+    assert message.startswith(f"{bad}:{line}: {said}")
+    assert message.endswith(
+        '; module "shop_x.deep.bad" cannot be imported: correct this line, or the name in HEADWATER_MODULES'
+    )
+    assert "\n" not in message
+    assert len(message) < 2_000
+
+
+def test_the_line_that_failed_is_that_of_the_module_that_another_one_imports(package: Path) -> None:
+    (package / "bad.py").write_text("\n\n1 / 0\n")
+    (package / "deep" / "__init__.py").write_text("import shop_x.bad\n")
+    with pytest.raises(ModuleBroken, match=re.escape(f"{package / 'bad.py'}:3: ZeroDivisionError")):
+        find(["shop_x.deep"], Path, ROOM)
+
+
+def test_a_package_that_is_installed_like_a_library_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "lib" / "python3.11" / "site-packages"
+    (folder / "shop_lib").mkdir(parents=True)
+    (folder / "shop_lib" / "__init__.py").write_text("")
+    (folder / "shop_lib" / "views.py").write_text("import json\n\njson.loads('[1')\n")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(ModuleBroken, match=re.escape(f"{folder}/shop_lib/views.py:3: JSONDecodeError")):
+        find(["shop_lib.views"], Path, ROOM)
+    (folder / "shop_lib" / "good.py").write_text("from eventlog.places import called_from\n\nplace = called_from()\n")
+    (place,) = [value for _, value in find(["shop_lib.good"], str, ROOM) if ":" in value and value.endswith("3")]
+    assert place == f"{folder}/shop_lib/good.py:3"
+    for name in [name for name in sys.modules if name.split(".")[0] == "shop_lib"]:
+        del sys.modules[name]
+
+
+def test_a_wrong_declaration_is_one_sentence_with_its_line(package: Path) -> None:
+    bad = package / "bad.py"
+    bad.write_text("from commands import Event\n\n\nclass Placed(Event, type='Placed'):\n    order_id: str\n")
+    with pytest.raises(ModuleBroken) as broken:
+        find(["shop_x"], Path, ROOM)
+    assert str(broken.value) == f"{bad}:4: {broken.value.__cause__}"
+    assert isinstance(broken.value.__cause__, WrongDeclaration)
 
 
 def test_a_shipped_domain_is_all_its_packages() -> None:
@@ -117,7 +178,6 @@ def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() 
 
 
 def test_what_a_deployment_names_is_what_it_is_made_of() -> None:
-    assert read_modules("") == read_modules(" , ") == DEFAULT_MODULES == ("listings",)
     assert read_modules("orders") == ("orders",)
     assert read_modules(" shop.domain, orders ,, shop.domain") == ("shop.domain", "orders")
 
@@ -139,7 +199,13 @@ def test_a_name_that_is_a_shipped_domain_and_a_module_of_the_user_s_is_refused(
     with pytest.raises(AmbiguousModule, match=said):
         read_modules("listings,orders")
     assert read_modules("listings,orders.domain") == ("listings", "orders.domain")
-    assert read_modules("") == DEFAULT_MODULES
+
+
+@pytest.mark.parametrize("nothing", ["", " , "])
+def test_a_deployment_that_names_no_module_is_refused_and_is_told_what_to_set(nothing: str) -> None:
+    said = r'"HEADWATER_MODULES" is .*: set it to your modules, such as bank\.domain,bank\.views, or .*\(buses, .*web\)'
+    with pytest.raises(SettingError, match=said):
+        read_modules(nothing)
 
 
 def test_a_folder_without_modules_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,8 @@ def test_all_wrong_values_are_in_one_error() -> None:
             {"HEADWATER_PARTITIONS": "0", "HEADWATER_REPLICATION": "3", "HEADWATER_RECEIPTS_DAYS": "x"}
         )
     assert str(wrong.value) == (
-        'environment variable "HEADWATER_PARTITIONS" is "0": set it to an integer of at least 1; '
-        'environment variable "HEADWATER_RECEIPTS_DAYS" is "x": set it to an integer of at least 1'
+        'environment variable "HEADWATER_PARTITIONS" is "0": set it to an integer from 1 to 2147483647; '
+        'environment variable "HEADWATER_RECEIPTS_DAYS" is "x": set it to a number of days from 1 to 36500'
     )
     assert wrong.value.variable == "HEADWATER_PARTITIONS"
 
@@ -78,7 +78,7 @@ def test_settings_made_in_code_read_no_variables_of_this_process(monkeypatch: py
     monkeypatch.setitem(os.environ, "HEADWATER_PARTITIONS", "7")
     monkeypatch.setitem(os.environ, "HEADWATER_KAFKA_SECURITY", "TLS")
     assert LogVariables.read({}) == LogVariables()
-    assert LogSettings.from_environment({}) == LogSettings()
+    assert LogSettings.from_environment({"HEADWATER_MODULES": "listings"}) == LogSettings(modules=("listings",))
     assert KafkaSecurity.from_environment({}) == KafkaSecurity()
 
 

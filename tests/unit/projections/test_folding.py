@@ -9,7 +9,7 @@ import random
 import re
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -298,6 +298,26 @@ def test_spark_reads_times_that_are_written_in_other_ways(at: Any) -> None:
     (record,) = folder.folds[0].unclear
     with pytest.raises(OnlySpark, match='in "at"'):
         patches(BY_THING, record)
+
+
+def test_events_are_counted_without_heartbeats_tombstones_and_what_is_left_out() -> None:
+    sources = random_history(BY_GROUP, [Put, Taken], 1, 20).sources
+    beat = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
+    others = [Record(90, 5, b"heartbeat/0", beat), Record(91, 5, b"thing/1/1", None), Record(92, 5, b"x", b"no event")]
+    records = [replace(Record.of(each), at=number) for number, each in enumerate(sources)]
+    folder = folder_for(BY_GROUP)
+    folder.add("0", [*records, *others])
+    folder.add("0", others[:2])
+    folder.add("1", records[:3])
+    assert folder.events == {"0": len(sources) + 1, "1": 3}, "a record that cannot be read is counted too"
+    times = sorted(each.timestamp_ms for each in records)
+    later = folder_for(BY_GROUP, times=Times(since_ms=times[5]))
+    later.add("0", records)
+    assert later.events == {"0": sum(each >= times[5] for each in times)}
+    first = records[0]
+    erased = folder_for(BY_GROUP, erased={"0": {first.named or b"": 50}})
+    erased.add("0", records)
+    assert erased.events == {"0": len(sources) - sum(each.named == first.named for each in records)}
 
 
 def test_heartbeats_are_nothing_and_tombstones_are_named() -> None:

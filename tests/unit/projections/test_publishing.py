@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -94,11 +93,13 @@ def test_a_plain_name_that_cannot_move_stops_no_start(
         live=lambda: {"by_group": live, "by_thing": live},
         being_built=list,
         all=list,
+        event_versions=dict,
+        note_events=lambda _: None,
     )
     monkeypatch.setattr(Service, "generations", registry)
     monkeypatch.setattr("projections.service.publish_live", publish_live)
     views = ViewRegistry([("here", BY_GROUP), ("here", BY_THING)])
-    service = Service(LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ), views)
+    service = Service(LogSettings(), StoreSettings(), views)
     assert service.build_missing() == []
     assert tried == ["by_group", "by_thing"]
     told = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]

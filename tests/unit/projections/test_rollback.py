@@ -6,7 +6,7 @@ import pytest
 
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
-from projections.errors import RebuildFailed
+from projections.errors import RollbackFailed
 from projections.generations.building import Rebuilt
 from projections.generations.rollback import roll_back
 from tests.observed import gate_view
@@ -32,10 +32,10 @@ def test_a_stream_view_is_not_rolled_back_without_its_state(staged: Staged) -> N
     stage = staged({})
     two_generations(stage)
     stage.queries.lost = "is older than its rows"
-    with pytest.raises(RebuildFailed) as failed:
+    with pytest.raises(RollbackFailed) as failed:
         roll_back(stage.rebuilder, gate_view())
     assert str(failed.value) == (
-        'rebuild of "gates" failed during start: its state is older than its rows: run `replay rebuild gates`; '
+        'rollback of "gates" failed: its state is older than its rows: run `replay rebuild gates`; '
         "the live generation is untouched"
     )
     assert stage.queries.ran == []
@@ -48,9 +48,20 @@ def test_a_stream_view_is_not_rolled_back_if_patches_that_it_needs_are_gone(stag
     for _ in range(3):
         stage.log.submit(Entry(PATCHES, "progress/0", b"{}", 1), 1).result()
     stage.log.delete(PATCHES, 1, 2)
-    with pytest.raises(
-        RebuildFailed, match="during start: the patches that it needs are gone: run `replay rebuild gates`"
-    ):
+    with pytest.raises(RollbackFailed, match="failed: the patches that it needs are gone: run `replay rebuild gates`"):
         roll_back(stage.rebuilder, gate_view())
     assert stage.queries.ran == [], "it would wait for loaders that leave the generation out"
     assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
+
+
+def test_without_a_previous_generation_there_is_no_rollback_and_no_word_of_a_rebuild(staged: Staged) -> None:
+    stage = staged({})
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert isinstance(outcome, Rebuilt)
+    stage.registry.states = {("gates", 1): "live"}
+    with pytest.raises(RollbackFailed) as failed:
+        roll_back(stage.rebuilder, gate_view())
+    assert str(failed.value) == (
+        'rollback of "gates" failed: there is no previous generation: see `replay generations gates`; '
+        "the live generation is untouched"
+    )

@@ -13,11 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from commands.declaring.aggregate import Event
 from eventlog.backoff import RETRY_FOREVER
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from projections import service
 from projections.errors import StoreUnavailable
+from projections.generations.event_versions import Fields, fields_of
 from projections.generations.registry import Generation, Generations, served_by
 from projections.parts import EVERYTHING, LIVE, REPLAYING, Parts, ready_file
 from projections.queries import run_live_query
@@ -162,6 +164,13 @@ class FakeRegistry(Generations):
 
     def __init__(self, live: Sequence[Generation]) -> None:
         self._live = live
+        self.deployed: dict[tuple[str, int], Fields] = {}
+
+    def event_versions(self) -> dict[tuple[str, int], Fields]:
+        return self.deployed
+
+    def note_events(self, events: Iterable[type[Event]]) -> None:
+        self.deployed = {(each.type, each.version): fields_of(each) for each in events} | self.deployed
 
     def prepare(self) -> None:
         """It is there."""
@@ -270,3 +279,22 @@ def test_a_view_with_a_query_of_its_own_can_be_left_out(
     assert built == [BY_GROUP]
     assert missing.build_missing() == []
     assert sorted(view.name for view in built) == ["by_group", "by_group", "gates"]
+
+
+def test_an_event_that_changed_without_its_version_is_an_error_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = FakeRegistry([])
+    monkeypatch.setattr(Service, "generations", registry)
+    monkeypatch.setattr(service, "drop_leftovers", lambda *_: None)
+    made = Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([]))
+    made.build_missing()
+    assert ("listing.sold", 1) in registry.deployed
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+    before = dict(registry.deployed["listing.sold", 1])
+    del before["city"]
+    registry.deployed["listing.sold", 1] = before
+    made.build_missing()
+    assert 'event "listing.sold" (' in caplog.text
+    assert '"city" was added after version 1 was deployed' in caplog.text
+    assert registry.deployed["listing.sold", 1] == before, "the first one counts"

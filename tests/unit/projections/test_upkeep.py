@@ -74,7 +74,7 @@ class FakeLags:
     """Looks that are given beforehand, at a log that goes on."""
 
     looks: list[list[Lag]]
-    views: ViewRegistry = field(default_factory=ViewRegistry.load)
+    views: ViewRegistry = field(default_factory=lambda: ViewRegistry.load(["listings"]))
     generations: FakeGenerations = field(default_factory=FakeGenerations)
     seen: int = 0
 
@@ -338,7 +338,7 @@ def test_a_view_that_the_start_could_not_build_is_tried_again_until_it_is_built(
     clock, replays = Clock(), Replays()
     monkeypatch.setattr("projections.generations.upkeep.time", clock)
     missing = replace(HERE, generation=None, standing="not built", position={}, lag_events=None)
-    unbuilt = [ViewRegistry.load().view("listings")]
+    unbuilt = [ViewRegistry.load(["listings"]).view("listings")]
     upkeep = Upkeep(FakeLags([[missing]] * 6), replays, rates, unbuilt=lambda: unbuilt)  # type: ignore[arg-type]
     for passed_s, tried in ((0, 0), (10, 0), (FIRST_RETRY_S, 1), (FIRST_RETRY_S, 1), (RETRY_S, 2)):
         clock.now += passed_s
@@ -390,9 +390,9 @@ def test_what_comes_while_a_view_is_replayed_says_nothing_about_the_rates(
     assert noted == ["gates"]
 
 
-@pytest.mark.parametrize(("every", "stalled_after"), [("5m", 310), (None, 10)])
+@pytest.mark.parametrize(("every", "stalled_after"), [("5m", 310), ("", 10)])
 def test_a_view_with_few_batches_is_not_stalled_between_them(
-    rates: Rates, monkeypatch: pytest.MonkeyPatch, every: str | None, stalled_after: int
+    rates: Rates, monkeypatch: pytest.MonkeyPatch, every: str, stalled_after: int
 ) -> None:
     clock, gates = Clock(), gate_view(every=every)
     monkeypatch.setattr("projections.generations.upkeep.time", clock)

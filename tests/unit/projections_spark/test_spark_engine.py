@@ -17,13 +17,13 @@ from pyspark.sql import Row
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position, encode, partition_of
+from eventlog.limits import MAX_ENTRY_BYTES, MAX_RECORD_BYTES
 from eventlog.settings import LogSettings
-from eventlog.topics import MAX_RECORD_BYTES
 from projections.loading.decoding import NotAPatch, read_into
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
 from projections.spark.live import checkpoint_directory
-from projections.spark.patch_sql import SENDABLE_BYTES, sendable
+from projections.spark.patch_sql import sendable
 from projections.stores.store import Batch
 from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
@@ -240,14 +240,14 @@ def test_a_record_that_is_no_event_is_a_dead_letter_with_its_reason_and_bytes() 
 
 
 def test_a_patch_that_kafka_would_not_take_is_named_in_its_place() -> None:
-    most = SENDABLE_BYTES - len("v@1/é".encode())
+    most = MAX_ENTRY_BYTES - len("v@1/é".encode())
     rows = [("t", "v@1/é", "x" * most, 3), ("t", "v@1/é", "x" * (most + 1), 2), ("t", "é" * MAX_RECORD_BYTES, "{}", 1)]
     given = session().createDataFrame(rows, "topic string, key string, value string, `partition` int")
     whole, large, endless = (tuple(row) for row in sendable(given).collect())
     assert whole == rows[0]
-    assert large == ("t", "v@1/é", f'{{"too_large":{SENDABLE_BYTES + 1}}}', 2)
+    assert large == ("t", "v@1/é", f'{{"too_large":{MAX_ENTRY_BYTES + 1}}}', 2)
     assert endless == ("t", "é" * 1_000, f'{{"too_large":{2 * MAX_RECORD_BYTES + 2}}}', 1)
-    with pytest.raises(NotAPatch, match=f"{SENDABLE_BYTES + 1} bytes"):
+    with pytest.raises(NotAPatch, match=f"{MAX_ENTRY_BYTES + 1} bytes"):
         read_into(Batch(0), large[1].encode(), large[2].encode())
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+from projections.spark import session as spark_session
 from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
+from projections.spark.setup import class_archive
 from tests.spark_rows import session
 
 pytestmark = pytest.mark.jvm
@@ -32,6 +36,24 @@ def test_executors_elsewhere_are_given_the_connector_and_the_memory(master: str)
     assert "spark-sql-kafka" in options["spark.jars"]
     assert options["spark.executor.memory"] == options["spark.driver.memory"] == "3g"
     assert ("spark.driver.bindAddress" in options) == master.startswith("local")
+
+
+def test_a_blank_in_the_path_of_the_installation_is_no_end_of_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "my house").mkdir()
+    monkeypatch.setattr(spark_session, "_LOG4J", folder / "log4j2.properties")
+    monkeypatch.setattr(class_archive, "use", lambda: (f"-XX:SharedArchiveFile={folder}/a.jsa", "-Xlog:cds*=off"))
+    recording = (f'-XX:ArchiveClassesAtExit={folder}/"quoted" \\ one.part',)
+    options = SparkSettings(java=recording).options(2)["spark.driver.extraJavaOptions"]
+    # Spark splits them as a shell does
+    words = shlex.split(options)
+    assert words[-3:] == [*recording, f"-XX:SharedArchiveFile={folder}/a.jsa", "-Xlog:cds*=off"]
+    assert f"-Dlog4j2.configurationFile={folder.as_uri()}/log4j2.properties" in words
+    jvm = session()._jvm
+    assert jvm is not None
+    parsed = jvm.org.apache.spark.util.Utils.splitCommandString(options)
+    assert [parsed.apply(each) for each in range(parsed.size())] == words
 
 
 def test_files_of_checkpoints_are_written_without_a_process_each() -> None:

@@ -173,7 +173,7 @@ def value_of(record: Row) -> bytes:
 
 def viewed(number: int, time: datetime, listing: str, recorded: datetime = START + timedelta(hours=2)) -> Row:
     report = {"id": str(number), "source": "web", "time": time.isoformat(), "data": {"listing_id": listing}}
-    read = ObservationRegistry.load().read("listing_viewed", orjson.dumps(report))
+    read = ObservationRegistry.load(["listings"]).read("listing_viewed", orjson.dumps(report))
     entry = to_entry(read, recorded, None, None)
     return raw(entry.key, entry.value, time)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from projections.registry import ViewRegistry
@@ -13,13 +15,15 @@ from tests.unit.replay.played import Reader, Stage
 @pytest.fixture(scope="session")
 def shipped() -> ViewRegistry:
     """The views that come with Headwater."""
-    return ViewRegistry.load()
+    return ViewRegistry.load(["listings"])
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry) -> Stage:
+def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry, tmp_path: Path) -> Stage:
     """What the command finds wherever it would look for servers."""
     made = Stage()
+    monkeypatch.setenv("HEADWATER_MODULES", "listings")
+    monkeypatch.setenv("HEADWATER_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(ViewRegistry, "load", lambda *_: shipped)
     monkeypatch.setattr("replay.deployment.KafkaLog", lambda _: made.log)
     monkeypatch.setattr("replay.deployment.Generations", lambda *_: made.registry)

@@ -32,8 +32,12 @@ class Registry:
     generations: list[Generation] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
     dropped: list[tuple[str, int]] = field(default_factory=list)
+    deployed: dict[tuple[str, int], dict[str, str]] = field(default_factory=dict)
 
     def prepare(self) -> None: ...
+
+    def event_versions(self) -> dict[tuple[str, int], dict[str, str]]:
+        return self.deployed
 
     def all(self) -> list[Generation]:
         return sorted(self.generations, key=lambda each: (each.view, each.generation))

@@ -16,7 +16,7 @@ from projections.registry import ViewRegistry
 from projections.views.listings.listing_card import listing_card
 from replay import dead_letters
 from replay.dead_letters import _concerned
-from replay.errors import CannotRetry
+from replay.errors import CannotRetry, NothingToRetry
 from tests.observed import gate_view
 from tests.unit.projections.kept_letters import KeptLetters
 from tests.unit.replay.played import Stage
@@ -63,6 +63,8 @@ class Sending:
     def resend(self, key: str, letter: Letter) -> None:
         if letter.value == b"bad":
             raise CannotRetry(key, "it is still not a valid command")
+        if letter.value == b"done":
+            raise NothingToRetry(key, '"p/O" has handled it since, or has ended')
 
 
 @pytest.fixture
@@ -107,6 +109,21 @@ def test_what_became_of_each_letter_is_in_the_document(stage: Stage, letters: li
     stage.failing.clear()
     done = stage.run("dead-letters", "retry", "patches/postgres/listings@1/0/5/0", "--json")
     assert (done.code, json.loads(done.out)["failed"], letters[-1]) == (0, [], FAILED[1])
+
+
+def test_a_letter_that_nothing_needs_is_removed_and_not_reported_as_retried(stage: Stage, letters: list[str]) -> None:
+    done = Letter("refused", "2026-01-02T03:04:05Z", b"a", b"done").to_json(topic="t")
+    for key in ("process-inbox/0/8", "process-inbox/0/9"):
+        stage.log.submit(Entry(DEAD_LETTERS, key, done, 0), 0).result()
+    found = stage.run("dead-letters", "retry", "process-inbox/0/2", "process-inbox/0/8")
+    assert (found.code, letters) == (0, ["process-inbox/0/2", "process-inbox/0/8"])
+    assert found.out.splitlines() == [
+        'process-inbox/0/8: removed without a retry: "p/O" has handled it since, or has ended',
+        "1 dead letters retried; rebuilt: nothing",
+    ]
+    told = json.loads(stage.run("dead-letters", "retry", "process-inbox/0/9", "--json").out)
+    reason = '"p/O" has handled it since, or has ended'
+    assert (told["retried"], told["not_needed"]) == ([], [{"key": "process-inbox/0/9", "reason": reason}])
 
 
 def test_an_error_that_ends_the_command_hides_nothing_that_was_done(stage: Stage, letters: list[str]) -> None:

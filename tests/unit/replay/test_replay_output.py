@@ -9,10 +9,12 @@ from textwrap import dedent
 import pytest
 from rich.console import Console
 
+from commands.declaring.registry import CommandRegistry
 from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.topics import DEAD_LETTERS
 from projections.generations.building import Step
+from projections.generations.event_versions import fields_of
 from projections.generations.stream_report import StreamReport
 from projections.parts import STREAMS
 from projections.stores.row_reader import Size
@@ -186,6 +188,26 @@ def test_plan_on_a_terminal(built: Stage) -> None:
         gone: not declared by this code; `replay drop gone` removes it
     """)
     assert built.run("plan").code == 3, "listings changed, and is the same version"
+
+
+def test_plan_names_events_that_changed_without_a_version(stage: Stage) -> None:
+    event = CommandRegistry.load(["listings"]).events["listing.sold"]
+    before = {name: kind for name, kind in fields_of(event).items() if name != "city"}
+    stage.registry.deployed = {("listing.sold", 1): before}
+    done = stage.run("plan", "streams")
+    (problem,) = done.err.splitlines()
+    assert done.code == 3
+    assert problem.startswith('replay: event "listing.sold" (')
+    assert problem.endswith(
+        '): "city" was added after version 1 was deployed, so earlier events cannot be read: declare version=2, and '
+        'after(1, default("city", …)) in its history'
+    )
+    as_json = stage.run("plan", "streams", "--json")
+    assert as_json.code == 3
+    assert json.loads(as_json.out)["events"] == {"listing.sold": [problem.removeprefix("replay: ")]}
+    assert stage.run("plan", "hourly_views").code == 0, "it does not read this event"
+    stage.registry.deployed = {("listing.sold", 1): fields_of(event)}
+    assert (stage.run("plan", "streams").code, stage.run("plan", "streams").err) == (0, "")
 
 
 @pytest.mark.parametrize("words", [("status",), ("generations",), ("list",), ("plan", "listings", "streams")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import orjson
@@ -17,10 +18,10 @@ from commands.declaring.registry import CommandRegistry
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, partition_of
 from eventlog.letters import Letter
-from eventlog.ports import PROCESSES, Entry
+from eventlog.ports import PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import Customer, Order
-from replay.errors import CannotRetry
+from replay.errors import CannotRetry, NothingToRetry
 from replay.retry import Resender, is_loss_notice, is_resent
 from tests.background import running
 from tests.captured_customers import row
@@ -142,26 +143,167 @@ def test_what_comes_after_an_event_that_a_process_could_not_handle_waits_until_t
     world.settle()
     assert seen(world) == before
     resender = Resender(LogSettings(modules=SHIPPED), world.log)
-    for _ in range(2):
-        assert resender.resend(key, letter) is None
-        world.settle()
+    assert resender.resend(key, letter) is None
+    world.settle()
+    with pytest.raises(NothingToRetry, match='"counting/O" has handled it since'):
+        resender.resend(key, letter)
     assert seen(world) == ["order.placed", "order.paid", "order.shipped"]
     assert list(letters(world)) == [key]
 
 
-def test_an_event_that_could_not_be_routed_reaches_its_processes() -> None:
+def test_an_event_that_could_not_be_read_reaches_its_processes() -> None:
     world = World(random.Random(1))
     known = world.commands
     mended(world, CommandRegistry([]), world.processes)
     record_events(world, ("order.placed", {**PLACED, "total_cents": 5}))
     world.settle()
     ((key, letter),) = letters(world).items()
-    assert key.endswith("/router")
     assert is_resent(key)
     mended(world, known, world.processes)
     assert Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter) is None
     world.step(PROCESSES, partition_of("order_fulfilment/O", world.log.partitions), 100)
     assert world.instances() == ["order_fulfilment/O"]
+
+
+def router_letter(world: World, number: int) -> tuple[str, Letter]:
+    """What earlier versions wrote if a router could not read an event of the order."""
+    partition = partition_of("order/O", world.log.partitions)
+    (record,) = (each for each in world.log.read(topics.EVENTS, partition, 0) if each.key == f"order/O/{number}")
+    return f"events/{partition}/{record.offset}/router", Letter("", "", record.key.encode(), record.value)
+
+
+ORDER: list[tuple[str, dict[str, Any]]] = [
+    ("order.placed", {**PLACED, "total_cents": 5}),
+    ("order.paid", {**PLACED, "paid_cents": 5}),
+    ("order.shipped", PLACED),
+]
+
+
+class CountingOnly(Resender):
+    """A resender of a deployment with one process."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(LogSettings(modules=SHIPPED), world.log)
+        self._processes = world.processes
+
+
+def test_an_event_whose_later_ones_were_handled_is_not_sent_and_its_letter_stays() -> None:
+    world = World(random.Random(1))
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    record_events(world, *ORDER)
+    world.settle()
+    key, letter = router_letter(world, 2)
+    with pytest.raises(CannotRetry, match="have handled later events of its stream") as refused:
+        CountingOnly(world).resend(key, letter)
+    assert not isinstance(refused.value, NothingToRetry)
+    world.settle()
+    assert seen(world) == ["order.placed", "order.paid", "order.shipped"]
+
+
+def test_an_event_that_still_cannot_be_read_is_not_sent() -> None:
+    world = World(random.Random(1))
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    key, data = "events/0/0/router", {"order_id": "O", "customer": 5}
+    event = encode(Envelope("order/O/1", "order.placed", "order/O", world.now, data, sequence=1))
+    with pytest.raises(CannotRetry, match="does not match"):
+        CountingOnly(world).resend(key, Letter("", "", b"order/O/1", event))
+    assert not any(world.log.end(topics.INBOX, partition) for partition in range(world.log.partitions))
+
+
+def test_later_events_of_a_stream_whose_name_goes_on_are_not_those_of_this_one() -> None:
+    world = World(random.Random(1), partitions=1)
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    record_events(world, ORDER[0])
+    world.settle()
+    record_events(world, ORDER[1])
+    world.log.own(0, ROUTER).begin().commit(world.log.end(topics.EVENTS, 0))
+    world.record_events("order/O/1", ORDER[2])
+    world.restart_all()
+    world.settle()
+    *_, (offset, _) = ((each.offset, each) for each in world.log.read(topics.EVENTS, 0, 0) if each.key == "order/O/1")
+    (record,) = (each for each in world.log.read(topics.EVENTS, 0, offset) if each.offset == offset)
+    letter = Letter("", "", record.key.encode(), (record.value or b"").replace(b'"sequence":1', b'"sequence":2'))
+    assert CountingOnly(world).resend(f"events/0/{offset}/router", letter) is None
+
+
+def test_an_event_that_begins_an_instance_is_sent_with_the_later_ones_of_its_stream() -> None:
+    world = World(random.Random(1))
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    for number in range(9):
+        world.record_events(f"order/{number}", ORDER[2])
+    world.settle()
+    record_events(world, ORDER[0])
+    for partition in range(world.log.partitions):  # as if the router had made it a dead letter
+        world.log.own(partition, ROUTER).begin().commit(world.log.end(topics.EVENTS, partition))
+    world.record_events("order/O", *ORDER[1:], first=2)
+    world.restart_all()
+    world.settle()
+    assert world.instances() == []
+    key, letter = router_letter(world, 1)
+    assert CountingOnly(world).resend(key, letter) is None
+    world.settle()
+    assert seen(world) == ["order.placed", "order.paid", "order.shipped"]
+
+
+def test_a_letter_that_no_process_needs_says_so() -> None:
+    world = World(random.Random(1))
+    mended(world, world.commands, ProcessRegistry([]))
+    record_events(world, *ORDER)
+    world.settle()
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    key, letter = router_letter(world, 1)
+    with pytest.raises(NothingToRetry, match="no process of this deployment handles it"):
+        CountingOnly(world).resend(key, letter)  # the process has begun after these events
+
+
+def test_an_event_is_sent_if_only_other_streams_have_later_ones() -> None:
+    world = World(random.Random(1), partitions=1)
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    record_events(world, *ORDER[:1])
+    world.settle()
+    others = [(kind, {**data, "order_id": "O"}) for kind, data in ORDER[1:]]
+    world.record_events("order/second", *others, first=1)
+    world.settle()
+    world.record_events("order/third", *others[:1], first=1)
+    partition = 0
+    *_, record = world.log.read(topics.EVENTS, partition, 0)
+    world.log.own(partition, ROUTER).begin().commit(world.log.end(topics.EVENTS, partition))
+    world.record_events("order/second", *others[:1], first=3)
+    world.restart_all()
+    world.settle()
+    before = seen(world)
+    key = f"events/{partition}/{record.offset}/router"
+    for _ in range(2):  # a retry that was interrupted before it could remove the letter
+        assert CountingOnly(world).resend(key, Letter("", "", record.key.encode(), record.value)) is None
+        world.settle()
+    assert seen(world) == [*before, "order.paid"]
+
+
+def test_a_record_that_was_too_large_for_its_letter_is_read_from_its_topic() -> None:
+    world = World(random.Random(1))
+    mended(world, world.commands, ProcessRegistry([("here", counting(order.Paid))]))
+    record_events(world, ORDER[0], ("order.paid", {**ORDER[1][1], "customer": "x" * 3 * 1024 * 1024}), ORDER[2])
+    world.settle()
+    ((key, letter),) = letters(world).items()
+    assert letter.value is None
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    assert Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter) is None
+    world.settle()
+    assert seen(world) == ["order.placed", "order.paid", "order.shipped"]
+
+
+def test_a_large_record_that_the_inbox_has_not_any_more_is_read_from_the_events() -> None:
+    world = World(random.Random(1))
+    mended(world, world.commands, ProcessRegistry([("here", counting(order.Placed))]))
+    record_events(world, ("order.placed", {**ORDER[0][1], "customer": "x" * 3 * 1024 * 1024}), *ORDER[1:])
+    world.settle()
+    ((key, letter),) = letters(world).items()
+    _, partition, _ = key.split("/")
+    world.log.delete(topics.INBOX, int(partition), world.log.end(topics.INBOX, int(partition)))
+    mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
+    assert Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter) is None
+    world.settle()
+    assert seen(world) == ["order.placed", "order.paid", "order.shipped"]
 
 
 @pytest.mark.parametrize("has_changed", [False, True])
@@ -172,7 +314,8 @@ def test_a_row_that_could_not_be_read_reaches_its_processes_unless_it_has_change
     if has_changed:
         world.change(Customer, {"id": 7}, record(after=row(7, "Bo"), op="u"))
     assert is_resent(key)
-    assert Resender(LogSettings(modules=("shop",)), world.log).resend(key, letter) is None
+    with pytest.raises(NothingToRetry, match="has changed since") if has_changed else nullcontext():
+        assert Resender(LogSettings(modules=("shop",)), world.log).resend(key, letter) is None
     inbox = [decode(each.value) for p in range(world.log.partitions) for each in world.log.read(topics.INBOX, p, 0)]
     assert [each.data["row"]["name"] for each in inbox] == ([] if has_changed else ["Ada"])
 

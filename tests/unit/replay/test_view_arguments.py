@@ -17,6 +17,8 @@ from projections.spark.streams.checkpoint import Checkpoint
 from tests.unit.replay.played import Stage, generation
 
 CHANGING = (("rebuild",), ("rollback",), ("verify",), ("publish",), ("prune",), ("drop",))
+SHOWN = 'environment "headwater" at 127.0.0.1:19092, modules listings'
+"""What is shown before anything is dropped."""
 READING = (("status",), ("list",), ("generations",), ("plan",))
 
 
@@ -68,6 +70,7 @@ def test_prune_without_a_terminal_refuses_and_says_what_to_do(built: Stage) -> N
     done = built.run("prune", "--all")
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines() == [
+        SHOWN,
         "2 to drop:",
         "  generation 1 of listings (version 1, retired)",
         "  generation 1 of streams (version 1, building)",
@@ -140,7 +143,7 @@ def test_prune_drops_nothing_that_a_plain_name_may_lead_to_after_an_interrupted_
     )
     done = built.run("prune", "--all", "--dry-run")
     assert done.out == "would drop generation 1 of streams (version 1, building)\n"
-    assert (done.code, done.err) == (1, refused)
+    assert (done.code, done.err) == (1, f"{SHOWN}\n{refused}")
     done = built.run("prune", "--all", "--yes")
     assert (done.code, done.out) == (1, "dropped generation 1 of streams (version 1, building)\n")
     assert refused in done.err
@@ -176,7 +179,23 @@ def test_drop_asks_too_and_takes_only_what_no_code_declares(built: Stage) -> Non
     assert built.run("drop", "then").code == 2
     done = built.run("drop", "--all", "--yes")
     assert done.out == "dropped generation 3 of then (version 1, live)\n"
+    assert done.err == f"{SHOWN}\n"
     assert numbers(built) == [("listings", 1), ("listings", 2), ("streams", 1)]
+
+
+@pytest.mark.parametrize("verb", [("drop", "--all", "--yes"), ("drop", "then", "--yes"), ("prune", "--all", "--yes")])
+def test_nothing_is_dropped_from_a_shell_that_does_not_name_the_modules_of_the_deployment(
+    built: Stage, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
+) -> None:
+    before = numbers(built)
+    for value in (None, ""):
+        monkeypatch.delenv("HEADWATER_MODULES", raising=False)
+        if value is not None:
+            monkeypatch.setenv("HEADWATER_MODULES", value)
+        done = built.run(*verb)
+        assert (done.code, done.out, numbers(built)) == (1, "", before)
+        assert 'environment variable "HEADWATER_MODULES" is not set or empty: set it to your modules' in done.err
+        assert "listings, orders" in done.err
 
 
 def test_rebuild_goes_on_after_a_view_that_fails_and_tells_both_at_the_end(stage: Stage) -> None:
@@ -224,3 +243,17 @@ def test_rollback_and_publish_take_several_views(built: Stage, monkeypatch: pyte
         "streams: the plain names lead to generation 7",
         "listings: the plain names lead to generation 7",
     ]
+
+
+def test_diff_names_the_generations_that_are_there(built: Stage) -> None:
+    done = built.run("diff", "listings", "listings@g9")
+    known = [each.generation for each in built.registry.of("listings")]
+    assert known
+    named = " or ".join(f"listings@g{each}" for each in known)
+    assert (done.code, done.err) == (1, f'replay: view "listings" has no generation 9: use {named}\n')
+
+
+def test_diff_of_a_view_that_is_not_there_names_the_views(built: Stage) -> None:
+    done = built.run("diff", "listngs@g1", "listings")
+    assert done.code == 2
+    assert done.err.startswith('replay: unknown view "listngs": use one of city_market, ')

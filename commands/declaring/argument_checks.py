@@ -1,0 +1,80 @@
+"""Checks of the types of what aggregates, processes and messages are declared with; what to write is in each error."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from commands.errors import DeclarationError
+from eventlog.declaring import meant, shown
+
+
+def take_arguments(take: Callable[..., None], cls: type, named: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Hand the arguments of a class statement to the classes that it derives from.
+
+    known: those that were taken already. Raises DeclarationError if there are others that no class takes.
+    """
+    try:
+        take(**named)
+    except TypeError as error:
+        if not named:
+            raise
+        raise DeclarationError(f'"{cls.__name__}" has no {meant(next(iter(named)), known)}') from error
+
+
+def quoted_value(value: object) -> str:
+    """A text in double quotes, or another value as it is shown in a sentence."""
+    return f'"{value}"' if isinstance(value, str) else shown(value)
+
+
+def check_state(initial: object) -> None:
+    """Raise ValueError unless it is a frozen model."""
+    if isinstance(initial, type):
+        raise ValueError(f"initial is {shown(initial)}, and not a state: write initial={initial.__name__}()")
+    if not isinstance(initial, BaseModel):
+        raise ValueError(f"initial is {shown(initial)}, and not a state: write the first state, of a frozen BaseModel")
+    if not initial.model_config.get("frozen"):
+        name = type(initial).__name__
+        raise ValueError(f"its state is mutable: write model_config = ConfigDict(frozen=True) in {name}")
+
+
+def check_function(name: str, function: object, arguments: Sequence[str]) -> None:
+    """Raise ValueError unless it is a plain function with these arguments."""
+    example = f"def {name}({', '.join(arguments)}): …"
+    if isinstance(function, type) or not callable(function):
+        raise ValueError(f"{name} is {shown(function)}, which is no function: write {example}")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f'{name} is asynchronous: write it with "def"')
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise ValueError(f"{name} must take {' and '.join(arguments)} ({error}): write {example}") from error
+    except ValueError:  # Python does not know the arguments of some functions in C
+        return
+
+
+def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function; raises ValueError if one names what is not there."""
+    try:
+        return typing.get_type_hints(function)
+    except Exception as error:  # an annotation may be any expression
+        name = getattr(function, "__name__", "the function")
+        raise ValueError(
+            f'the annotations of "{name}" cannot be read ({error}): import what they name, not only for type checkers'
+        ) from error
+
+
+def check_classes(name: str, classes: object) -> None:
+    """Raise ValueError unless it is a tuple or list of different classes."""
+    if isinstance(classes, type) or not isinstance(classes, tuple | list):
+        example = classes.__name__ if isinstance(classes, type) else "Placed"
+        raise ValueError(f"{name}={shown(classes)} is no tuple of classes: write {name}=({example},)")
+    for number, each in enumerate(classes):
+        if isinstance(each, str) or not (isinstance(each, type) or typing.get_origin(each)):
+            raise ValueError(f"{name} has {shown(each)}, which is no class: write {name}=(Placed,)")
+        if each in classes[:number]:
+            raise ValueError(f"{name} has {shown(each)} twice: remove one")

@@ -1,0 +1,50 @@
+"""What is wrong with a message: the first faults in pydantic's form, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+
+MAX_FAULTS: Final = 100
+"""Faults of one message that are kept: a body of 500 kB may have 250,000 of them, with a kilobyte each."""
+MAX_PLACE_CHARACTERS: Final = 1_000
+"""Of the names on the way to a fault, which clients choose; what lies deeper is left out."""
+MAX_DETAIL_CHARACTERS: Final = 1_000
+
+
+class Faults(NamedTuple):
+    """The first details, in pydantic's form, and the number of all."""
+
+    details: Sequence[dict[str, Any]]
+    total: int
+
+
+def faults_of(error: ValidationError) -> Faults:
+    """The first faults that pydantic found, without the values of the message."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return Faults([_bounded(dict(each)) for each in found[:MAX_FAULTS]], len(found))
+
+
+def first_faults(details: Iterable[dict[str, Any]]) -> Faults:
+    """The first of these details; all are counted."""
+    first: list[dict[str, Any]] = []
+    count = 0
+    for count, detail in enumerate(details, 1):
+        if count <= MAX_FAULTS:
+            first.append(_bounded(detail))
+    return Faults(first, count)
+
+
+def _bounded(detail: dict[str, Any]) -> dict[str, Any]:
+    place: list[Any] = []
+    left = MAX_PLACE_CHARACTERS
+    for part in detail["loc"]:
+        left -= len(str(part))
+        if left < 0:
+            break
+        place.append(part)
+    text = str(detail["msg"])
+    shown = text if len(text) <= MAX_DETAIL_CHARACTERS else text[:MAX_DETAIL_CHARACTERS] + "…"
+    return {**detail, "loc": tuple(place), "msg": shown}

@@ -1,0 +1,152 @@
+"""What JSON may have in the fields of a message: their kind, and whether they may be null, as pydantic resolves them.
+
+Read from pydantic's core schema, in which type aliases, `NewType`, root models and forward references are resolved.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from commands.declaring.steps import Kind
+
+NULL: Final[Kind] = type(None)
+_SCALARS: Final[Mapping[str, Kind]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "datetime": datetime,
+    "none": NULL,
+}
+_WRAPPERS: Final = frozenset(
+    {"model-field", "default", "function-after", "function-before", "function-wrap", "definitions"}
+)
+"""Schemas of the values that an inner schema has."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldKind:
+    """What a field may have.
+
+    kind: of values that are not null; `object` if they are no scalars, or scalars of several kinds.
+    nullable: whether it may be null.
+    """
+
+    kind: Kind
+    nullable: bool
+
+
+def field_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
+    """What each field of a model may have, by its name in JSON."""
+    if model.__pydantic_complete__:
+        return _resolved_kinds(model)
+    # it names a class that is declared below it: only that field is not known yet, and it is no scalar
+    return {
+        info.alias or name: FieldKind(annotated_kind(info.annotation), NULL in typing.get_args(info.annotation))
+        for name, info in model.model_fields.items()
+    }
+
+
+@lru_cache(maxsize=10_000)
+def _resolved_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
+    schemas, definitions = _schemas(model)
+    found: dict[str, FieldKind] = {}
+    for name, info in model.model_fields.items():
+        kinds = frozenset(_kinds(schemas[name], definitions))
+        values = kinds - {NULL}
+        kind = next(iter(values)) if len(values) == 1 else object
+        found[info.alias or name] = FieldKind(kind, NULL in kinds)
+    return found
+
+
+def item_model_of(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The model of the items, if the field with this name in JSON is a list of objects."""
+    schemas, definitions = _schemas(model)
+    own = next((own for own, info in model.model_fields.items() if name == (info.alias or own)), "")
+    for schema in _resolved(schemas[own], definitions):
+        items = schema.get("items_schema")
+        items = items[0] if isinstance(items, list) and len(items) == 1 else items
+        for inner in _resolved(items, definitions) if isinstance(items, dict) else ():
+            if inner["type"] == "model" and not inner.get("root_model"):
+                found: type[BaseModel] = inner["cls"]
+                return found
+    return None
+
+
+Schema = Mapping[str, Any]
+
+
+def _schemas(model: type[BaseModel]) -> tuple[Mapping[str, Schema], Mapping[str, Schema]]:
+    """The schemas of a model's fields, and those that they refer to."""
+    schema: Schema = model.__pydantic_core_schema__
+    definitions = {each["ref"]: each for each in schema.get("definitions", ())}
+    while "fields" not in schema:
+        schema = definitions[schema["schema_ref"]] if schema["type"] == "definition-ref" else schema["schema"]
+    return schema["fields"], definitions
+
+
+def _kinds(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Kind]:
+    for each in _resolved(schema, definitions):
+        match each:
+            case {"type": "any"}:
+                yield from (object, NULL)
+            case {"type": "literal", "expected": values} | {"type": "enum", "members": values}:
+                yield from map(_kind_of_value, values)
+            case {"type": name}:
+                yield _SCALARS.get(name, object)
+
+
+def _kind_of_value(value: Any) -> Kind:
+    value = value.value if isinstance(value, Enum) else value
+    return next((kind for kind in (bool, str, int, float, NULL) if isinstance(value, kind)), object)
+
+
+def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
+    """The schemas of the values in JSON that this schema accepts: none of them stands for others."""
+    match schema:
+        case {"type": "definition-ref", "schema_ref": name}:
+            yield from _resolved(definitions[name], definitions)
+        case {"type": "nullable", "schema": inner}:
+            yield {"type": "none"}
+            yield from _resolved(inner, definitions)
+        case {"type": "model", "root_model": True, "schema": inner}:
+            yield from _resolved(inner, definitions)
+        case {"type": "union", "choices": choices}:
+            for each in choices:  # some have a label
+                yield from _resolved(each[0] if isinstance(each, tuple) else each, definitions)
+        case {"type": "tagged-union", "choices": choices}:
+            for each in choices.values():
+                yield from _resolved(each, definitions)
+        case {"type": "json-or-python", "json_schema": inner} | {"type": "lax-or-strict", "strict_schema": inner}:
+            yield from _resolved(inner, definitions)
+        case {"type": name, "schema": inner} if name in _WRAPPERS:
+            yield from _resolved(inner, definitions)
+        case _:
+            yield schema
+
+
+def annotated_kind(annotation: Any) -> Kind:
+    """The kind that earlier releases read from an annotation.
+
+    Views in which it differs from that of today have another fingerprint: their columns have other types.
+    """
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return annotated_kind(typing.get_args(annotation)[0])
+    if origin is typing.Literal:
+        return annotated_kind(type(typing.get_args(annotation)[0]))
+    if origin in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(annotation) if member is not NULL]
+        return annotated_kind(members[0]) if len(members) == 1 else object
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return annotated_kind(type(next(iter(annotation)).value))
+    return annotation if annotation in (str, int, float, bool, datetime) else object

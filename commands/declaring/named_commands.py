@@ -1,0 +1,90 @@
+"""The commands that a process names in its code, so that a deployment without their aggregates is refused at its start.
+
+`react` returns commands, and no annotation lists them. So this reads names: those in its code, and in the functions and
+classes of the user that it names, and so on. A command that is found by other means, such as `getattr`, is not seen; it
+is refused when it is sent.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from commands.declaring.aggregate import Command
+from eventlog.places import is_users
+
+
+def named_commands(function: Callable[..., Any], state: type) -> list[type[Command]]:
+    """The classes of commands that `function`, or what it names, names. state: a class whose methods count as well."""
+    # a package that is installed like a library counts as well
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    found: dict[type[Command], None] = {}
+    seen: set[int] = set()
+    left: list[Any] = [function, state]
+    while left:
+        each = _function(left.pop())
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        match each:
+            case type() if issubclass(each, Command):
+                if hasattr(each, "type"):
+                    found[each] = None
+            case type() if _is_of_user(each, package):
+                left += [made for made in map(_function, vars(each).values()) if isinstance(made, FunctionType)]
+            case Mapping():
+                left += each.values()
+            case list() | tuple() | set() | frozenset():
+                left += each
+            case FunctionType() if _is_of_user(each, package):
+                left += _named(each)
+            case _:
+                pass
+    return list(found)
+
+
+def _function(member: Any) -> Any:
+    """The function or class behind a method, a property, a partial call or a decorated function; else the same."""
+    if isinstance(member, type):
+        return member
+    for inner in ("__func__", "func", "fget"):
+        if callable(found := getattr(member, inner, None)):
+            return _function(found)
+    return inspect.unwrap(member) if callable(member) else member
+
+
+def _named(function: FunctionType) -> list[Any]:
+    """What the names in the code of `function` mean, as far as they are global, in a closure, or in such a module."""
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    found = [function.__globals__.get(name) for name in names]
+    found += map(_content, function.__closure__ or ())
+    for value in found:  # grows: `bank.domain.Open` is a name in a module in a module
+        if isinstance(value, ModuleType):
+            members = (vars(value).get(name) for name in names)
+            found += [each for each in members if not any(each is other for other in found)]
+    return found
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
+
+
+def _is_of_user(what: type | FunctionType, package: str) -> bool:
+    if str(what.__module__).partition(".")[0] == package:
+        return True
+    try:
+        return is_users(inspect.getfile(what))
+    except (OSError, TypeError):  # of Python itself
+        return False

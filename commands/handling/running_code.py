@@ -1,0 +1,57 @@
+"""Which code of the user a thread is running, so that code that does not return can be named."""
+
+from __future__ import annotations
+
+import time
+from threading import get_ident
+from typing import Final, NamedTuple
+
+SHOWN_CHARACTERS: Final = 200
+"""Of each name, which a user chooses."""
+
+
+class RunningCode(NamedTuple):
+    """A call of a user's code.
+
+    function: such as `decide`. name: what it is about, such as the type of the command. subject: the stream, instance
+    or record. id: of the command or event, as far as it is known. since_s: of the monotonic clock.
+    """
+
+    function: str
+    name: str
+    subject: str
+    id: str
+    since_s: float
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has been running."""
+        return time.monotonic() - self.since_s
+
+    def __str__(self) -> str:
+        about = f'"{self.name[:SHOWN_CHARACTERS]}" of "{self.subject[:SHOWN_CHARACTERS]}"'
+        return f'"{self.function}" for {about} (id "{self.id[:SHOWN_CHARACTERS]}")'
+
+
+_running: dict[int, RunningCode] = {}
+"""By thread."""
+
+
+class running:  # noqa: N801 - it is used like a function; one of contextlib takes twice as long
+    """While it is open, as in `with running(…)`, this thread runs the user's code (see RunningCode)."""
+
+    __slots__ = ("_code",)
+
+    def __init__(self, function: str, name: str, subject: str, id: str) -> None:
+        self._code = RunningCode(function, name, subject, id, time.monotonic())
+
+    def __enter__(self) -> None:
+        _running[get_ident()] = self._code
+
+    def __exit__(self, *_: object) -> None:
+        _running.pop(get_ident(), None)
+
+
+def running_in(thread: int | None) -> RunningCode | None:
+    """The code of the user that a thread is running; thread: its `ident`."""
+    return None if thread is None else _running.get(thread)

@@ -1,0 +1,86 @@
+"""Names and values in the local store of process instances, and what it reads of their records."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, NamedTuple
+
+import msgspec
+
+TIMER: Final = "timer"
+"""`timer/<due>/<digest>`: when it is due, the record key and the name; of instances that can fire."""
+
+
+class DueTimer(NamedTuple):
+    """A timer and the record key of its instance. due_ms: since 1970."""
+
+    due_ms: int
+    key: str
+    name: str
+
+
+class _Due(msgspec.Struct):
+    due_ms: int
+
+
+class Scheduled(msgspec.Struct):
+    """What the record of an instance says about its timers."""
+
+    timers: dict[str, _Due] = {}
+    stopped: str | None = None
+    shape: str = ""
+
+
+_SCHEDULED: Final = msgspec.json.Decoder(Scheduled)
+
+
+def stopped_at(value: bytes) -> str | None:
+    """Where the instance of a record has stopped, even if its state cannot be read."""
+    return scheduled_of(value).stopped
+
+
+def shape_of(value: bytes) -> str:
+    """The shape of the state in the record of an instance; empty if the record cannot be read."""
+    return scheduled_of(value).shape
+
+
+def scheduled_of(value: bytes | None) -> Scheduled:
+    """What a record says about its timers; nothing if it cannot be read, or there is none."""
+    if value is None:
+        return Scheduled()
+    try:
+        return _SCHEDULED.decode(value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return Scheduled()  # no code can read it
+
+
+def timer_name(key: str, name: str, due_ms: int) -> str:
+    """The name of a timer of the instance with this record key; names are in the order of their times."""
+    return f"{TIMER}/{max(0, due_ms):020d}/{digest_of(f'{len(key)}:{key}{name}')}"
+
+
+def timer_value(key: str, name: str, due_ms: int) -> bytes:
+    """The input of `read_timer`."""
+    written = as_bytes(key)
+    return b"%d:%d:" % (due_ms, len(written)) + written + as_bytes(name)
+
+
+def read_timer(value: bytes) -> DueTimer:
+    """The timer of a stored value."""
+    due_ms, length, rest = value.split(b":", 2)
+    return DueTimer(int(due_ms), as_text(rest[: int(length)]), as_text(rest[int(length) :]))
+
+
+def digest_of(key: str) -> str:
+    """A digest of a key; all have the same length, so that no key is the beginning of another."""
+    return hashlib.blake2b(as_bytes(key), digest_size=16).hexdigest()
+
+
+def as_bytes(text: str) -> bytes:
+    """A text that may hold bytes that are not UTF-8, as surrogate escapes."""
+    return text.encode(errors="surrogateescape")
+
+
+def as_text(written: bytes) -> str:
+    """The input of `as_bytes`."""
+    return written.decode(errors="surrogateescape")

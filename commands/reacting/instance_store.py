@@ -1,0 +1,288 @@
+"""The instances of one partition in its local store: their records, what waits for them, and their timers by due time.
+
+Changes are kept in memory until `flush`, which writes them after their transaction was committed. Nothing else in
+memory grows with the number of instances, timers or waiting records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
+
+from commands.local_state.state import StateStore
+from commands.reacting.instance_index import (
+    TIMER,
+    DueTimer,
+    as_bytes,
+    as_text,
+    digest_of,
+    read_timer,
+    scheduled_of,
+    stopped_at,
+    timer_name,
+    timer_value,
+)
+
+_INSTANCE, _SHAPE = "instance", "shape"
+"""`instance/<record key>`: the value of its record. `shape/<process>`: of the state, when its instances were read."""
+_WAITING, _COUNT, _READY = "waiting", "count", "ready"
+"""`waiting/<digest of the record key>/<offset in process-inbox>`: the offset in `processes`. `count/<digest>`: how many
+wait, and the record key. `ready/<digest>`: the record key of an instance that can handle what waits for it."""
+_UNREADABLE, _LETTER = "unreadable", "letter"
+"""`unreadable/<record key>`: where the instance has stopped. `letter/<record key>`: why, until it is a dead letter."""
+MAX_PENDING: Final = 1_000
+MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
+
+Declared = Callable[[str], bool]
+"""Whether a process is declared, by its name."""
+
+
+class WaitingPlace(NamedTuple):
+    """The place of a waiting record in `process-inbox`, and its place in `processes`."""
+
+    inbox_offset: int
+    offset: int
+
+
+class InstanceStore:
+    """What the owner of a partition keeps of its process instances; each method may raise LocalStateError."""
+
+    def __init__(self, store: StateStore, declared: Declared) -> None:
+        self._store, self._declared = store, declared
+        self._pending: dict[str, bytes | None] = {}
+        self._pending_bytes = 0
+        self._touched: set[str] = set()
+        self._held: set[str] = set()
+        self._first_due_ms = 0
+        self._ready_after = ""
+        self._looked_up: dict[str, bytes | None] = {}
+        """Instances as they were last written, until the next flush."""
+        self._looked_up_bytes = 0
+        self._totals = dict.fromkeys((_COUNT, _READY, _UNREADABLE, _LETTER), 0)
+        """How many of these there are: nearly always none, so that nothing needs to be looked up."""
+
+    def open(self) -> None:
+        """Count what is noted of few instances; call it before anything else."""
+        for kind in self._totals:
+            self._totals[kind] = sum(1 for _ in self._store.snapshots(kind))
+
+    def position(self, topic: str) -> int:
+        """The offset of a topic up to which it was read."""
+        return self._store.position(topic)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the changes should be written before others are made."""
+        return len(self._touched) >= MAX_PENDING or self._pending_bytes >= MAX_PENDING_BYTES
+
+    def instance(self, key: str) -> bytes | None:
+        """The value of an instance's record."""
+        name = f"{_INSTANCE}/{key}"
+        return self._pending[name] if name in self._pending else self._written(key)
+
+    def instances(self, process: str) -> Iterator[tuple[str, bytes]]:
+        """The instances of a process, by record key, as they were last written."""
+        for name, value in self._store.snapshots(f"{_INSTANCE}/{process}"):
+            yield name.removeprefix(f"{_INSTANCE}/"), value
+
+    def put(self, key: str, value: bytes | None) -> None:
+        """Set the record of an instance; None: it has ended."""
+        self._set(key, f"{_INSTANCE}/{key}", value)
+
+    def shapes(self) -> Mapping[str, str]:
+        """The shape of the state of each process, when its instances were read."""
+        return {name.partition("/")[2]: value.decode() for name, value in self._store.snapshots(_SHAPE)}
+
+    def put_shape(self, process: str, shape: str) -> None:
+        """Note that all instances of a process were read with this shape of its state."""
+        self._pending[f"{_SHAPE}/{process}"] = shape.encode()
+
+    def count(self, key: str) -> int:
+        """How many records wait for an instance."""
+        found = self._find(_COUNT, key)
+        return int(found.partition(b":")[0]) if found else 0
+
+    def waiting_keys(self) -> Iterator[str]:
+        """The record keys of all instances for which records wait."""
+        return (as_text(value.partition(b":")[2]) for _, value in self._store.snapshots(_COUNT))
+
+    def waiting(self, key: str, limit: int) -> list[WaitingPlace]:
+        """The first records that wait for an instance, as they were last written."""
+        found = islice(self._store.snapshots(f"{_WAITING}/{digest_of(key)}"), limit)
+        return [WaitingPlace(int(name.rpartition("/")[2]), int(value)) for name, value in found]
+
+    def park(self, key: str, inbox_offset: int, offset: int) -> None:
+        """Let a record wait, which is at `offset` of `processes`."""
+        name = f"{_WAITING}/{digest_of(key)}/{inbox_offset:020d}"
+        if self._get(name) is None:
+            self._change_count(key, 1)
+        self._set(key, name, b"%d" % offset)
+
+    def release(self, key: str, inbox_offset: int) -> None:
+        """Remove a record that has waited."""
+        name = f"{_WAITING}/{digest_of(key)}/{inbox_offset:020d}"
+        if self._get(name) is not None:
+            self._change_count(key, -1)
+            self._set(key, name, None)
+
+    def hold(self, key: str) -> None:
+        """Let the records of an instance wait until the next start, although it has not stopped."""
+        self._held.add(key)
+        self._touched.add(key)
+
+    def touch(self, key: str) -> None:
+        """Look again whether an instance can fire and handle what waits."""
+        self._touched.add(key)
+
+    def ready(self, limit: int) -> list[str]:
+        """Record keys of instances that can handle what waits for them, others at each call."""
+        if not self.has_ready:
+            return []
+        # what was removed in front of the last ones makes a look-up from the start slow
+        found = list(islice(self._store.snapshots(_READY, self._ready_after), limit))
+        if not found and self._ready_after:
+            self._ready_after = ""
+            found = list(islice(self._store.snapshots(_READY), limit))
+        self._ready_after = found[-1][0].partition("/")[2] + "\x00" if found else ""
+        return [as_text(value) for _, value in found]
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `ready` finds any."""
+        return self._totals[_READY] > 0
+
+    def unreadable(self, key: str) -> str | None:
+        """Where an instance has stopped that this code cannot read or does not know; None if it can read it."""
+        found = self._find(_UNREADABLE, key)
+        return None if found is None else found.decode()
+
+    def unreadables(self) -> Iterator[tuple[str, bytes]]:
+        """The instances that this code could not read or did not know, as they were last written."""
+        for name, _ in self._store.snapshots(_UNREADABLE):
+            key = name.removeprefix(f"{_UNREADABLE}/")
+            value = self._store.snapshot(f"{_INSTANCE}/{key}")
+            if value is not None:
+                yield key, value
+
+    def mark_unreadable(self, key: str, value: bytes, reason: str | None) -> None:
+        """Note that this code cannot read an instance. reason: of its dead letter; None: none is needed."""
+        self._note(_UNREADABLE, key, (stopped_at(value) or "").encode())
+        if reason is not None:
+            self._note(_LETTER, key, reason.encode(errors="replace"))
+
+    def mark_readable(self, key: str) -> None:
+        """Note that this code can read an instance, or that it has ended."""
+        self._note(_UNREADABLE, key, None)
+        self._note(_LETTER, key, None)
+
+    def letters(self, limit: int) -> list[tuple[str, str]]:
+        """Unreadable instances without a dead letter: their record keys, and why they cannot be read."""
+        if not self.has_letters:
+            return []
+        found = islice(self._store.snapshots(_LETTER), limit)
+        return [(name.partition("/")[2], value.decode()) for name, value in found]
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether `letters` finds any."""
+        return self._totals[_LETTER] > 0
+
+    def report(self, key: str) -> None:
+        """Note that an unreadable instance is a dead letter."""
+        self._note(_LETTER, key, None)
+
+    def due(self, until_ms: int, limit: int) -> list[DueTimer]:
+        """The timers that are due until then, in their order, as they were last written."""
+        found = []
+        for _, value in islice(self._store.snapshots(TIMER, f"{self._first_due_ms:020d}"), limit):
+            timer = read_timer(value)
+            if timer.due_ms > until_ms:
+                break
+            found.append(timer)
+        return found
+
+    def next_due_ms(self) -> int | None:
+        """When the next timer is due; None if there is none."""
+        found = next(iter(self._store.snapshots(TIMER, f"{self._first_due_ms:020d}")), None)
+        if found is None:
+            return None
+        # what fired before leaves traces that make a look-up from the start slow
+        due_ms = read_timer(found[1]).due_ms
+        self._first_due_ms = max(0, due_ms)
+        return due_ms
+
+    def flush(self, positions: Mapping[str, int], time_ms: int) -> None:
+        """Write all changes at once, with the offsets up to which topics were read. time_ms: now, since 1970."""
+        for key in self._touched:
+            self._schedule(key)
+        self._store.apply(self._pending, {}, positions, time_ms)
+        self._pending, self._pending_bytes = {}, 0
+        self._looked_up, self._looked_up_bytes = {}, 0
+        self._touched.clear()
+        self._held.clear()
+
+    def check(self) -> None:
+        """See StateStore.check."""
+        self._store.check()
+
+    def clear(self) -> None:
+        """See StateStore.clear."""
+        self._store.clear()
+        self._totals = dict.fromkeys(self._totals, 0)
+
+    def close(self) -> None:
+        """See StateStore.close."""
+        self._store.close()
+
+    def _schedule(self, key: str) -> None:
+        """Set the timers of an instance, if it can fire, and whether it can handle what waits."""
+        for name, due in scheduled_of(self._written(key)).timers.items():
+            self._pending[timer_name(key, name, due.due_ms)] = None
+        value, count = self.instance(key), self.count(key)
+        scheduled = scheduled_of(value)
+        works = scheduled.stopped is None and self.unreadable(key) is None
+        if works and not count:
+            for name, due in scheduled.timers.items():
+                self._pending[timer_name(key, name, due.due_ms)] = timer_value(key, name, due.due_ms)
+                self._first_due_ms = min(self._first_due_ms, max(0, due.due_ms))
+        is_ready = works and count > 0 and key not in self._held and self._declared(key.partition("/")[0])
+        self._note(_READY, key, as_bytes(key) if is_ready else None)
+
+    def _change_count(self, key: str, by: int) -> None:
+        count = self.count(key) + by
+        self._note(_COUNT, key, b"%d:" % count + as_bytes(key) if count else None)
+
+    def _note(self, kind: str, key: str, value: bytes | None) -> None:
+        """Set what is known of few instances, and count them."""
+        before = self._find(kind, key)
+        if value != before:
+            self._totals[kind] += (value is not None) - (before is not None)
+            self._pending[_name(kind, key)] = value
+            if kind != _READY:
+                self._touched.add(key)
+
+    def _find(self, kind: str, key: str) -> bytes | None:
+        """What is known of few instances; None of the others."""
+        return self._get(_name(kind, key)) if self._totals[kind] else None
+
+    def _written(self, key: str) -> bytes | None:
+        """An instance as it was last written."""
+        if key not in self._looked_up:
+            if self._looked_up_bytes > MAX_PENDING_BYTES:
+                self._looked_up, self._looked_up_bytes = {}, 0
+            value = self._looked_up[key] = self._store.snapshot(f"{_INSTANCE}/{key}")
+            self._looked_up_bytes += len(value or b"")
+        return self._looked_up[key]
+
+    def _set(self, key: str, name: str, value: bytes | None) -> None:
+        self._pending[name] = value
+        self._pending_bytes += len(value or b"")
+        self._touched.add(key)
+
+    def _get(self, name: str) -> bytes | None:
+        return self._pending[name] if name in self._pending else self._store.snapshot(name)
+
+
+def _name(kind: str, key: str) -> str:
+    return f"{kind}/{digest_of(key)}" if kind in (_COUNT, _READY) else f"{kind}/{key}"

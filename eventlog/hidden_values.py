@@ -1,0 +1,36 @@
+"""Texts of errors without the values of records: whoever reads logs and dead letters' reasons may not read these."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pydantic import ValidationError
+
+MAX_FAULTS: Final = 10
+"""Of one record, named in an error."""
+
+_INPUT: Final = re.compile(r", input_value=.*, input_type=[^\]\n]+(?=\])")
+_INPUT_OF_LINES: Final = re.compile(r", input_value=.*?, input_type=[^\]\n]+(?=\])", re.DOTALL)
+"""A value whose text has line breaks, as that of a user's object may have."""
+_TAG: Final = re.compile(r"Input tag '.*' found using")
+
+
+def without_values(text: str) -> str:
+    """A text without what pydantic quotes from its input. What a user's validator says stays, whatever it quotes."""
+    if "Input tag '" in text:
+        text = _TAG.sub("Input tag found using", text)
+    if "input_value=" not in text:
+        return text
+    return _INPUT_OF_LINES.sub("", _INPUT.sub("", text))
+
+
+def error_text(error: BaseException) -> str:
+    """The message of an error; of pydantic's, each fault with its place, in one line."""
+    if not isinstance(error, ValidationError):
+        return without_values(str(error))
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    shown = [f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in faults[:MAX_FAULTS]]
+    if len(faults) > MAX_FAULTS:
+        shown.append(f"and {len(faults) - MAX_FAULTS} more")
+    return without_values("; ".join(shown))

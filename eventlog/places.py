@@ -1,0 +1,100 @@
+"""Places in the code of users, as `file:line`: where something was declared, and where an error was raised."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+_LIBRARY: Final = re.compile(r"/lib/python3[.\d]*/|^<")
+_PYTHON: Final = Path(sysconfig.get_path("stdlib"))
+_CHECKOUT: Final = Path(__file__).parents[1]
+_ROOMS: Final = frozenset({"api", "commands", "eventlog", "projections", "replay"})
+_DECLARATIONS: Final = frozenset({"aggregates", "observations", "processes", "sources", "views"})
+"""Rooms below these whose files are like those of users."""
+
+
+@lru_cache(maxsize=10_000)
+def is_users(file: str) -> bool:
+    """Whether a file belongs to a user: neither to Headwater nor to Python or a library."""
+    path = Path(file)
+    if _LIBRARY.search(file):
+        return False
+    if not path.is_relative_to(_CHECKOUT):
+        return True
+    room, *below = path.relative_to(_CHECKOUT).parts
+    return room not in _ROOMS or below[0] in _DECLARATIONS
+
+
+def innermost(frames: Iterable[tuple[str, int | str | None]]) -> str:
+    """The innermost of these places (file and line) that is the user's code; empty if none is."""
+    return next((f"{file}:{line}" for file, line in reversed(list(frames)) if is_users(file)), "")
+
+
+def raised_at(error: BaseException, module: str = "") -> str:
+    """Where in the user's code an error was raised; empty if its traceback has none of it.
+
+    module: a module of the user, whose package counts although it may be installed like a library. Of a file that
+    Python cannot read, it is the place that Python names.
+    """
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
+        return f"{error.filename}:{error.lineno or 1}"
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [(frame.f_code.co_filename, line) for frame, line in frames if is_in_package(frame, module)]
+    found = innermost((frame.f_code.co_filename, line) for frame, line in frames)
+    return found or next((f"{file}:{line}" for file, line in reversed(own)), "")
+
+
+def is_in_package(frame: FrameType, module: str) -> bool:
+    """Whether a frame belongs to the package of the user's `module`."""
+    return bool(module) and str(frame.f_globals.get("__name__")).partition(".")[0] == module.partition(".")[0]
+
+
+def called_from() -> str:
+    """Where the user's code, which declares something, is now; empty if none of it is running.
+
+    It is the first code outside of Headwater, Python and pydantic: it may be installed like a library.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(file) or not _declares_for_others(file):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+@lru_cache(maxsize=10_000)
+def _declares_for_others(file: str) -> bool:
+    path = Path(file)
+    if file.startswith("<") or "pydantic" in path.parts:
+        return True
+    if path.is_relative_to(_CHECKOUT) and path.relative_to(_CHECKOUT).parts[0] in _ROOMS:
+        return True
+    return path.is_relative_to(_PYTHON) and not {"site-packages", "dist-packages"} & set(path.parts)
+
+
+def declared_in(module: str, declaration: object) -> str:
+    """What errors say of a declaration that was found in `module`: the name of the module, and the place if known."""
+    place = place_of(declaration)
+    return f'declared in "{module}"' + (f", {place}" if place else "")
+
+
+def place_of(declaration: object) -> str:
+    """Where something was declared: the line that it has noted itself, or that of a class; empty if not known."""
+    noted = getattr(declaration, "place", "")
+    if noted or not isinstance(declaration, type):
+        return str(noted)
+    try:
+        file = inspect.getsourcefile(declaration)
+        _, line = inspect.getsourcelines(declaration)
+    except (OSError, TypeError):
+        return ""
+    return f"{file}:{line}" if file else ""

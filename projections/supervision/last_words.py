@@ -1,0 +1,34 @@
+"""What a process said last in its log, so that whoever started it need not look there first."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+READ_BYTES: Final = 64 * 1024
+"""At the end of a log."""
+SHOWN_CHARACTERS: Final = 500
+_LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,.]+ (?P<level>[A-Z]+) (?P<logger>\S+) (?P<message>.*)")
+"""A line as `eventlog.logs` writes it."""
+_ERRORS: Final = frozenset({"ERROR", "CRITICAL"})
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def last_words(log: Path, since: int) -> str:
+    """The last error that a process wrote to its log, in one line; empty if there is none. since: bytes to leave out.
+
+    It is the last line, or if that is no error, the last one that is logged as an error, or else the last line.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(since, file.seek(0, 2) - READ_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line for line in (_CONTROL.sub(" ", each).strip() for each in text.splitlines()) if line]
+    if not lines:
+        return ""
+    logged = [_LOGGED.fullmatch(line) for line in lines]
+    errors = [each["message"] for each in logged if each and each["level"] in _ERRORS]
+    last = logged[-1]
+    found = lines[-1] if last is None else errors[-1] if errors else last["message"]
+    return found if len(found) <= SHOWN_CHARACTERS else f"{found[: SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,234 @@
+"""The text of a fingerprint, as a declaration is written: events by their types, and otherwise the words of users.
+
+A registry has only the text of earlier declarations (`projections.table.declared`), and shows how they changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+_NAMED: Final = re.compile(r"(?P<name>where |each [\w.]+: |[a-z][a-z0-9_]*=|)(?P<text>.*)", re.DOTALL)
+"""A line of a declaration: the name of a column or field, and its text."""
+_LITERAL: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?|True|False|None")
+_WORD: Final = re.compile(r"[A-Za-z_][\w.]*")
+_ENUM: Final = re.compile(r"<[\w.]+: '[^']*'>")
+
+
+class _Unknown(ValueError):
+    """The text has another form, as that of a user's own fold may."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    word: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A class of events, by its type, or the word of another class."""
+
+    text: str
+
+
+def as_written(line: str) -> str:
+    """A line of a declaration as it is written; a line of another form is unchanged."""
+    found = _NAMED.fullmatch(line)
+    if found is None or "(" not in found["text"]:
+        return line
+    try:
+        reader = _Reader(found["text"])
+        value = reader.value()
+        reader.end()
+        return found["name"] + _text(value) if isinstance(value, _Call | dict) else line
+    except (_Unknown, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
+        return line
+
+
+class _Reader:
+    """Reads what `described` writes."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+
+    def value(self) -> Any:
+        """The next value."""
+        if self._takes("{"):
+            return dict(self._several("}", self._entry))
+        if self._takes("["):
+            return self._several("]", self.value)
+        if found := _ENUM.match(self._text, self._at):
+            self._at = found.end()
+            return _Name(found[0])
+        if found := _LITERAL.match(self._text, self._at):
+            self._at = found.end()
+            return ast.literal_eval(found[0])
+        found = _WORD.match(self._text, self._at)
+        if found is None:
+            raise _Unknown(self._text)
+        self._at = found.end()
+        if not self._takes("("):
+            return _Name(found[0])
+        if self._text.startswith("{", self._at):  # a partial call
+            named = self.value()
+            self._must_take(")")
+            return _Call(found[0], named)
+        return _Call(found[0], dict(self._several(")", self._field)))
+
+    def end(self) -> None:
+        """Raise _Unknown unless all was read."""
+        if self._at != len(self._text):
+            raise _Unknown(self._text)
+
+    def _field(self) -> tuple[str, Any]:
+        found = _WORD.match(self._text, self._at)
+        if found is None:
+            raise _Unknown(self._text)
+        self._at = found.end()
+        self._must_take("=")
+        return found[0], self.value()
+
+    def _entry(self) -> tuple[Any, Any]:
+        key = self.value()
+        self._must_take(": ")
+        return key, self.value()
+
+    def _several(self, end: str, read: Callable[[], Any]) -> list[Any]:
+        made: list[Any] = []
+        while not self._takes(end):
+            if made:
+                self._must_take(", ")
+            made.append(read())
+        return made
+
+    def _takes(self, text: str) -> bool:
+        if not self._text.startswith(text, self._at):
+            return False
+        self._at += len(text)
+        return True
+
+    def _must_take(self, text: str) -> None:
+        if not self._takes(text):
+            raise _Unknown(self._text)
+
+
+def _text(value: Any) -> str:
+    match value:
+        case _Call():
+            write = _WORDS.get(value.word)
+            return write(value.fields) if write else _call(value.word, **value.fields)
+        case _Name():
+            return value.text
+        case str():
+            return f'"{value}"'
+        case dict():
+            return "{" + ", ".join(f"{_text(key)}: {_text(each)}" for key, each in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_text, value)) + "]"
+        case _:
+            return repr(value)
+
+
+def _call(word: str, *given: Any, **named: Any) -> str:
+    texts = [*map(_text, given), *(f"{name}={_text(value)}" for name, value in named.items())]
+    return f"{word}({', '.join(texts)})"
+
+
+def _total(of: Mapping[str, Any]) -> str:
+    cases = of["cases"]
+    if cases and all(isinstance(each, _Call) and each.fields == {"value": 1} for each in cases.values()):
+        return _call("count", *cases)
+    return _call("add", cases)
+
+
+def _latest(of: Mapping[str, Any]) -> str:
+    return _call("last" if of["highest"] else "first", of["cases"], **_given(by=of["by"]))
+
+
+def _listed(of: Mapping[str, Any], is_collected: bool) -> str:
+    cases = {case: shown.get("_value", shown) for case, shown in of["cases"].items()}
+    if is_collected:
+        return _call("collect", cases, limit=of["limit"], **({} if of["highest"] else {"newest": False}))
+    return _call("top", of["limit"], cases, by=of["by"], **({} if of["highest"] else {"highest": False}))
+
+
+def _parts(of: Mapping[str, Any]) -> str:
+    marks = _given(deleted_by=of["deleted_by"], restored_by=of["restored_by"])
+    return _call("nested", of["key_name"], of["key"], of["columns"], limit=of["limit"], **marks)
+
+
+def _current(of: Mapping[str, Any]) -> str:
+    return _call("current", of["row"], of["cases"][of["row"]])
+
+
+def _derived(of: Mapping[str, Any]) -> str:
+    folds, shown = of["folds"], of["shown"]
+    word = shown.word if isinstance(shown, _Call) else shown.text
+    first = folds[0]
+    match word, first.word:
+        case "Quotient", _:
+            second = folds[1].fields["cases"]
+            if all(isinstance(each, _Call) and each.word == "Known" for each in second.values()):
+                return _call("average", first.fields["cases"])
+            return _call("ratio", *folds)
+        case "Edge", _:
+            return _call("highest" if shown.fields["highest"] else "lowest", first)
+        case "Held", _:
+            return _call("distinct", first)
+        case "Number", _:
+            return _call("distinct", first.fields["cases"], limit=first.fields["limit"])
+        case "Estimate", _:
+            return _call("approximate_distinct", first.fields["cases"])
+        case "Values", "Listed":
+            return _listed(first.fields, is_collected=first.fields["by"] is None)
+        case "Values", "Parts":
+            return _parts(first.fields)
+    raise _Unknown(word)
+
+
+def _arithmetic(of: Mapping[str, Any]) -> str:
+    if of["operator"] != "-":
+        raise _Unknown(of["operator"])
+    is_negative = isinstance(of["left"], _Call) and of["left"].fields == {"value": 0}
+    return _call("negative", of["right"]) if is_negative else _call("minus", of["left"], of["right"])
+
+
+def _constant(of: Mapping[str, Any]) -> str:
+    return _call("value", of["value"]) if isinstance(of["value"], str) else _text(of["value"])
+
+
+def _given(**named: Any) -> dict[str, Any]:
+    return {name: value for name, value in named.items() if value}
+
+
+_COMPARISONS: Final = {
+    "=": "equals",
+    "<>": "differs",
+    "<": "below",
+    "<=": "at_most",
+    ">": "above",
+    ">=": "at_least",
+}
+_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "Field": lambda of: _text(of["name"]),
+    "Value": _constant,
+    "FromEnvelope": lambda of: _call("envelope", of["name"]),
+    "Item": lambda of: _call("item", of["list"], of["name"]),
+    "Point": lambda of: _call("point", of["latitude"], of["longitude"]),
+    "When": lambda of: _call("when", of["condition"], of["then"], of["otherwise"]),
+    "Arithmetic": _arithmetic,
+    "Comparison": lambda of: _call(_COMPARISONS[of["operator"]], of["left"], of["right"]),
+    "Together": lambda of: _call("all_of" if of["word"] == "and" else "any_of", *of["parts"]),
+    "Negation": lambda of: _call("negated", of["of"]),
+    "Total": _total,
+    "Latest": _latest,
+    "Current": _current,
+    "Bound": lambda of: _call("maximum" if of["highest"] else "minimum", of["cases"]),
+    "Members": lambda of: _call("members", of["cases"]),
+    "Derived": _derived,
+}
+"""By the word of a class in fingerprints, how a declaration writes it."""

@@ -1,0 +1,73 @@
+"""What a fold or an expression becomes if it is written wrongly: the view that has it says why, and in which column."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
+
+from eventlog.declaring import misfit
+
+if TYPE_CHECKING:
+    from commands.declaring.aggregate import Event
+
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, eq=False)
+class Mistaken:
+    """Stands where a fold or an expression is expected; whoever asks for its type is told the problem."""
+
+    problem: str
+
+    @property
+    def cases(self) -> Mapping[Any, Any]:
+        """As of a fold without events."""
+        return {}
+
+    def kind(self, event: type[Event] | None = None) -> NoReturn:
+        """Raise ValueError."""
+        raise ValueError(self.problem)
+
+    def fields(self) -> frozenset[str]:
+        """As of an expression that reads none."""
+        return frozenset()
+
+    def _raise(self, *_: object) -> NoReturn:
+        raise ValueError(self.problem)
+
+    stored = spark = evaluate = python = _raise
+
+
+def in_views(example: str) -> Callable[[Callable[Arguments, Made]], Callable[Arguments, Made]]:
+    """Makes a function of declarations return a `Mistaken` if it is called wrongly; the message shows the example.
+
+    A view is not known where its folds are written, and its name tells more than the word alone.
+    """
+
+    def decorate(called: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
+        arguments, name = inspect.signature(called), called.__name__
+
+        @wraps(called)
+        def checked(*given: Arguments.args, **named: Arguments.kwargs) -> Made:
+            if found := mistaken_in([*given, *named.values()]):
+                return cast(Made, found)
+            problem = misfit(arguments, given, named)
+            if not problem:
+                try:
+                    return called(*given, **named)
+                except ValueError as error:
+                    problem = str(error)
+            return cast(Made, Mistaken(f"{name}() {problem}: write {example}"))
+
+        return checked
+
+    return decorate
+
+
+def mistaken_in(values: Sequence[Any]) -> Mistaken | None:
+    """The first of these that is written wrongly."""
+    return next((each for each in values if isinstance(each, Mistaken)), None)

@@ -1,0 +1,167 @@
+"""`replay erase STREAM | EVENT`: erase events wherever the write side keeps them, and say what is left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import typer
+
+from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.local_state.folders import UNUSED_DAYS
+from eventlog.settings import LogSettings
+from eventlog.topics import COMMANDS_DAYS, ERASED_DAYS, EVENTS, PATCHES_DAYS
+from projections.view import View
+from replay.deployment import Deployment, open_deployment
+from replay.erasing import Copies, Eraser, Target, find
+from replay.output import AsJson, confirm, errors, one_line, print_json, say
+from replay.prune import Yes
+
+SHOWN: Final = 20
+"""Events, letters and instances that the question lists."""
+SEGMENT_DAYS: Final = 7
+"""So long Kafka may keep a record after its time, until the segment is complete."""
+
+
+def erase(
+    target: Annotated[str, typer.Argument(metavar="STREAM | EVENT", help='"listing/L1", or "listing/L1/7".')],
+    is_stream: Annotated[
+        bool, typer.Option("--stream", help="It is a stream, although its name ends like the id of an event.")
+    ] = False,
+    is_event: Annotated[bool, typer.Option("--event", help="It is an event, although a stream has this name.")] = False,
+    end_instances: Annotated[
+        bool, typer.Option("--end-instances", help="End the process instances that handled the events.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be erased.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase one event, or all events of a stream.
+
+    The handler that owns the stream's partition erases them: the events, the state that was computed from them, and its
+    copy on the handler's disk. The version of the stream stays, so no id of an event is used again. Then dead letters
+    and waiting records of processes with these events are removed. At the end it prints what is left, and until when.
+    Views are not changed: rebuild them.
+
+    It asks for confirmation. It can be repeated, for example if it was interrupted.
+    """
+    if is_stream and is_event:
+        raise typer.BadParameter("give --stream or --event, not both")
+    with open_deployment(os.environ) as deployment:
+        settings = deployment.settings
+        commands, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
+        eraser = Eraser(deployment.log, commands, processes)
+        found = find(deployment.log, target, is_stream=is_stream, is_event=is_event)
+        copies = eraser.copies(found)
+        plan = Plan(settings, found, copies, _views(deployment, found), end_instances)
+        if dry_run:
+            plan.report(as_json, "would erase")
+            return
+        if not yes:
+            plan.ask()
+        plan.version = eraser.erase(found)
+        plan.copies = eraser.copies(found)  # also those of events that came meanwhile
+        plan.ended = eraser.remove(found, plan.copies, end_instances=end_instances)
+        plan.report(as_json, "erased")
+
+
+@dataclass
+class Plan:
+    """What is erased, and what must be done with the rest. version: of the stream, which it keeps."""
+
+    settings: LogSettings
+    target: Target
+    copies: Copies
+    views: Sequence[View]
+    end_instances: bool
+    version: int = 0
+    ended: Sequence[str] = ()
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the events that the log still has."""
+        return [each.id for each in self.target.stored]
+
+    def ask(self) -> None:
+        """Return if the user confirms: see `confirm`."""
+        console = errors()
+        for line in self._lines():
+            console.print(one_line(line), soft_wrap=True)
+        confirm("Erase them?", "erased")
+
+    def report(self, as_json: bool, done: str) -> None:
+        """Print what was erased, and what is left."""
+        if as_json:
+            print_json(self._to_json())
+            return
+        for line in self._lines():
+            say(one_line(line))
+        if done == "erased":
+            say(f"erased; {self.target.stream} stays at version {self.version}")
+        for line in self._left():
+            say(one_line(line))
+
+    def _lines(self) -> list[str]:
+        modules = ", ".join(self.settings.modules)
+        what = f"{self.target.stream}: " + (
+            f"event {self.target.version}" if self.target.version else "the whole stream"
+        )
+        listed = [f"environment {self.settings.environment}, modules {modules}", what]
+        listed += _shown("event", [f"{each.id} {_described(each.envelope)}" for each in self.target.stored])
+        listed += _shown("dead letter", self.copies.letters)
+        listed += _shown("waiting record", [each for keys in self.copies.parked.values() for each in keys])
+        if self.end_instances:
+            listed += _shown("process instance to end", self.copies.instances)
+        return listed
+
+    def _left(self) -> list[str]:
+        settings, names = self.settings, " ".join(view.name for view in self.views)
+        commands_days = min(COMMANDS_DAYS, settings.receipts_days) + 1
+        receipts_days = settings.receipts_days + 2 + SEGMENT_DAYS
+        left = [
+            f"left in Kafka for up to {ERASED_DAYS} days: the erased records, which GET /streams/$all shows until then",
+            f"left in Kafka for up to {commands_days} days: the commands that made them",
+            f"left in Kafka for up to {receipts_days} days: the receipts of these commands (ids, types, reasons)",
+            f"left in Kafka for up to {COMMANDS_DAYS + SEGMENT_DAYS} days: copies for processes",
+            f"left in Kafka for up to {PATCHES_DAYS + SEGMENT_DAYS} days: patches of views",
+            f"left for about {UNUSED_DAYS} day: copies on the disks of handlers that owned the partition earlier",
+        ]
+        if kept := [each for each in self.copies.instances if each not in self.ended]:
+            left.append(f"left until they end, or --end-instances: process instances {', '.join(kept[:SHOWN])}")
+        if self.views:
+            left.append(f"left in views until you run: replay rebuild {names} && replay prune {names}")
+        left.append("left in other streams: what your rules or processes copied from these events")
+        return left
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "environment": self.settings.environment,
+            "modules": list(self.settings.modules),
+            "stream": self.target.stream,
+            "version": self.version or None,
+            "events": self.ids,
+            "letters": self.copies.letters,
+            "waiting": [each for keys in self.copies.parked.values() for each in keys],
+            "instances": self.copies.instances,
+            "ended": list(self.ended),
+            "views": [view.name for view in self.views],
+        }
+
+
+def _views(deployment: Deployment, target: Target) -> list[View]:
+    """The views that may have rows of the events; if their types are unknown, all that read events."""
+    readers = [view for view in deployment.views.views.values() if view.reads(EVENTS)]
+    return [view for view in readers if not target.types or any(map(view.handles, target.types))]
+
+
+def _shown(what: str, items: Sequence[str]) -> list[str]:
+    lines = [f"{len(items)} {what}{'s' * (len(items) != 1)}"] if items else []
+    lines += [f"  {each}" for each in items[:SHOWN]]
+    return [*lines, f"  and {len(items) - SHOWN} more"] if len(items) > SHOWN else lines
+
+
+def _described(envelope: Any) -> str:
+    return "(cannot be read)" if envelope is None else f"{envelope.type} {envelope.time:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,270 @@
+"""Erases events of one stream: asks the owner of its partition, then removes the copies that other topics have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+
+from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.handling.erasing import MAX_ERASED, Erasure
+from commands.handling.refold import version_in
+from commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
+from commands.receipt import Receipt
+from commands.sending.outgoing import new_command_id
+from eventlog.envelope import decode, encode, partition_of, timestamp_ms
+from eventlog.errors import NotAnEnvelope
+from eventlog.hidden_values import error_text
+from eventlog.letters import Letter
+from eventlog.limits import MAX_COMMAND_BYTES
+from eventlog.ports import Entry, EventLog, Record
+from eventlog.times import now_ms
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS, SNAPSHOTS
+from replay.errors import AmbiguousTarget, CannotErase, NothingToErase
+from replay.stream_events import StoredEvent, StreamEvents, is_version
+
+TIMEOUT_S: Final = 60.0
+"""How long the owner of a partition may take to answer; it may be reading the log after a start."""
+ATTEMPTS: Final = 20
+"""How often the state is folded again because the stream got another event meanwhile."""
+
+
+@dataclass
+class Target:
+    """What is to be erased: one event of a stream, or all of them (version: None)."""
+
+    events: StreamEvents
+    version: int | None
+
+    @property
+    def stream(self) -> str:
+        """The stream."""
+        return self.events.stream
+
+    @property
+    def stored(self) -> list[StoredEvent]:
+        """The events that are still in the log, also those that have a tombstone already."""
+        chosen = self.events.stored
+        return [each for version, each in sorted(chosen.items()) if self.version in (None, version)]
+
+    @property
+    def types(self) -> set[str]:
+        """The types of these events, as far as they can be read."""
+        return {each.envelope.type for each in self.stored if each.envelope}
+
+    def concerns(self, value: bytes | None) -> bool:
+        """Whether a record of another topic is a copy of one of these events, or a command of the whole stream."""
+        try:
+            envelope = decode(value)
+        except NotAnEnvelope:
+            return False
+        if self.version is None:
+            return envelope.stream == self.stream
+        return envelope.id == f"{self.stream}/{self.version}"
+
+
+def find(log: EventLog, name: str, *, is_stream: bool = False, is_event: bool = False) -> Target:
+    """What `name` is: a stream, or the id of an event. Raises NothingToErase and AmbiguousTarget."""
+    found = []
+    stream, _, version = name.rpartition("/")
+    if "/" in stream and is_version(version) and int(version) and not is_stream:
+        events = StreamEvents(log, stream)
+        events.read()
+        if int(version) <= events.version:
+            found.append(Target(events, int(version)))
+    events = StreamEvents(log, name)
+    if not is_event and events.read():
+        found.append(Target(events, None))
+    if not found:
+        found += _known_by_snapshot(log, name, is_stream=is_stream, is_event=is_event)
+    if not found:
+        raise NothingToErase(name)
+    if len(found) > 1:
+        raise AmbiguousTarget(name)
+    return found[0]
+
+
+def _known_by_snapshot(log: EventLog, name: str, *, is_stream: bool, is_event: bool) -> list[Target]:
+    """What `name` is if all these events are gone from the log: their state may be left."""
+
+    def version_of(stream: str) -> int:
+        return version_in(log.last(SNAPSHOTS, partition_of(stream, log.partitions), stream) or b"")
+
+    stream, _, version = name.rpartition("/")
+    found = []
+    if "/" in stream and is_version(version) and not is_stream and 0 < int(version) <= version_of(stream):
+        found.append(Target(StreamEvents(log, stream), int(version)))
+    if not is_event and version_of(name):
+        found.append(Target(StreamEvents(log, name), None))
+    for target in found:
+        target.events.read()
+    return found
+
+
+@dataclass
+class Copies:
+    """Where else events are. letters: keys of dead letters. parked: keys of records in `processes` by instance.
+
+    instances: record keys of process instances that handled the events and have not ended.
+    """
+
+    letters: list[str] = field(default_factory=list)
+    parked: dict[str, list[str]] = field(default_factory=dict)
+    instances: list[str] = field(default_factory=list)
+
+
+class Eraser:
+    """Erases what a Target names."""
+
+    def __init__(self, log: EventLog, commands: CommandRegistry, processes: ProcessRegistry) -> None:
+        self._log, self._commands, self._processes = log, commands, processes
+
+    def copies(self, target: Target) -> Copies:
+        """The copies that can be removed."""
+        handled = list(instances_of(self._commands, self._processes, (each.value for each in target.stored)))
+        copies = Copies()
+        for key, latest in self._latest_of_instances(handled).items():
+            copies.parked |= {key: parked} if (parked := parked_copies(key, latest, target.concerns)) else {}
+            if key in latest:
+                copies.instances.append(key)
+        offsets = {each.offset for each in target.stored}
+        letters: dict[str, bytes] = {}
+        for record in self._log.read(DEAD_LETTERS, 0, 0):
+            letters.pop(record.key, None)
+            if record.value is not None:
+                letters[record.key] = record.value
+        for key, value in letters.items():
+            if self._is_about(key, Letter.from_json(value), target, offsets, copies.instances):
+                copies.letters.append(key)
+        return copies
+
+    def erase(self, target: Target) -> int:
+        """Let the owner erase the events; returns the version of the stream, which it keeps.
+
+        Raises CannotErase and LogUnavailable.
+        """
+        if target.version is not None:
+            return self._erase_event(target, target.version)
+        version = max(1, target.events.version)
+        first = 1
+        while first <= version:
+            last = first + MAX_ERASED - 1
+            receipt = self._ask(target, Erasure(first, last, target.events.version, whole=True))
+            self._check(target, receipt)
+            version, first = receipt.version, last + 1
+        target.events.read()  # events that came meanwhile are erased too, and may have copies
+        return version
+
+    def remove(self, target: Target, copies: Copies, *, end_instances: bool) -> list[str]:
+        """Remove the copies; returns the instances that were ended. Raises CannotErase and LogUnavailable."""
+        for key in copies.letters:
+            self._log.submit(Entry(DEAD_LETTERS, key, None, now_ms()), 0).result(TIMEOUT_S)
+        ended = copies.instances if end_instances else []
+        for key in dict.fromkeys([*ended, *copies.parked]):
+            self._erase_in(key, InstanceErasure(tuple(copies.parked.get(key, ())), ends=key in ended))
+        return list(ended)
+
+    def _erase_event(self, target: Target, version: int) -> int:
+        aggregate = self._commands.aggregates.get(target.stream.partition("/")[0])
+        events = target.events
+        expected = events.version
+        for _ in range(ATTEMPTS):
+            state = None
+            if aggregate is not None:
+                try:
+                    folded: Any = events.state_without(aggregate, [version])
+                    state = folded.__pydantic_serializer__.to_json(folded).decode()
+                except Exception as error:
+                    problem = f"the other events cannot be folded without it ({error_text(error)}): erase the stream"
+                    raise CannotErase(f"{target.stream}/{version}", problem) from error
+            fields = None if aggregate is None else aggregate.shape
+            receipt = self._ask(
+                target, Erasure(version, version, expected, state=state, fields=fields), expected_version=expected
+            )
+            if receipt.outcome != "conflict":
+                self._check(target, receipt)
+                return receipt.version
+            events.read()
+            expected = max(events.version, receipt.version)  # if the last events are gone, only the owner knows it
+        raise CannotErase(f"{target.stream}/{version}", f"the stream got new events {ATTEMPTS} times: try again")
+
+    def _ask(self, target: Target, erasure: Erasure, expected_version: int | None = None) -> Receipt:
+        """Send a request to the owner of the partition, and wait for its receipt."""
+        now, partition = datetime.now(UTC), target.events.partition
+        envelope = erasure.envelope(
+            id=f"erase/{new_command_id()}", stream=target.stream, time=now, expected_version=expected_version
+        )
+        value = encode(envelope)
+        if len(value) + len(target.stream.encode()) > MAX_COMMAND_BYTES:
+            raise CannotErase(target.stream, "its state is too large for a request: erase the whole stream")
+        start = self._log.end(RECEIPTS, partition)
+        entry = Entry(COMMANDS, target.stream, value, timestamp_ms(now))
+        self._log.submit(entry, partition).result(TIMEOUT_S)
+        deadline = time.monotonic() + TIMEOUT_S
+        with closing(self._log.tail(RECEIPTS, {partition: start})) as tail:
+            while time.monotonic() < deadline:
+                for record in tail.poll(1_000, 0.1):
+                    if record.key == envelope.id and record.value is not None:
+                        return Receipt.from_json(record.value)
+        raise CannotErase(
+            target.stream,
+            f"no handler answered within {TIMEOUT_S:g} s: start one, which will erase the events, then run this "
+            "command again for their copies",
+        )
+
+    def _check(self, target: Target, receipt: Receipt) -> None:
+        if receipt.outcome == "accepted":
+            return
+        problem = receipt.error.message if receipt.error else receipt.outcome
+        if receipt.error is not None and receipt.error.code == "unreadable_command":
+            problem = f"the handler of its partition is of a release that cannot erase ({problem}): replace it first"
+        raise CannotErase(target.stream, problem)
+
+    def _latest_of_instances(self, keys: Sequence[str]) -> dict[str, dict[str, Record]]:
+        """By instance, its records of `processes` that have no tombstone, by key."""
+        found: dict[str, dict[str, Record]] = {key: {} for key in keys}
+        for partition in {partition_of(key, self._log.partitions) for key in keys}:
+            for record in self._log.read(PROCESSES, partition, 0):
+                latest = found.get(InstanceErasure.instance_of(record.key))
+                if latest is None:
+                    continue
+                latest.pop(record.key, None)
+                if record.value is not None:
+                    latest[record.key] = record
+        return found
+
+    def _erase_in(self, key: str, erasure: InstanceErasure) -> None:
+        """Let the owner of an instance append tombstones, and wait for them."""
+        partition = partition_of(key, self._log.partitions)
+        waited = set(erasure.keys(key))
+        start = self._log.end(PROCESSES, partition)
+        self._log.submit(Entry(INBOX, key, encode(erasure.envelope(key)), now_ms()), partition).result(TIMEOUT_S)
+        deadline = time.monotonic() + TIMEOUT_S
+        with closing(self._log.tail(PROCESSES, {partition: start})) as tail:
+            while time.monotonic() < deadline:
+                waited -= {record.key for record in tail.poll(1_000, 0.1) if record.value is None}
+                if not waited:
+                    return
+        raise CannotErase(key, f"no handler that knows the process answered within {TIMEOUT_S:g} s: try again later")
+
+    def _is_about(
+        self, key: str, letter: Letter, target: Target, offsets: Collection[int], instances: Sequence[str]
+    ) -> bool:
+        topic, *place = key.split("/")
+        if topic == PROCESSES:
+            return "/".join(place[1:]) in instances
+        if topic == PATCHES:
+            with suppress(orjson.JSONDecodeError, TypeError, KeyError):
+                patch = orjson.loads(letter.value or b"")
+                return patch["p"] == target.events.partition and patch["o"] in offsets
+            return False
+        at = f"{target.events.partition}"
+        if topic == EVENTS and place[:1] == [at] and place[1].isdecimal() and int(place[1]) in offsets:
+            return True
+        return target.concerns(letter.value)

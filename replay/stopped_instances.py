@@ -1,0 +1,35 @@
+"""The process instances that have stopped, read from the log once for all dead letters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from commands.reacting.instance import waits_for
+from eventlog.envelope import partition_of
+from eventlog.ports import EventLog
+from eventlog.topics import PROCESSES
+
+_MARKS: Final = (b'"stopped":', b'"missed":')
+"""Bytes that the record of an instance contains if it handles an event that comes again; most records have none."""
+
+
+class StoppedInstances:
+    """What the log says of stopped instances, always up to its end: each record is read once."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._read: dict[int, int] = {}
+        """By partition, the offset up to which it was read."""
+        self._found: dict[str, bytes] = {}
+
+    def wait_for(self, record_key: str, event_id: str) -> bool:
+        """Whether an instance has stopped at this event or timer. record_key: of the instance."""
+        partition = partition_of(record_key, self._log.partitions)
+        end = self._log.end(PROCESSES, partition)
+        for record in self._log.read(PROCESSES, partition, self._read.get(partition, 0), end):
+            if record.value is not None and any(mark in record.value for mark in _MARKS):
+                self._found[record.key] = record.value
+            else:
+                self._found.pop(record.key, None)
+        self._read[partition] = end
+        return waits_for(self._found.get(record_key), event_id)

@@ -1,0 +1,79 @@
+"""Rows that patches wrote and rows that a rebuild wrote are the same to `replay verify`, in every real store."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from elasticsearch import Elasticsearch as Client
+
+from projections.stores.elasticsearch_mapping import STATE
+from projections.stores.names import index_name
+from projections.stores.open import compared_of
+from projections.stores.store import Target
+from projections.table.reference import states
+from projections.table.shown import DELETED
+from projections.table.view import TableView
+from projections.testing.contracts import load
+from projections.testing.histories import History, history
+from replay.comparison import compare
+from tests.contracts.opened_stores import OnElasticsearch, RealServer
+from tests.contracts.test_view_stores import START, VIEWS, arrow, created, events_of, server, store_name
+
+__all__ = ["server", "store_name"]  # fixtures
+REAL = ("postgres", "elasticsearch", "valkey")
+DELETING = {name: view for name, view in VIEWS.items() if view.deleted_by}
+
+
+def never_deleted(view: TableView) -> History:
+    """A history in which nothing deletes or restores a row: random ones do both to almost every row."""
+    kept = [each for each in events_of(view) if each not in (*view.deleted_by, *view.restored_by)]
+    return history(view, kept, 7)
+
+
+def differences(server: RealServer, view: TableView, told: History) -> list[object]:
+    """Compare generation 1, loaded live, with generation 2, written in bulk."""
+    live, bulk = created(server, view), Target(view, 2)
+    load(server.open(), live, told, random.Random(1))
+    store = server.open()
+    store.create(bulk, {}, START)
+    store.bulk_writer(bulk).write(iter([arrow(view, states(view, told.sources))]))
+    store.finish(bulk)
+    return compared_again(server, live, bulk)
+
+
+def compared_again(server: RealServer, live: Target, bulk: Target) -> list[object]:
+    found: list[object] = []
+    for name, (reader, row_of) in compared_of(server.open().name, live.view, server.settings).items():
+        result = compare(reader, name, live, bulk, lambda: frozenset, row_of)
+        assert result.rows
+        found += result.sample
+    return found
+
+
+@pytest.mark.parametrize("store_name", REAL)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
+def test_a_rebuild_writes_what_patches_wrote(server: RealServer, view: TableView) -> None:
+    assert differences(server, view, history(view, events_of(view), 7)) == []
+
+
+@pytest.mark.parametrize("store_name", REAL)
+@pytest.mark.parametrize("view", DELETING.values(), ids=list(DELETING))
+def test_so_it_does_if_no_row_was_deleted(server: RealServer, view: TableView) -> None:
+    assert differences(server, view, never_deleted(view)) == []
+
+
+@pytest.mark.parametrize("store_name", ["elasticsearch"])
+def test_a_mark_that_an_earlier_release_wrote_is_read_as_none(server: OnElasticsearch) -> None:
+    """It kept `false` for rows that nothing ever deleted, if a patch changed them a second time."""
+    view = VIEWS["listing_search"]
+    assert differences(server, view, never_deleted(view)) == []
+    live, bulk = Target(view, 1), Target(view, 2)
+    index = index_name(server.settings.environment, *live.id)
+    with Client(server.settings.elasticsearch) as client:
+        found = client.search(index=index, size=1000, query={"term": {DELETED: False}})["hits"]["hits"]
+        assert found
+        for hit in found:
+            hit["_source"][STATE].setdefault(DELETED, False)
+            client.index(index=index, id=hit["_id"], document=hit["_source"])
+    assert compared_again(server, live, bulk) == []

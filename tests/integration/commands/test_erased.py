@@ -1,0 +1,153 @@
+"""`replay erase` on real Kafka, through a running handler; and topics that are deleted and made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from eventlog import admin
+from eventlog.envelope import partition_of
+from eventlog.kafka import KafkaLog
+from eventlog.letters import Letter
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS, SINGLE, SNAPSHOTS, topic_specs
+from tests.integration.commands.handler_process import handler, output, send
+from tests.waiting import eventually
+
+MODULES = "listings,orders"
+PRIVATE = "Ada Lovelace"
+
+
+def replay(settings: LogSettings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {
+        "HEADWATER_ENVIRONMENT": settings.environment,
+        "HEADWATER_KAFKA": settings.bootstrap,
+        "HEADWATER_PARTITIONS": str(settings.partitions),
+        "HEADWATER_MODULES": MODULES,
+        "HEADWATER_STATE": str(settings.state / "replay"),
+    }
+    command = [sys.executable, "-m", "replay", "erase", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def latest(log: KafkaLog, topic: str) -> dict[str, bytes | None]:
+    partitions = range(1 if topic in SINGLE else log.partitions)
+    records = (each for partition in partitions for each in log.read(topic, partition, 0))
+    return {each.key: each.value for each in records}
+
+
+def version(log: KafkaLog, command_id: str) -> int:
+    """The version in the receipt of a command, once it is there."""
+    found: dict[str, Any] = {}
+
+    def is_there() -> bool:
+        value = latest(log, RECEIPTS).get(command_id)
+        found.update(orjson.loads(value) if value else {})
+        return value is not None
+
+    eventually(is_there, f"{command_id} is answered", 120)
+    assert found["outcome"] == "accepted", found
+    return int(found["version"])
+
+
+def listed(listing_id: str, **more: object) -> dict[str, Any]:
+    body = {
+        "city": "S",
+        "zip": "95838",
+        "property_type": "Condo",
+        "beds": 1,
+        "baths": 1.0,
+        "square_feet": 1,
+        "price": 1,
+    }
+    return {"listing_id": listing_id, **body, "latitude": 1.0, "longitude": 1.0, **more}
+
+
+def test_what_was_erased_is_nowhere_that_the_command_reaches_and_no_version_comes_again(
+    log_settings: LogSettings, tmp_path: Path
+) -> None:
+    lines = [{"sku": "tea", "quantity": 1, "unit_cents": 50}]
+    with closing(KafkaLog(log_settings)) as log:
+        with handler(log_settings, MODULES):
+            send(log, "listing.list_property", **listed("L1"))
+            for number, price in enumerate((5, 9)):
+                send(log, "listing.change_price", command_id=f"price{number}", listing_id="L1", price=price)
+            send(log, "stock.receive", sku="tea", quantity=5)
+            send(log, "order.place", command_id="placed", order_id="O1", customer=PRIVATE, lines=lines)
+            assert version(log, "price1") == 3
+            version(log, "placed")
+            eventually(lambda: "order_fulfilment/O1" in latest(log, PROCESSES), "the process has begun", 120)
+            letter = Letter("why", "2026-01-01T00:00:00Z", b"k", latest(log, EVENTS)["order/O1/1"]).to_json()
+            log.submit(Entry(DEAD_LETTERS, "events/9/9", letter, 0), 0).result(30)
+
+            asked = replay(log_settings, "order/O1")
+            assert (asked.returncode, asked.stdout) == (2, ""), "without a terminal it does nothing"
+            assert f"environment {log_settings.environment}, modules {MODULES.replace(',', ', ')}" in asked.stderr
+            assert "nothing was erased" in asked.stderr
+            dry = json.loads(replay(log_settings, "order/O1", "--dry-run", "--json").stdout)
+            assert (dry["letters"], dry["instances"]) == (["events/9/9"], ["order_fulfilment/O1"])
+            assert latest(log, EVENTS)["order/O1/1"] is not None
+            done = replay(log_settings, "order/O1", "--yes", "--end-instances")
+            assert done.returncode == 0, done.stderr
+            assert "order/O1 stays at version" in done.stdout
+            assert "replay rebuild" in done.stdout
+            price = json.loads(replay(log_settings, "listing/L1/3", "--yes", "--json").stdout)
+            assert (price["events"], price["version"]) == (["listing/L1/3"], 3)
+            assert replay(log_settings, "order/nobody", "--yes").returncode == 2
+        for topic in (EVENTS, SNAPSHOTS, PROCESSES, DEAD_LETTERS):
+            found = [key for key, value in latest(log, topic).items() if PRIVATE.encode() in (value or b"")]
+            assert found == [], topic
+        kept = [each for each in (tmp_path / "handler").rglob("*") if each.is_file()]
+        assert [each for each in kept if PRIVATE.encode() in each.read_bytes()] == []
+        state = orjson.loads(latest(log, SNAPSHOTS)["listing/L1"] or b"")
+        assert (state["version"], state["state"]["price"]) == (3, 5)
+
+        shutil.rmtree(tmp_path / "handler")
+        partition = partition_of("listing/L1", log.partitions)
+        log.submit(Entry(SNAPSHOTS, "listing/L1", None, 0), partition).result(30)
+        with handler(log_settings, MODULES):  # on a cold disk, after a tombstone that somebody else wrote
+            send(log, "listing.change_price", command_id="price2", listing_id="L1", price=11)
+            assert version(log, "price2") == 4
+            send(log, "order.place", command_id="again", order_id="O1", customer="Bo", lines=lines)
+            assert version(log, "again") > 1, output(log_settings)
+
+
+def test_topics_that_were_made_again_are_read_from_their_start(log_settings: LogSettings) -> None:
+    lines = [{"sku": "tea", "quantity": 1, "unit_cents": 50}]
+
+    def place(log: KafkaLog, name: str) -> Callable[[], bool]:
+        send(log, "order.place", command_id=name, order_id=name, customer="Bo", lines=lines)
+        return lambda: f"order_fulfilment/{name}" in latest(log, PROCESSES)
+
+    with closing(KafkaLog(log_settings)) as log:
+        with handler(log_settings, MODULES):
+            for number in range(20):
+                begun = place(log, f"O{number}")
+            eventually(begun, "the process has begun", 120)
+        again = [spec for spec in topic_specs(log_settings) if spec.name in (COMMANDS, INBOX)]
+        admin.remove_topics(log_settings, again)
+        eventually(lambda: len(admin.missing_topics(log_settings, again)) == 2)
+        eventually(lambda: _prepared(log_settings), "the topics are made again", 60)
+    with closing(KafkaLog(log_settings)) as log, handler(log_settings, MODULES):
+        begun = place(log, "later")
+        eventually(begun, "the command and the event are read", 120)
+        assert "was made again" in output(log_settings)
+
+
+def _prepared(settings: LogSettings) -> bool:
+    """Kafka may refuse to make a topic that it is still deleting."""
+    try:
+        admin.prepare(settings)
+    except Exception:  # noqa: BLE001
+        return False
+    return True

@@ -1,0 +1,260 @@
+"""A rule that does not return delays its own partition only, and is named."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.registry import CommandRegistry
+from commands.handling.command_task import CommandTask
+from commands.handling.ownership import PartitionOwner
+from commands.handling.slow_code import slow_code
+from commands.local_state.state import MemoryStore
+from commands.receipt import Receipt
+from eventlog.envelope import CLIENT, Envelope, encode, partition_of
+from eventlog.memory import MemoryLog, MemoryWriter
+from eventlog.ports import HANDLER, Entry, RevokedCallback, Role
+from eventlog.times import now_ms
+from eventlog.topics import COMMANDS, RECEIPTS, SLOW_CODE
+from tests.waiting import eventually
+
+TIME = datetime(2026, 1, 2, tzinfo=UTC)
+PARTITIONS = 3
+
+
+class Passed(Event, type="door.passed"):
+    door_id: str
+
+
+class Door(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Pass(Command, type="door.pass"):
+    door_id: str
+    waits: bool = False
+
+
+class Doors:
+    """A registry of doors; commands that wait do so until `opened`."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.waiting = threading.Semaphore(0)
+
+        def decide(command: Pass, state: Door) -> Sequence[Event]:
+            if command.waits:
+                self.waiting.release()
+                assert self.opened.wait(60)
+            return [Passed(door_id=command.door_id)]
+
+        def evolve(state: Door, event: Passed) -> Door:
+            return state
+
+        door = Aggregate(name="door", id_field="door_id", initial=Door(), decide=decide, evolve=evolve)
+        self.registry = CommandRegistry([("here", door)])
+
+
+class Member:
+    """A member of a group: it has the partitions that the test gives it, from its next poll on, as in Kafka."""
+
+    def __init__(self, on_revoked: RevokedCallback) -> None:
+        self.given: frozenset[int] = frozenset()
+        self.assigned: frozenset[int] = frozenset()
+        self._on_revoked = on_revoked
+        self._pause = threading.Event()
+
+    def poll(self, timeout_s: float) -> frozenset[int]:
+        given = self.given
+        if self.assigned - given:
+            self._on_revoked(self.assigned - given)
+        self.assigned = given
+        self._pause.wait(0.002)
+        return self.assigned
+
+    def close(self) -> None:
+        pass
+
+
+class Group(MemoryLog):
+    """A log that counts how often each partition is taken over."""
+
+    def __init__(self) -> None:
+        super().__init__(PARTITIONS)
+        self.members: list[Member] = []
+        self.taken = Counter[int]()
+
+    def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> Member:  # type: ignore[override]
+        self.members.append(Member(on_revoked))
+        return self.members[-1]
+
+    def own(self, partition: int, role: Role = HANDLER) -> MemoryWriter:
+        self.taken[partition] += 1
+        return super().own(partition, role)
+
+    def send_to(self, partition: int, waits: bool = False) -> str:
+        """Send a command for a door of this partition; returns its id."""
+        number = sum(self.end(COMMANDS, each) for each in range(PARTITIONS))
+        doors = (f"{number}-{each}" for each in range(100))
+        door = next(each for each in doors if partition_of(f"door/{each}", PARTITIONS) == partition)
+        body = {"door_id": door, "waits": waits}
+        command = Envelope(f"c{number}", "door.pass", f"door/{door}", TIME, body, origin=CLIENT)
+        self.submit(Entry(COMMANDS, command.stream, encode(command), 1), partition)
+        return command.id
+
+    def answered(self) -> dict[str, str]:
+        found = [each for p in range(PARTITIONS) for each in self.read(RECEIPTS, p, 0)]
+        return {each.key: Receipt.from_json(each.value or b"").outcome for each in found}
+
+    def give(self, *partitions: Sequence[int]) -> None:
+        """Give each member these partitions; first, all others give theirs up."""
+        wanted = [frozenset(each) for each in partitions]
+        for member, given in zip(self.members, wanted, strict=True):
+            member.given = member.given & given
+        eventually(lambda: all(each.assigned == each.given for each in self.members), "they are given up")
+        for member, given in zip(self.members, wanted, strict=True):
+            member.given = given
+        eventually(lambda: all(each.assigned == each.given for each in self.members), "they are assigned")
+
+
+@pytest.fixture
+def doors() -> Iterator[Doors]:
+    doors = Doors()
+    yield doors
+    doors.opened.set()
+
+
+@contextmanager
+def owners(log: Group, doors: Doors, count: int) -> Iterator[None]:
+    stopped, failed = threading.Event(), list[BaseException]()
+
+    def run(owner: PartitionOwner) -> None:
+        try:
+            owner.run(stopped)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+
+    def new_task(partition: int) -> CommandTask:
+        return CommandTask(log, doors.registry, partition, MemoryStore())
+
+    threads = [
+        threading.Thread(target=run, args=[PartitionOwner(log, HANDLER, new_task)], daemon=True) for _ in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(log.members) == count, "all have joined")
+    try:
+        yield
+    finally:
+        doors.opened.set()
+        stopped.set()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        assert not failed
+
+
+def test_a_rule_that_does_not_return_delays_no_other_partition_and_is_taken_over_once(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("commands.handling.ownership.GIVE_UP_S", 0.05)
+    monkeypatch.setattr("commands.handling.ownership.FENCED_PAUSE_S", 0.0)
+    log = Group()
+    with owners(log, doors, 2):
+        log.give(range(PARTITIONS), [])
+        hanging = log.send_to(0, waits=True)
+        assert doors.waiting.acquire(timeout=60)
+        log.give([], range(PARTITIONS))
+        assert doors.waiting.acquire(timeout=60)  # the second owner decides it as well
+        for _ in range(20):
+            others = {log.send_to(partition) for partition in (1, 2)}
+            eventually(lambda others=others: others <= log.answered().keys(), "the others are answered")  # type: ignore[misc]
+        assert log.taken == dict.fromkeys(range(PARTITIONS), 2)
+        assert hanging not in log.answered()
+        doors.opened.set()
+        eventually(lambda: hanging in log.answered(), "it is answered once it returns")
+        eventually(lambda: workers_of(0) == 1, "the first worker has ended")
+        assert log.taken == dict.fromkeys(range(PARTITIONS), 2)
+    assert set(log.answered().values()) == {"accepted"}
+    assert any('it runs "decide" for "door.pass" of "door/' in each.getMessage() for each in caplog.records)
+
+
+def workers_of(partition: int) -> int:
+    """How many threads work on a partition."""
+    return sum(each.name == f"handler-{partition}" for each in threading.enumerate())
+
+
+def test_a_partition_that_comes_back_waits_for_its_earlier_worker(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commands.handling.ownership.GIVE_UP_S", 0.05)
+    log = Group()
+    with owners(log, doors, 1):
+        log.give(range(PARTITIONS))
+        hanging = log.send_to(0, waits=True)
+        assert doors.waiting.acquire(timeout=60)
+        log.give([1, 2])
+        log.give(range(PARTITIONS))
+        other = log.send_to(1)
+        eventually(lambda: other in log.answered(), "another partition is answered")
+        assert log.taken == {0: 1, 1: 1, 2: 1}  # two workers would share one local state
+        doors.opened.set()
+        eventually(lambda: log.taken[0] == 2, "the partition is taken over once the worker has ended")
+    assert log.answered()[hanging] == "accepted"
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["still assigned", "assigned to another"])
+def test_a_fenced_worker_ends_and_its_partition_is_taken_over_only_by_whom_it_is_assigned_to(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    monkeypatch.setattr("commands.handling.ownership.FENCED_PAUSE_S", 0.0 if stays else 3_600.0)
+    log = Group()
+    with owners(log, doors, 1):
+        log.give(range(PARTITIONS))
+        eventually(lambda: log.taken == dict.fromkeys(range(PARTITIONS), 1), "all are taken")
+        first = log.send_to(0)
+        eventually(lambda: first in log.answered(), "it serves")
+        log.own(0)
+        sent = log.send_to(0)
+        if stays:
+            eventually(lambda: sent in log.answered(), "the partition is taken over again")
+            assert log.taken[0] == 3
+            return
+        eventually(lambda: workers_of(0) == 0, "the fenced worker has ended")
+        others = {log.send_to(partition) for partition in (1, 2)}
+        eventually(lambda: others <= log.answered().keys(), "the others are served")
+        assert log.taken[0] == 2
+        log.give([1, 2])
+        log.give(range(PARTITIONS))
+        eventually(lambda: sent in log.answered(), "it is served once it is assigned again")
+        assert log.taken[0] == 3
+
+
+def test_what_does_not_return_is_named_in_the_log_and_in_health_until_it_returns(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("commands.handling.slow_code.SLOW_S", 0.05)
+    log = Group()
+    reported: Callable[[], list[str]] = lambda: slow_code(log, now_ms())  # noqa: E731
+    with owners(log, doors, 1):
+        log.give(range(PARTITIONS))
+        assert reported() == []
+        hanging = log.send_to(0, waits=True)
+        eventually(reported, "it is reported")
+        (line,) = reported()
+        assert line.startswith('partition 0 of the handler waits: "decide" for "door.pass" of "door/')
+        assert f'(id "{hanging}") runs since 20' in line
+        assert slow_code(log, now_ms() + 60_000) == []  # its process may have died
+        doors.opened.set()
+        eventually(lambda: not reported(), "the report is taken back")
+    said = [each.getMessage() for each in caplog.records if "door.pass" in each.getMessage()]
+    assert [any(word in each for each in said) for word in ("has been running for", "no longer runs")] == [True, True]
+    assert len(list(log.read(SLOW_CODE, 0, 0))) == 2  # one report, and its end

@@ -1,0 +1,71 @@
+"""Changes of events without a new version are found by the fields with which a version was deployed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from commands import after, default, drop, rename
+from commands.declaring.aggregate import Event
+from projections.generations.event_versions import changes, fields_of
+
+FIRST = {"box_id": "str", "cents": "int", "note": "str | null"}
+HAD = "box_id: str, cents: int, note: str | null"
+
+
+def event(version: int = 1, history: Any = (), **fields: Any) -> type[Event]:
+    annotations = {"box_id": str, "cents": int, "note": str | None} | fields
+    kept = {name: kind for name, kind in annotations.items() if kind is not None}
+    return type("Packed", (Event,), {"__annotations__": kept}, type="box.packed", version=version, history=history)
+
+
+def problem(declared: type[Event]) -> str:
+    found = changes([declared], {("box.packed", 1): FIRST})
+    return " ".join(found.get("box.packed", [])).removeprefix('event "box.packed": ')
+
+
+def test_what_is_recorded_of_an_event() -> None:
+    assert fields_of(event(at=datetime, lines=list[int])) == FIRST | {"at": "datetime", "lines": "object"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ""),
+        ({"cents": int | None}, ""),
+        ({"city": str}, '"city" was added after version 1 was deployed, so earlier events cannot be read: declare '
+         'version=2, and after(1, default("city", …)) in its history'),
+        ({"note": None}, '"note" was removed after version 1 was deployed, so earlier events cannot be read: declare '
+         'version=2, and after(1, drop("note")) in its history'),
+        ({"cents": float}, '"cents" was int and is float after version 1 was deployed, so earlier events cannot be '
+         'read: declare version=2, and after(1, convert("cents", …)) in its history'),
+        ({"note": str}, '"note" was str | null and is str after version 1 was deployed, so earlier events cannot be '
+         'read: declare version=2, and after(1, convert("note", …)) in its history'),
+        ({"note": None, "text": str, "city": str}, '"text", "city" were added, "note" was removed after version 1 was '
+         'deployed, so earlier events cannot be read: declare version=2, and after(1, default("text", …), '
+         'default("city", …), drop("note")) in its history'),
+    ],
+)  # fmt: skip
+def test_a_change_without_a_version_says_what_to_write(fields: dict[str, Any], expected: str) -> None:
+    assert problem(event(**fields)) == expected
+
+
+@pytest.mark.parametrize(
+    ("history", "fields", "expected"),
+    [
+        ([after(1, default("city", "Galt"))], {"city": str}, ""),
+        ([after(1, drop("gone"))], {}, f"version 1 was deployed with the fields {HAD}, "
+         "but its history leads to box_id, cents, note, gone: correct the steps after(1, …)"),
+        ([after(1, rename("cents", "price"))], {"price": int, "cents": None}, ""),
+        ([after(1)], {"cents": float}, f"version 1 was deployed with the fields {HAD}, "
+         "but its history leads to box_id, cents, note: correct the steps after(1, …)"),
+    ],
+)  # fmt: skip
+def test_a_history_that_leads_elsewhere_says_so(history: Any, fields: dict[str, Any], expected: str) -> None:
+    assert problem(event(2, history, **fields)) == expected
+
+
+def test_an_event_that_was_not_deployed_may_change() -> None:
+    assert changes([event(city=str)], {}) == {}

@@ -1,0 +1,30 @@
+"""Numbers in JSON texts: what Spark reads live is what Python reads in bulk, however their producer wrote them."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections.loading.decoding import read_into
+from projections.stores.store import Batch
+from projections.table.monoids import State
+from projections.table.reference import states
+from projections.table.view import TableView
+from tests.noted import ODD, VIEWS, doubles, noted
+from tests.seeds import examples, seed_of
+from tests.spark_rows import SETTINGS, made_of, records_of
+from tests.states import differences, touched
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_rows_of_patches_are_the_references(view: TableView) -> None:
+    sources = noted([*ODD * 3, *map(repr, doubles(seed_of(2), 100 * examples(30)))])
+    batch = Batch(0)
+    for row in made_of(records_of(sources), [view], SETTINGS):
+        read_into(batch, row.key.encode(), row.value.encode(), json_texts={view.tag: view.layout.json_texts})
+    rows: dict[str, State] = {}
+    for patch in batch.patches[view.tag]:
+        view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
+    found = {key: touched(row) for key, row in rows.items()}
+    assert differences(found, {key: touched(row) for key, row in states(view, sources).items()}) == []
