@@ -28,6 +28,7 @@ from projections.stores.rankings import Rankings, changed_places
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.stores.valkey_bulk import BULK_ROWS, ValkeyWriter, document
 from projections.stores.valkey_client import NAME, connect, translated
+from projections.stores.valkey_eviction import Eviction
 from projections.stores.valkey_scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW
 from projections.table.layout import Layout
 from projections.table.monoids import State
@@ -56,9 +57,11 @@ class ValkeyStore:
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
         self._settings, self._fault = settings, fault
         self._client = connect(settings.valkey)
+        self._eviction = Eviction(self._client)
         self._groups = Groups()
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
+        self._eviction.refuse([])
         self.drop(target)
         entries = {
             partition: _ledger_to_json(ledgers.initial_ledger(bulk_ends, offset)).removesuffix(b"}") + INCOMPLETE
@@ -147,6 +150,7 @@ class ValkeyStore:
         self._client.close()
 
     def _look_up(self, targets: Sequence[Target]) -> list[_Known]:
+        self._eviction.refuse([self._ledgers_key(target) for target in targets])
         with translated(), self._client.pipeline(transaction=False) as pipeline:
             for target in targets:
                 pipeline.hgetall(self._ledgers_key(target))

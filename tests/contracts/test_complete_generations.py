@@ -16,8 +16,9 @@ from elasticsearch import Elasticsearch, helpers
 from compose.parts.wheels import wheel_folder
 from compose.ports import free_port
 from compose.settings import StackSettings
-from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack
+from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable
 from projections.settings import StoreSettings
+from projections.stores import valkey_eviction
 from projections.stores.names import cache_ledger, index_name
 from projections.stores.store import Batch, Target, ViewStore
 from projections.stores.valkey import ValkeyStore
@@ -275,6 +276,39 @@ def test_a_valkey_that_is_killed_after_a_swap_and_has_saved_during_bulk_has_lost
             store.publish(TARGET)
             store.apply([TARGET], patch("b"))
             assert {key: row["total"] for key, row in OnValkey(settings).rows(BY_THING).items()} == {"a": 100, "b": 105}
+
+
+def test_a_valkey_that_deletes_rows_when_its_memory_is_full_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(valkey_eviction, "CHECK_S", -1.0)
+    url = f"valkey://127.0.0.1:{free_port()}"
+    settings = StoreSettings("full", "postgresql://", "http://127.0.0.1:1", url, PARTITIONS)
+    with closing(ValkeyStore(settings)) as store, running(url, tmp_path) as client:
+        client.config_set("maxmemory-policy", "volatile-lru")  # rows have no expiry
+        store.create(TARGET, {}, START)
+        store.finish(TARGET)
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        for call in (
+            lambda: store.create(TARGET, {}, START),
+            lambda: store.ledgers(TARGET),
+            lambda: store.apply([TARGET], patch("a")),
+        ):
+            with pytest.raises(StoreUnavailable, match=r'maxmemory-policy "allkeys-lru".*set it to "noeviction"'):
+                call()
+        client.config_set("maxmemory-policy", "noeviction")
+        store.apply([TARGET], patch("a"))
+        assert store.ledgers(TARGET)[0].next_offset == 1, "it has deleted nothing"
+
+        client.config_set("maxmemory-policy", "allkeys-random")
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + 200_000)
+        for number in range(1_000):
+            client.set(f"somebody/{number}", "x" * 1_000)
+        assert client.info("stats")["evicted_keys"]
+        with pytest.raises(StoreUnavailable):
+            store.ledgers(TARGET)
+        client.config_set("maxmemory-policy", "noeviction")
+        assert store.ledgers(TARGET) == {}, "its rows may be among what was deleted"
 
 
 def apply(store: ViewStore, target: Target, told: History, start: int, end: int) -> None:
