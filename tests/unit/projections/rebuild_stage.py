@@ -43,6 +43,7 @@ class Registry:
     """Generations by view and number: their state."""
 
     states: dict[tuple[str, int], str] = field(default_factory=dict)
+    topics: dict[str, str] | None = None
     held: set[str] = field(default_factory=set)
 
     @contextmanager
@@ -64,6 +65,7 @@ class Registry:
                 tag=f"{view}@1",
                 published=True,
                 fingerprint=gate_view().fingerprint,
+                topics=self.topics,
             )
             for (name, number), state in self.states.items()
             if name == view
