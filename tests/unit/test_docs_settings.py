@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "settings.md").read_text()
 PACKAGES = ("api", "commands", "compose", "eventlog", "projections", "replay")
 SOURCES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-INTERNAL = {"HEADWATER_NODE", "HEADWATER_LIVE_HELD_BY", "HEADWATER_API_INSTANCE"}
+INTERNAL = {"HEADWATER_NODE", "HEADWATER_LIVE_HELD_BY"}
 """Set by a process for those that it starts."""
 SAMPLES = re.compile(r"HEADWATER_(SHOP|CRM)(_|$)")
 """Variables of a source, whose names the page has with <SOURCE>."""

@@ -97,7 +97,9 @@ def test_two_hosts_or_none_are_refused(service: FakeService) -> None:
     ],
 )
 def test_allowed_hosts_are_a_setting(service: FakeService, bound: str, allowed: str, host: str, taken: bool) -> None:
-    settings = ApiSettings.from_environment({"HEADWATER_API_HOST": bound, "HEADWATER_API_ALLOWED_HOSTS": allowed})
+    settings = ApiSettings.from_environment(
+        {"HEADWATER_MODULES": "listings", "HEADWATER_API_HOST": bound, "HEADWATER_API_ALLOWED_HOSTS": allowed}
+    )
     client = answering_to(service, host=settings.host, allowed_hosts=settings.allowed_hosts)
     assert client.get("/health/live", headers={"host": host}).status_code == (200 if taken else 421)
 
@@ -126,7 +128,7 @@ def test_a_wrong_list_is_named(variable: str, wrong: str) -> None:
 
 def test_origins_are_as_browsers_send_them() -> None:
     text = "https://Shop.example.com:443, http://localhost:3000,http://a.example:80"
-    found = ApiSettings.from_environment({"HEADWATER_API_ORIGINS": text}).origins
+    found = ApiSettings.from_environment({"HEADWATER_MODULES": "listings", "HEADWATER_API_ORIGINS": text}).origins
     assert found == (SHOP, "http://localhost:3000", "http://a.example")
 
 

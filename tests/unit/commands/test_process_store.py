@@ -20,6 +20,7 @@ from commands.reacting.instance import KEEP_SEEN_MS
 from commands.reacting.instance_store import InstanceStore
 from commands.reacting.process_task import ProcessTask
 from eventlog import topics
+from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.ports import PROCESSES, Entry
 from eventlog.settings import LogSettings
 from replay.retry import Resender

@@ -287,7 +287,7 @@ def test_an_event_that_changed_without_its_version_is_an_error_in_the_log(
     registry = FakeRegistry([])
     monkeypatch.setattr(Service, "generations", registry)
     monkeypatch.setattr(service, "drop_leftovers", lambda *_: None)
-    made = Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([]))
+    made = Service(LogSettings(state=tmp_path, modules=("listings",)), StoreSettings(), ViewRegistry([]))
     made.build_missing()
     assert ("listing.sold", 1) in registry.deployed
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
