@@ -50,6 +50,7 @@ class Generation:
     replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
     kept: see `projections.generations.kept`.
     row_types: `View.row_types` when it was built; None if an earlier release built it.
+    topics: the id of `patches` and of each topic that it was built from; None: an earlier release built it.
     read_at: when the registry was read, by PostgreSQL's clock: times in it, and from other machines, compare with that.
     """
 
@@ -75,6 +76,7 @@ class Generation:
     next_replay: datetime | None = None
     kept: Mapping[str, float] = field(default_factory=dict)
     row_types: Sequence[str] | None = None
+    topics: Mapping[str, str] | None = None
 
 
 class RebuildLock:
@@ -156,8 +158,9 @@ class Generations:
         patch_starts: Mapping[int, int],
         source: str | None = None,
         selection: str | None = None,
+        topics: Mapping[str, str] | None = None,
     ) -> Generation:
-        """Register the next generation of `view`, as building; source, selection: see Generation."""
+        """Register the next generation of `view`, as building; source, selection, topics: see Generation."""
         values = {
             "view": view.name,
             "version": view.version,
@@ -170,6 +173,7 @@ class Generations:
             "row_types": Jsonb(view.row_types),
             "source": source,
             "selection": selection,
+            "topics": None if topics is None else Jsonb(dict(topics)),
         }
         with self._connect() as connection, connection.cursor(row_factory=class_row(Generation)) as cursor:
             begun = cursor.execute(self._sql(statements.BEGIN), values).fetchone()
@@ -233,6 +237,11 @@ class Generations:
         values = {"view": view, "generation": generation, "store": store, "age_s": age_s}
         with self._connect() as connection:
             connection.execute(self._sql(statements.KEPT), values)
+
+    def note_topics(self, view: str, generation: int, topics: Mapping[str, str]) -> None:
+        """Record the ids of the topics that a generation is made from, if they are not known yet."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.TOPICS), [Jsonb(dict(topics)), view, generation])
 
     def withdraw(self, view: str) -> None:
         """Make no generation of `view` live."""

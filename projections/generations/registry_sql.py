@@ -29,7 +29,8 @@ CREATE TABLE IF NOT EXISTS {schema}.generations (
 -- source, selection: of a view made with --as, its source view and the selected events;
 -- replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again;
 -- kept: by store, until when it was kept up to date at least, in seconds since 1970;
--- row_types: the types of its fields and columns, as lines; null if an earlier release built it
+-- row_types: the types of its fields and columns, as lines; null if an earlier release built it;
+-- topics: the ids of the topics that it was built from
 ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS stores      jsonb NOT NULL DEFAULT '["postgres", "elasticsearch", "valkey"]',
     ADD COLUMN IF NOT EXISTS declaration jsonb NOT NULL DEFAULT '[]',
@@ -41,7 +42,8 @@ ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS replays     integer,
     ADD COLUMN IF NOT EXISTS next_replay timestamptz,
     ADD COLUMN IF NOT EXISTS kept        jsonb NOT NULL DEFAULT '{{}}',
-    ADD COLUMN IF NOT EXISTS row_types   jsonb;
+    ADD COLUMN IF NOT EXISTS row_types   jsonb,
+    ADD COLUMN IF NOT EXISTS topics      jsonb;
 
 -- the last number given to a generation of each view: none is used twice, because a writer to one may outlive it
 CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
@@ -85,7 +87,7 @@ STAY_IDLE = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = '
 COLUMNS = (
     "view, generation, version, tag, fingerprint, state, base AS bulk_ends, start AS patch_starts, "
     "created_at, live_at, stores, declaration, published, events, seconds, source, selection, replays, next_replay, "
-    "kept, row_types, now() AS read_at"
+    "kept, row_types, topics, now() AS read_at"
 )
 
 ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608
@@ -103,10 +105,10 @@ WITH number AS (
 )
 INSERT INTO {{schema}}.generations
     (view, generation, version, tag, fingerprint, state, base, start, stores, declaration, row_types, published,
-     source, selection)
+     source, selection, topics)
 SELECT %(view)s, last, %(version)s, %(tag)s, %(fingerprint)s,
        'building', %(base)s, %(start)s, %(stores)s, %(declaration)s, %(row_types)s, false,
-       %(source)s, %(selection)s
+       %(source)s, %(selection)s, %(topics)s
 FROM number
 RETURNING {COLUMNS}
 """  # noqa: S608
@@ -179,6 +181,10 @@ ORDER BY attname
 NOTE_ROW_TYPES = """
 UPDATE {schema}.generations SET row_types = %(row_types)s
 WHERE view = %(view)s AND generation = %(generation)s AND row_types IS NULL
+"""
+
+TOPICS = """
+UPDATE {schema}.generations SET topics = %s WHERE view = %s AND generation = %s AND topics IS NULL
 """
 
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"

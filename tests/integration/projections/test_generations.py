@@ -247,3 +247,14 @@ def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) 
         ("thing.removed", 1): {"thing_id": "str", "group": "str"},
         ("thing.removed", 2): {"thing_id": "int"},
     }
+
+
+def test_the_topics_of_a_generation_are_recorded_once(registry: Registry, settings: LogSettings) -> None:
+    generations, ids = registry.generations, {"patches": "a", "events": "b"}
+    made = generations.begin(V1, {}, {}, topics=ids)
+    assert made.topics == ids
+    generations.note_topics(V1.name, made.generation, {"patches": "c"})
+    earlier = generations.begin(V1, {}, {})
+    assert earlier.topics is None
+    generations.note_topics(V1.name, earlier.generation, ids)
+    assert [each.topics for each in generations.of(V1.name)] == [ids, ids]
