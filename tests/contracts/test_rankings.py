@@ -303,7 +303,7 @@ def test_the_entries_of_rankings_are_the_places_of_rows(cache: OnValkey) -> None
     rows = fold(VIEW, told.sources)
     assert {row_of(each) for each in found} == rows.keys()
     large = next(key for key, row in rows.items() if abs(row["number"] or 0) > 2**53)
-    assert f'["-number",[],{orjson.dumps(large).decode()},{-rows[large]["number"]}]' in found
+    assert f'["-number",[],{orjson.dumps(large).decode()},"{-rows[large]["number"]}"]' in found
 
 
 def test_a_ranking_that_differs_from_its_rows_differs_from_that_of_another_generation(cache: OnValkey) -> None:
