@@ -126,7 +126,7 @@ def all_moves(deployed: Deployed) -> list[Move]:
                 continue
             assert envelope.recorded_time is not None
             late = envelope.recorded_time - datetime.fromtimestamp(each.timestamp_ms / 1000, UTC)
-            found.append(Move(each.key.rpartition("/")[2], late=late, **envelope.data))
+            found.append(Move(envelope.id.rpartition("/")[2], late=late, **envelope.data))
     return found
 
 
