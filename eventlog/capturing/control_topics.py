@@ -42,6 +42,10 @@ SNAPSHOT: Final = "execute-snapshot"
 """The signal to read the rows of tables."""
 UNREAD: Final = "unread"
 """A note of ours beside the signals."""
+SERVER: Final = "server"
+"""A note: which server is captured."""
+SKIPPED_CHANGES: Final = "skipped-changes"
+"""A note: why changes are missing."""
 DATA_COLLECTIONS: Final = "data-collections"
 """The tables in a signal."""
 
@@ -93,7 +97,21 @@ def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]
 
     The connector ignores it, because its key is not the connector's name.
     """
-    _send(settings, names, f"{names.connector}.{UNREAD}", {"type": UNREAD, "data": {DATA_COLLECTIONS: tables}})
+    note(settings, names, UNREAD, {DATA_COLLECTIONS: tables})
+
+
+def note(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
+    """Keep a note until the source is removed; raises LogUnavailable. The connector ignores it, as `note_unread`."""
+    _send(settings, names, f"{names.connector}.{kind}", {"type": kind, "data": data})
+
+
+def last_note(settings: LogSettings, names: SourceNames, kind: str) -> Mapping[str, Any] | None:
+    """What the last note of a kind says; None if there is none. Raises LogUnavailable."""
+    for value in reversed(_recent(settings, names.topic(SIGNALS), ALL)):
+        sent = _decoded(_SIGNAL, value)
+        if sent is not None and sent.type == kind:
+            return sent.data
+    return None
 
 
 def unread_tables(settings: LogSettings, names: SourceNames) -> set[str]:

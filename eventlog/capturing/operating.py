@@ -24,6 +24,7 @@ from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import EMPTIED, SourceNames, source_topics, topic_about
 from eventlog.capturing.ports import Database, Engine
 from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
 from eventlog.capturing.sweeping import sweep
 
 RUNNING_S: Final = 60.0
@@ -89,11 +90,15 @@ class Operator:
             plan = self._plan(database)
             for line in plan.changes:
                 self.report(line)
-            if dry_run or not plan.changes:
+            if dry_run:
                 return bool(plan.changes)
-            self._validate(plan.wanted)
-            prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
-            database.prepare()
+            if plan.changes:
+                self._validate(plan.wanted)
+                prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
+                database.prepare()
+            note_server(self.settings.log, self.names, database)
+            if not plan.changes:
+                return False
         if plan.again:  # whatever happens before the signal, these rows are read in the end
             control_topics.note_unread(self.settings.log, self.names, [table.table for table in plan.again])
         starts_anew = bool(plan.again) and self._stop_to_read_again()
@@ -150,11 +155,23 @@ class Operator:
     def _check(self, database: Database, registered: bool) -> int:
         """The server's version; raises SourceProblem."""
         checked = database.check(registered)
-        if lost := database.lost():
+        if lost := self.lost(database):
             raise SourceProblem(self.source.name, lost)
         if checked.problems:
             raise SourceProblem(self.source.name, *checked.problems)
         return checked.version
+
+    def lost(self, database: Database) -> str | None:
+        """Why changes are missing that were not captured, and what helps; None if none are known to be."""
+        if lost := database.lost():
+            return lost
+        why = why_skipped(self.settings.log, self.names, database)
+        return None if why is None else advice(self.source.name, why)
+
+    def find_lost(self) -> str | None:
+        """The same, of a database that is opened for it; raises SourceProblem or LogUnavailable."""
+        with self.open_database() as database:
+            return self.lost(database)
 
     def _changed_key(self, table: str) -> str:
         return (
@@ -218,7 +235,7 @@ class Operator:
         SourceProblem if a restart cannot help: the database does not answer, refuses the account, or has lost changes.
         """
         with self.open_database() as database:
-            if lost := database.lost():
+            if lost := self.lost(database):
                 raise SourceProblem(self.source.name, lost)
             problems = database.check(registered=True).problems
             try:

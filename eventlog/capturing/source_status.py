@@ -11,6 +11,7 @@ from eventlog.capturing.control_topics import Snapshot, failed_tables, last_hear
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
+from eventlog.capturing.ports import Standing
 from eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
@@ -93,6 +94,13 @@ def _look_at_database(operator: Operator, status: SourceStatus) -> None:
     with operator.open_database() as database:
         status.problems.extend(database.check(registered=status.state not in ("ABSENT", UNKNOWN)).problems)
         found = database.standing(is_running=status.state == "RUNNING")
+        _add_standing(status, found)
+        lost = operator.lost(database) if status.state not in ("ABSENT", UNKNOWN) else None
+    if lost is not None and lost not in status.problems:
+        status.problems.append(lost)
+
+
+def _add_standing(status: SourceStatus, found: Standing) -> None:
     status.lag_bytes, status.retained_bytes = found.lag_bytes, found.retained_bytes
     status.limit_bytes, status.wal_status = found.limit_bytes, found.wal_status
     status.problems.extend(each for each in found.problems if each not in status.problems)

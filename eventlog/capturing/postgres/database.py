@@ -15,8 +15,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.ports import Server
 from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.sql import COLUMNS, PUBLICATION, SLOT, TABLE, WAL_LIMIT
+from eventlog.capturing.postgres.sql import COLUMNS, IDENTIFIER, PUBLICATION, SLOT, TABLE, WAL_END, WAL_LIMIT
 
 PUBLISHED: Final = "publish = 'insert, update, delete', publish_via_partition_root = true"
 GENERATED: Final = "publish_generated_columns = stored"
@@ -102,9 +103,15 @@ class CapturedDatabase:
         return {each["name"]: each["shown"] for each in columns}
 
     def wal_position(self) -> int:
-        """Where the write-ahead log ends, in bytes."""
-        found = self.row("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint AS lsn")
-        return int(found["lsn"]) if found else 0
+        """Where the write-ahead log ends, in bytes; 0 on a standby, whose log is another server's."""
+        found = self.row(WAL_END)
+        return int(found["lsn"] or 0) if found else 0
+
+    def identity(self) -> Server | None:
+        """Which server it is; None if the role may not ask."""
+        may_ask = self.row("SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AS may")
+        found = self.row(IDENTIFIER) if may_ask and may_ask["may"] else None
+        return Server(**found) if found else None
 
     def slot(self) -> Slot | None:
         """The source's slot; None if it does not exist yet."""

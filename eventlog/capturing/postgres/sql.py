@@ -111,10 +111,23 @@ SLOT: Final = """
 -- the replication slot, and how far it is behind
 SELECT plugin::text, database::text, active, active_pid, wal_status,
        to_jsonb(s) ->> 'invalidation_reason' AS invalidation,
-       pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint AS lag_bytes,
-       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS retained_bytes,
+       pg_wal_lsn_diff(here.lsn, confirmed_flush_lsn)::bigint AS lag_bytes,
+       pg_wal_lsn_diff(here.lsn, restart_lsn)::bigint AS retained_bytes,
        safe_wal_size AS safe_bytes
-FROM pg_replication_slots s WHERE slot_name = %(slot)s
+FROM pg_replication_slots s,
+    (SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_lsn() END) here(lsn)
+WHERE slot_name = %(slot)s
+"""
+
+WAL_END: Final = """
+-- where the write-ahead log ends, in bytes; NULL on a standby
+SELECT pg_wal_lsn_diff(CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_lsn() END, '0/0')::bigint AS lsn
+"""
+
+IDENTIFIER: Final = """
+-- which server this is
+SELECT system_identifier::text AS identifier, current_setting('server_version_num')::int / 10000 AS version
+FROM pg_control_system()
 """
 
 WAL_LIMIT: Final = """

@@ -17,9 +17,11 @@ from compose.stack import Stack
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.ports import StoredOffset
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, open_database
+from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.postgres.rows import absent
 from tests.shared_stack import own_folder
 
@@ -50,6 +52,12 @@ class Server:
         source = Source(name=table.table.partition(".")[2], tables=(table,))
         address = PostgresAddress.read("HEADWATER_DATABASE", make_conninfo(self.url, user=CAPTURE))
         return open_database(source, SourceNames.of(source, "test"), address)
+
+    def session(self, table: type[Captured], offset: StoredOffset) -> Any:
+        """The same, as the commands use it, with a connector that has stored this offset."""
+        source = Source(name=table.table.partition(".")[2], tables=(table,))
+        address = PostgresAddress.read("HEADWATER_DATABASE", make_conninfo(self.url, user=CAPTURE))
+        return PostgresEngine().open(source, SourceNames.of(source, "test"), address, offset)
 
     def problems(self, table: type[Captured]) -> list[str]:
         """What a check finds, without the publication, which CAPTURE may not create."""
@@ -356,3 +364,29 @@ def test_a_publication_of_one_s_own_is_altered_if_a_table_is_another_s(server: S
         assert server.publication_sql(Told) == ""
     finally:
         server.sql("DROP PUBLICATION test_cdc_told")
+
+
+def stored(offset: dict[str, Any] | None) -> StoredOffset:
+    return lambda: offset
+
+
+def test_a_connector_that_is_ahead_of_the_log_is_named(server: Server) -> None:
+    ((end,),) = server.sql("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
+    offsets: list[dict[str, Any] | None] = [None, {}, {"transaction_id": None}, {"lsn": end, "snapshot": "INITIAL"}]
+    for offset in offsets:
+        with server.session(Secret, stored(offset)) as session:
+            assert session.ahead() is None
+    for name in ("lsn", "lsn_proc", "lsn_commit"):
+        with server.session(Secret, stored({"lsn": 1, name: end + 2**30})) as session:
+            assert "its log ends at 0/" in session.ahead()
+
+
+def test_a_server_has_its_identifier(server: Server) -> None:
+    ((identifier,),) = server.sql("SELECT system_identifier::text FROM pg_control_system()")
+    with server.session(Secret, dict) as session:
+        assert session.identity().identifier == identifier
+        server.sql("REVOKE EXECUTE ON FUNCTION pg_control_system FROM public")
+        try:
+            assert session.identity() is None, "some providers do not let roles ask"
+        finally:
+            server.sql("GRANT EXECUTE ON FUNCTION pg_control_system TO public")

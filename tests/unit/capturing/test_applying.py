@@ -11,11 +11,11 @@ import pytest
 
 from eventlog.capturing import Captured, Source, control_topics, operating, source_status
 from eventlog.capturing.connector import connector_config
-from eventlog.capturing.errors import ConnectError
+from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
-from eventlog.capturing.ports import Checked
+from eventlog.capturing.ports import Checked, Server, Standing
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.source_status import SourceStatus
@@ -57,6 +57,8 @@ class World:
         self.dies_after_register = False
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.said: list[str] = []
+        self.skipped: str | None = None
+        self.found_server: Server | None = Server("7001", 17)
 
     def operator(self, source: Source) -> Operator:
         variables = {
@@ -95,6 +97,15 @@ class World:
 
     def lost(self) -> None:
         pass
+
+    def ahead(self) -> str | None:
+        return self.skipped
+
+    def identity(self) -> Server | None:
+        return self.found_server
+
+    def standing(self, is_running: bool) -> Standing:
+        return Standing()
 
     def preparations(self) -> list[str]:
         return []
@@ -227,3 +238,45 @@ def test_a_topic_of_signals_may_have_anything(world: World) -> None:
     for document in ({"type": "unread"}, {"type": "log", "data": {"message": "hello"}}, {"type": 1}, {}):
         world.send(None, None, "x", document)
     assert control_topics.unread_tables(operator.settings.log, operator.names) == set()
+
+
+def lost(world: World) -> list[str]:
+    """What `status` says of the database, and `watch` of a connector that runs."""
+    status = SourceStatus("crm", state="RUNNING")
+    source_status._look_at_database(world.operator(PEOPLE), status)
+    assert status.problems == ([found] if (found := world.operator(PEOPLE).find_lost()) else [])
+    return status.problems
+
+
+def test_an_offset_ahead_of_the_database_is_remembered_after_the_log_has_passed_it(world: World) -> None:
+    assert not world.operator(PEOPLE).apply(dry_run=False)
+    assert lost(world) == []
+    world.skipped = "its log ends at 0/1"
+    (problem,) = lost(world)
+    assert problem == (
+        "changes are missing (its log ends at 0/1): run python -m eventlog.sources remove crm, then apply, which reads "
+        "all tables again, then sweep, which deletes rows that the database does not have"
+    )
+    world.skipped = None
+    assert lost(world) == [problem]
+    with pytest.raises(SourceProblem, match=r"changes are missing \(its log ends at 0/1\)"):
+        world.operator(PEOPLE).apply(dry_run=False)
+    with pytest.raises(SourceProblem, match="changes are missing"):
+        world.operator(PEOPLE).prepare_restart()
+    noted = [document for _, document in world.sent if document["type"] == control_topics.SKIPPED_CHANGES]
+    assert len(noted) == 1, "once is enough"
+
+
+def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: World) -> None:
+    assert lost(world) == [], "nothing was noted by an earlier release"
+    world.operator(PEOPLE).apply(dry_run=True)
+    assert world.sent == []
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = None
+    assert lost(world) == [], "the role may not ask any more"
+    world.found_server = Server("7002", 18)
+    assert lost(world) == []
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = Server("7003", 18)
+    (problem,) = lost(world)
+    assert "this server has the system identifier 7003, and that which was captured had 7002" in problem
