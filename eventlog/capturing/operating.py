@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eventlog.admin import empty_partition, missing_topics, prepare_topics, remove_topics
-from eventlog.capturing import control_topics
+from eventlog.capturing import control_topics, unread_tables
 from eventlog.capturing.connector import (
     changed_keys,
     connector_config,
@@ -26,6 +26,7 @@ from eventlog.capturing.ports import Database, Engine
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
 from eventlog.capturing.sweeping import sweep
+from eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot
 
 RUNNING_S: Final = 60.0
 """How long a connector may take to run, or to stop."""
@@ -99,6 +100,8 @@ class Operator:
             note_server(self.settings.log, self.names, database)
             if not plan.changes:
                 return False
+        if plan.found is None:
+            note_first_snapshot(self.settings.log, self.names, self.source)
         if plan.again:  # whatever happens before the signal, these rows are read in the end
             control_topics.note_unread(self.settings.log, self.names, [table.table for table in plan.again])
         starts_anew = bool(plan.again) and self._stop_to_read_again()
@@ -121,7 +124,12 @@ class Operator:
             raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
         if others := new_databases(wanted, found):
             raise SourceProblem(self.source.name, *(self._new_database(database) for database in others))
-        late, new = self._noted(), tables_to_read_again(wanted, found)
+        unread = self.find_unread()
+        if unread.never:
+            never = Unread(frozenset(), unread.never, {})
+            raise SourceProblem(self.source.name, *unread_tables.problems(self.source, never))
+        late = [table for table in self.source.tables if table.table in unread.late]
+        new = tables_to_read_again(wanted, found)
         again = [table for table in self.source.tables if table in late or table.table in new]
         changes = self._changes(database, wanted, found)
         changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
@@ -149,8 +157,12 @@ class Operator:
 
     def _noted(self) -> list[type[Captured]]:
         """Tables that an earlier `apply` has not read, because the connector did not run."""
-        noted = control_topics.unread_tables(self.settings.log, self.names)
+        noted = control_topics.notes(self.settings.log, self.names).unread
         return [table for table in self.source.tables if table.table in noted]
+
+    def find_unread(self) -> Unread:
+        """The tables whose rows are missing; raises ConnectError or LogUnavailable."""
+        return find_unread(self.settings.log, self.names, self.source, self._offset())
 
     def _check(self, database: Database, registered: bool) -> int:
         """The server's version; raises SourceProblem."""

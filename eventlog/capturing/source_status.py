@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from eventlog.capturing.control_topics import Snapshot, failed_tables, last_heartbeat_s, last_snapshot, unread_tables
+from eventlog.capturing.control_topics import Snapshot, last_heartbeat_s, last_snapshot
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.ports import Standing
+from eventlog.capturing.unread_tables import problems
 from eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
@@ -109,7 +110,7 @@ def _add_standing(status: SourceStatus, found: Standing) -> None:
 def _look_at_log(operator: Operator, status: SourceStatus) -> None:
     log, names = operator.settings.log, operator.names
     status.snapshot = last_snapshot(log, names)
-    status.problems.extend(_unread(operator))
+    status.problems.extend(problems(operator.source, operator.find_unread()))
     heartbeat_s = last_heartbeat_s(log, names, operator.engine)
     if heartbeat_s is None:
         return
@@ -121,15 +122,9 @@ def _look_at_log(operator: Operator, status: SourceStatus) -> None:
         )
 
 
-def _unread(operator: Operator) -> Iterator[str]:
-    """Tables whose rows were not read as they should have been."""
-    log, names, source = operator.settings.log, operator.names, operator.source
-    failed, noted = failed_tables(log, names), unread_tables(log, names)
-    for table in (each.table for each in source.tables):
-        if table in noted:
-            yield f'rows of table "{table}" were not read after it was declared: run python -m eventlog.sources apply'
-        elif table in failed:
-            yield (
-                f'rows of table "{table}" were not read: its last snapshot failed ({failed[table]}): see the log of '
-                f"Kafka Connect, then run python -m eventlog.sources snapshot {table} --source {source.name}"
-            )
+def uncaptured(operator: Operator) -> str | None:
+    """What a connector that runs has not captured, and what helps; None if nothing is known to be missing.
+
+    Raises SourceProblem, ConnectError or LogUnavailable.
+    """
+    return operator.find_lost() or "; ".join(problems(operator.source, operator.find_unread())) or None

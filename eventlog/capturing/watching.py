@@ -12,7 +12,7 @@ from eventlog.backoff import RETRY_FOREVER, Backoff
 from eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
-from eventlog.capturing.source_status import has_lost_changes
+from eventlog.capturing.source_status import has_lost_changes, uncaptured
 from eventlog.errors import LogUnavailable
 
 EVERY_S: Final = 1.0
@@ -74,7 +74,7 @@ class Watcher:
 
     Each distinct problem is logged once until the connector runs steadily again. A source that lost changes is named,
     and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
-    find_lost: says why a connector that runs skips changes, as `Operator.find_lost` does. clock: seconds that never go
+    find_lost: says what a connector that runs has not captured, as `uncaptured` does. clock: seconds that never go
     back.
     """
 
@@ -82,7 +82,7 @@ class Watcher:
         self,
         operators: Sequence[Operator],
         prepare: Prepare = Operator.prepare_restart,
-        find_lost: FindLost = Operator.find_lost,
+        find_lost: FindLost = uncaptured,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watched = [_Watched(operator) for operator in operators]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import Captured, Source, control_topics, operating, source_status
+from eventlog.capturing import Captured, Source, control_topics, operating, source_status, unread_tables
 from eventlog.capturing.connector import connector_config
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
@@ -19,6 +19,7 @@ from eventlog.capturing.ports import Checked, Server, Standing
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.source_status import SourceStatus
+from eventlog.memory import MemoryLog
 
 RUNNING, PAUSED, STOPPED = (
     ConnectorState("RUNNING", "RUNNING"), ConnectorState("PAUSED", "PAUSED"), ConnectorState("STOPPED", "")
@@ -46,6 +47,7 @@ class World:
 
     A task that runs or is paused keeps its configuration when another is registered, as it does for a time in Connect.
 
+    reports: its notifications. stored_offset: where it goes on.
     sent: the records in its topic of signals, each with its key. read: the tables that tasks have read again.
     """
 
@@ -57,6 +59,9 @@ class World:
         self.dies_after_register = False
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.said: list[str] = []
+        self.log = MemoryLog(partitions=2)
+        self.reports: list[bytes] = []
+        self.stored_offset: dict[str, Any] | None = {"lsn": 1}
         self.skipped: str | None = None
         self.found_server: Server | None = Server("7001", 17)
 
@@ -85,7 +90,9 @@ class World:
             self.read += [table for table in document["data"]["data-collections"] if table in known]
 
     def recent(self, _log: object, topic: str, count: int = control_topics.RECENT) -> list[bytes]:
-        return [json.dumps(each).encode() for _, each in self.sent][-count:] if topic.endswith("signals") else []
+        if topic.endswith("signals"):
+            return [json.dumps(each).encode() for _, each in self.sent][-count:]
+        return self.reports[-count:] if topic.endswith("notifications") else []
 
     @contextmanager
     def open(self, *_: object) -> Iterator[World]:
@@ -120,6 +127,9 @@ class World:
     def config(self, connector: str) -> dict[str, str] | None:
         return self.configs
 
+    def offset(self, connector: str) -> dict[str, Any] | None:
+        return self.stored_offset
+
     def has_plugin(self, name: str) -> bool:
         return True
 
@@ -151,6 +161,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(control_topics, "_recent", made.recent)
     for name in ("missing_topics", "prepare_topics"):
         monkeypatch.setattr(operating, name, lambda *_: [])
+    monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
     monkeypatch.setattr(operating, "RUNNING_S", 0.0)
     monkeypatch.setattr(operating, "STEADY_S", -1.0)
     made.capture(PEOPLE)
@@ -235,9 +246,18 @@ def test_a_table_that_is_no_longer_declared_is_not_read(world: World) -> None:
 
 def test_a_topic_of_signals_may_have_anything(world: World) -> None:
     operator = world.operator(BOTH)
-    for document in ({"type": "unread"}, {"type": "log", "data": {"message": "hello"}}, {"type": 1}, {}):
+    ours = ("unread", "first-snapshot", "failed", "read", "execute-snapshot", "server", "skipped-changes")
+    for kind in ours:
+        world.send(None, None, "x", {"type": kind})
+    for document in (
+        {"type": "unread", "data": {"data-collections": 7}},
+        {"type": "failed", "data": {"data-collections": ["a"]}},
+        {"type": "log", "data": {"message": "hello"}},
+        {"type": 1},
+        {},
+    ):
         world.send(None, None, "x", document)
-    assert control_topics.unread_tables(operator.settings.log, operator.names) == set()
+    assert control_topics.notes(operator.settings.log, operator.names) == control_topics.Notes()
 
 
 def lost(world: World) -> list[str]:
