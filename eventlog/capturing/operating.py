@@ -131,9 +131,20 @@ class Operator:
         late = [table for table in self.source.tables if table.table in unread.late]
         new = tables_to_read_again(wanted, found)
         again = [table for table in self.source.tables if table in late or table.table in new]
+        if problems := self._unchunked(database, again):
+            raise SourceProblem(self.source.name, *problems)
         changes = self._changes(database, wanted, found)
         changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
         return _Plan(wanted, found, again, changes)
+
+    def _unchunked(self, database: Database, tables: Sequence[type[Captured]]) -> list[str]:
+        """Those of these tables that cannot be read again while changes go on, each with what helps."""
+        return [
+            f'the rows of table "{table.table}" cannot be read again while changes go on, because {why}: run '
+            f"python -m eventlog.sources remove {self.source.name}, then apply, which reads all again, then sweep"
+            for table in tables
+            if (why := database.unchunked(table))
+        ]
 
     def _register(self, plan: _Plan) -> None:
         """Register the connector's properties if they differ."""
@@ -228,9 +239,13 @@ class Operator:
         self._registered()
         if late := self._noted():
             self._stop()  # a paused task keeps its earlier configuration, as in `_stop_to_read_again`
-        self._beat()
+        with self.open_database() as database:
+            database.beat()
+            problems = self._unchunked(database, late)
         self.connect.resume(self.names.connector)
         self._wait_until_running()
+        if problems:  # changes are captured meanwhile, as they were
+            raise SourceProblem(self.source.name, *problems)
         if late:
             self._read_again(late)
 
@@ -262,6 +277,10 @@ class Operator:
         where: a condition in SQL of the rows to read.
         """
         self._registered()
+        with self.open_database() as database:
+            problems = self._unchunked(database, tables)
+        if problems:
+            raise SourceProblem(self.source.name, *problems)
         self._read_again(tables, where)
 
     def _read_again(self, tables: Sequence[type[Captured]], where: str = "") -> None:
@@ -293,8 +312,14 @@ class Operator:
                         again.append((table, swept.where))
         finally:
             self.resume()
+        problems: list[str] = []
         for table, where in again:
-            self.snapshot([table], where)
+            try:
+                self.snapshot([table], where)
+            except SourceProblem as error:
+                problems += error.problems
+        if problems:
+            raise SourceProblem(self.source.name, *problems)
 
     def remove(self, topics: bool) -> None:
         """Remove the connector and where it was, what the database has for it and, if `topics`, all records."""

@@ -76,6 +76,10 @@ class Database(Protocol):
         """The server; None if it does not say which it is, or the connector may go on with another one."""
         ...
 
+    def unchunked(self, table: type[Captured]) -> str | None:
+        """Why the rows of a table cannot be read again while changes go on; None if they can."""
+        ...
+
     def standing(self, is_running: bool) -> Standing:
         """How far the source is behind; is_running: whether its connector is."""
         ...

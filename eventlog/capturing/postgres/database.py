@@ -95,12 +95,16 @@ class CapturedDatabase:
         """SQL as text, with names and values quoted for this database."""
         return composed.as_string(self._connection)
 
-    def column_types(self, table: type[Captured]) -> dict[str, str]:
-        """The type of each column of a table, as SQL writes it."""
+    def columns(self, table: type[Captured]) -> dict[str, dict[str, Any]]:
+        """The columns of a table by name, as COLUMNS describes them."""
         schema, name = table.table.split(".")
         found = self.row(TABLE, schema=schema, name=name)
         columns = self.rows(COLUMNS, {"oid": found["oid"]}) if found else []
-        return {each["name"]: each["shown"] for each in columns}
+        return {each["name"]: each for each in columns}
+
+    def column_types(self, table: type[Captured]) -> dict[str, str]:
+        """The type of each column of a table, as SQL writes it."""
+        return {name: each["shown"] for name, each in self.columns(table).items()}
 
     def wal_position(self) -> int:
         """Where the write-ahead log ends, in bytes; 0 on a standby, whose log is another server's."""

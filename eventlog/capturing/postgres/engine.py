@@ -17,7 +17,7 @@ from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
 from eventlog.capturing.postgres.positions import lsn_text, offset_lsn
 from eventlog.capturing.postgres.properties import CONNECTOR_CLASS, HEARTBEAT_PREFIX, HEARTBEAT_SQL, properties
-from eventlog.capturing.postgres.rows import absent, condition
+from eventlog.capturing.postgres.rows import absent, condition, unchunked
 
 ALARM_SHARE: Final = 0.5
 """If a slot keeps more than this share of what it may, it needs attention."""
@@ -103,6 +103,9 @@ class PostgresSession:
 
     def identity(self) -> Server | None:
         return self.database.identity()
+
+    def unchunked(self, table: type[Captured]) -> str | None:
+        return unchunked(self.database, table)
 
     def standing(self, is_running: bool) -> Standing:
         slot, limit_bytes, names = self.database.slot(), self.database.wal_limit_bytes(), self.database.names

@@ -64,12 +64,14 @@ WITH typed AS (
            quote_ident(a.attname) = a.attname AND (t.typnamespace = 'pg_catalog'::regnamespace
                OR quote_ident(t.typname) = t.typname AND pg_type_is_visible(t.oid)) AS unquoted,
            a.attgenerated <> '' AS generated,
+           CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END AS modifier,
            a.attnum
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
 )
 SELECT typed.name, t.typname::text AS type, typed.shown, typed.nullable, typed.apart, typed.unquoted, typed.generated,
        CASE WHEN t.typcategory = 'A' THEN item.typname::text ELSE '' END AS item,
+       'numeric' IN (t.typname, item.typname) AND modifier > 0 AND (modifier - 4) & 1024 <> 0 AS negative_scale,
        coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum e
            WHERE e.enumtypid IN (t.oid, item.oid)), '{}') AS labels
 FROM typed JOIN pg_type t ON t.oid = typed.type LEFT JOIN pg_type item ON item.oid = t.typelem

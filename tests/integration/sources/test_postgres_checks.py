@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import time
+from datetime import datetime, time
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -390,3 +391,38 @@ def test_a_server_has_its_identifier(server: Server) -> None:
             assert session.identity() is None, "some providers do not let roles ask"
         finally:
             server.sql("GRANT EXECUTE ON FUNCTION pg_control_system TO public")
+
+
+class Timed(Captured, table="public.timed", key=("id", "at")):
+    id: int
+    at: datetime
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp(3)", "moment"])
+def test_tables_with_times_in_their_keys_cannot_be_read_again(server: Server, kind: str) -> None:
+    server.sql("DROP TABLE IF EXISTS timed; DROP DOMAIN IF EXISTS moment; CREATE DOMAIN moment AS timestamptz")
+    server.create(f"CREATE TABLE timed (id int, at {kind}, PRIMARY KEY (id, at))", "timed")
+    assert server.problems(Timed) == []
+    with server.session(Timed, dict) as session:
+        assert session.unchunked(Timed).startswith('its key column "at" is ')
+        assert session.unchunked(Secret) is None
+
+
+class Rounded(Captured, table="public.rounded", key="id"):
+    id: int
+    price: Decimal | None
+    prices: list[Decimal] | None
+
+
+@pytest.mark.parametrize("kind", ["numeric(5,-3)", "thousands"])
+def test_numbers_with_a_negative_scale_are_named(server: Server, kind: str) -> None:
+    server.sql("DROP TABLE IF EXISTS rounded; DROP DOMAIN IF EXISTS thousands")
+    server.sql("CREATE DOMAIN thousands AS numeric(5,-3)")
+    server.create(f"CREATE TABLE rounded (id int PRIMARY KEY, price {kind}, prices numeric(5,-3)[])", "rounded")
+    server.sql("ALTER TABLE rounded REPLICA IDENTITY FULL")
+    one, many = server.problems(Rounded)
+    assert one.startswith('column "price" of table "public.rounded" is ')
+    assert "negative scale" in one
+    assert "negative scale" in many
+    server.sql("ALTER TABLE rounded ALTER price TYPE numeric(8, 0), ALTER prices TYPE numeric(1000, 1000)[]")
+    assert server.problems(Rounded) == []

@@ -63,6 +63,7 @@ class World:
         self.reports: list[bytes] = []
         self.stored_offset: dict[str, Any] | None = {"lsn": 1}
         self.skipped: str | None = None
+        self.uncompared: dict[str, str] = {}
         self.found_server: Server | None = Server("7001", 17)
 
     def operator(self, source: Source) -> Operator:
@@ -110,6 +111,9 @@ class World:
 
     def identity(self) -> Server | None:
         return self.found_server
+
+    def unchunked(self, table: type[Captured]) -> str | None:
+        return self.uncompared.get(table.table)
 
     def standing(self, is_running: bool) -> Standing:
         return Standing()
@@ -300,3 +304,27 @@ def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: Worl
     world.found_server = Server("7003", 18)
     (problem,) = lost(world)
     assert "this server has the system identifier 7003, and that which was captured had 7002" in problem
+
+
+def test_a_table_that_cannot_be_read_again_is_refused_with_what_to_do(world: World) -> None:
+    world.uncompared = {"public.places": 'its key column "at" is timestamp'}
+    refused = (
+        'source "crm": the rows of table "public.places" cannot be read again while changes go on, because its key '
+        'column "at" is timestamp: run python -m eventlog.sources remove crm, then apply, which reads all again, then '
+        "sweep"
+    )
+    before = world.configs
+    for act in (lambda: world.operator(BOTH).apply(dry_run=False), lambda: world.operator(BOTH).snapshot([Place])):
+        with pytest.raises(SourceProblem) as raised:
+            act()
+        assert str(raised.value) == refused
+    assert world.sent == []
+    assert world.configs is before
+    world.operator(BOTH).snapshot([Person])
+    control_topics.note_unread(world.operator(BOTH).settings.log, world.operator(BOTH).names, ["public.places"])
+    world.connector = PAUSED
+    with pytest.raises(SourceProblem) as raised:
+        world.operator(BOTH).resume()
+    assert str(raised.value) == refused
+    assert world.connector is RUNNING, "its changes are captured"
+    assert world.signals == [["public.people"]]
