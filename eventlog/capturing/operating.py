@@ -15,6 +15,7 @@ from eventlog.capturing.connector import (
     connector_config,
     differences,
     new_databases,
+    plain_secrets,
     tables_to_read_again,
 )
 from eventlog.capturing.declaring import Captured, Source
@@ -91,6 +92,9 @@ class Operator:
             plan = self._plan(database)
             for line in plan.changes:
                 self.report(line)
+            if differences(plan.wanted, plan.found or {}):
+                for warning in plain_secrets(self.settings, self.source):
+                    self.report(f"warning: {warning}")
             if dry_run:
                 return bool(plan.changes)
             if plan.changes:
@@ -212,7 +216,7 @@ class Operator:
     def _validate(self, wanted: dict[str, str]) -> None:
         if not self.connect.has_plugin(self.engine.connector_class):
             raise ConnectError(
-                f"Kafka Connect at {self.settings.connect} lacks Debezium's connector for {self.engine.title}: add "
+                f"Kafka Connect at {self.connect.url} lacks Debezium's connector for {self.engine.title}: add "
                 f"{self.engine.artifact} to the plugin.path of its workers"
             )
         problems = self.connect.problems(self.names.connector, wanted)

@@ -60,6 +60,7 @@ class World:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.said: list[str] = []
         self.log = MemoryLog(partitions=2)
+        self.database = "postgresql://reader@db/crm"
         self.reports: list[bytes] = []
         self.stored_offset: dict[str, Any] | None = {"lsn": 1}
         self.skipped: str | None = None
@@ -68,7 +69,7 @@ class World:
 
     def operator(self, source: Source) -> Operator:
         variables = {
-            source.database: "postgresql://reader@db/crm",
+            source.database: self.database,
             "HEADWATER_ENVIRONMENT": "test",
             "HEADWATER_MODULES": "crm",
         }
@@ -328,3 +329,17 @@ def test_a_table_that_cannot_be_read_again_is_refused_with_what_to_do(world: Wor
     assert str(raised.value) == refused
     assert world.connector is RUNNING, "its changes are captured"
     assert world.signals == [["public.people"]]
+
+
+def test_a_secret_that_is_stored_in_plain_text_is_named_when_it_is(world: World) -> None:
+    world.operator(BOTH).apply(dry_run=False)
+    assert not any("plain text" in line for line in world.said)
+    world.database = "postgresql://reader:hush@db/crm"
+    world.operator(BOTH).apply(dry_run=False)
+    (warning,) = [line for line in world.said if "plain text" in line]
+    assert warning.startswith("warning: the password of the database will be stored in plain text by Kafka Connect")
+    assert not any("hush" in line for line in world.said)
+    world.database = "postgresql://reader:${env:CRM}@db/crm"
+    world.said.clear()
+    world.operator(BOTH).apply(dry_run=False)
+    assert not any("plain text" in line for line in world.said)
