@@ -118,6 +118,11 @@ def _captured(config: Mapping[str, str]) -> dict[str, str]:
     return {column: masks.get(column, "") for column in config.get("column.include.list", "").split(",")}
 
 
+def captures(config: Mapping[str, str], table: str) -> bool:
+    """Whether a configuration captures a table."""
+    return re.escape(table) in config.get("table.include.list", "").split(",")
+
+
 def changed_keys(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Tables that both configurations capture, with different keys."""
     new, old = (

@@ -11,6 +11,7 @@ from typing import Any, Final
 from eventlog.admin import empty_partition, missing_topics, prepare_topics, remove_topics
 from eventlog.capturing import control_topics, unread_tables
 from eventlog.capturing.connector import (
+    captures,
     changed_keys,
     connector_config,
     differences,
@@ -134,10 +135,12 @@ class Operator:
             raise SourceProblem(self.source.name, *unread_tables.problems(self.source, never))
         late = [table for table in self.source.tables if table.table in unread.late]
         new = tables_to_read_again(wanted, found)
-        again = [table for table in self.source.tables if table in late or table.table in new]
+        missed = {each for each in database.unpublished() if captures(found, each)} - new
+        again = [table for table in self.source.tables if table in late or table.table in new | missed]
         if problems := self._unchunked(database, again):
             raise SourceProblem(self.source.name, *problems)
         changes = self._changes(database, wanted, found)
+        changes += [f"+ rows of {table}, whose changes were left out: run sweep afterwards" for table in sorted(missed)]
         changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
         return _Plan(wanted, found, again, changes)
 

@@ -76,6 +76,10 @@ class Database(Protocol):
         """The server; None if it does not say which it is, or the connector may go on with another one."""
         ...
 
+    def unpublished(self) -> list[str]:
+        """Declared tables whose changes the database does not send to the connector, or not all of them."""
+        ...
+
     def unchunked(self, table: type[Captured]) -> str | None:
         """Why the rows of a table cannot be read again while changes go on; None if they can."""
         ...

@@ -102,6 +102,9 @@ class BinlogSession:
     def identity(self) -> Server | None:
         """None: after a failover to another server, the connector finds its place by its GTID."""
 
+    def unpublished(self) -> list[str]:
+        return []
+
     def unchunked(self, table: type[Captured]) -> str | None:
         """None: keys of all types that are captured can be compared."""
 

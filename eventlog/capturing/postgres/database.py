@@ -64,13 +64,23 @@ class Publication:
     complete: of inserts, updates and deletes.
     refuses_updates: with it, PostgreSQL refuses updates of a table with generated columns.
     owns: may be altered.
+    filtered: tables of which it leaves out rows.
+    columns: that it has of each table; none before PostgreSQL 15, where it has all.
     """
 
     everything: bool
     complete: bool
     refuses_updates: bool
     owns: bool
+    filtered: Sequence[str]
+    columns: Mapping[str, Sequence[str]]
     tables: Sequence[str]
+
+    def has(self, table: type[Captured]) -> bool:
+        """Whether it has all rows and all declared columns of a table."""
+        name = table.table
+        columns = self.columns.get(name, tuple(table.columns))
+        return name in self.tables and name not in self.filtered and set(table.columns) <= set(columns)
 
 
 class CapturedDatabase:
@@ -135,9 +145,16 @@ class CapturedDatabase:
     def is_published(self) -> bool:
         """Whether the publication has exactly the declared tables."""
         found = self.publication()
-        if found is None or found.everything or found.refuses_updates or not found.complete:
+        if found is None or found.everything or found.refuses_updates or self.unpublished():
             return False
         return set(found.tables) == {table.table for table in self.source.tables}
+
+    def unpublished(self) -> list[str]:
+        """Declared tables of which the publication leaves out changes; empty if there is none."""
+        found = self.publication()
+        if found is None:
+            return []
+        return [table.table for table in self.source.tables if not (found.complete and found.has(table))]
 
     def publish(self) -> None:
         """Create the publication, or give it exactly the declared tables."""

@@ -104,6 +104,9 @@ class PostgresSession:
     def identity(self) -> Server | None:
         return self.database.identity()
 
+    def unpublished(self) -> list[str]:
+        return self.database.unpublished()
+
     def unchunked(self, table: type[Captured]) -> str | None:
         return unchunked(self.database, table)
 
@@ -115,8 +118,15 @@ class PostgresSession:
                 f"missing; run python -m eventlog.sources remove {self.database.source.name}, then apply"
             )
             return Standing(limit_bytes=limit_bytes, problems=(missing,) if is_running else ())
-        problems = tuple(self._slot_problems(slot, limit_bytes))
+        problems = (*self._slot_problems(slot, limit_bytes), *self._publication_problems())
         return Standing(slot.lag_bytes, slot.retained_bytes, limit_bytes, slot.wal_status, problems)
+
+    def _publication_problems(self) -> Iterator[str]:
+        if tables := self.unpublished():
+            yield (
+                f"publication {self.database.names.slot} leaves out changes of {', '.join(tables)}: run "
+                f"python -m eventlog.sources apply, which reads these tables again, then sweep"
+            )
 
     def _slot_problems(self, slot: Slot, limit_bytes: int | None) -> Iterator[str]:
         if slot.is_lost:

@@ -31,6 +31,8 @@ SELECT c.oid,
        pg_get_userbyid(n.nspowner) AS schema_owner,
        has_table_privilege(c.oid, 'SELECT') AS may_select,
        row_security_active(c.oid) AS hides_rows,
+       CASE WHEN c.relkind = 'r' THEN (SELECT array_agg(i.inhrelid::regclass::text ORDER BY 1) FROM pg_inherits i
+           WHERE i.inhparent = c.oid) END AS heirs,
        pg_has_role(c.relowner, 'USAGE') AS owns,
        pg_get_userbyid(c.relowner) AS owner,
        coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
@@ -148,6 +150,11 @@ SELECT p.puballtables AS everything,
            WHERE r.prpubid = p.oid AND c.relreplident = 'f' AND a.attgenerated = 's'
        ) AS refuses_updates,
        pg_has_role(p.pubowner, 'USAGE') AS owns,
+       coalesce((SELECT array_agg(t.schemaname || '.' || t.tablename) FROM pg_publication_tables t
+           WHERE t.pubname = p.pubname AND to_jsonb(t) ->> 'rowfilter' IS NOT NULL), '{}') AS filtered,
+       coalesce((SELECT jsonb_object_agg(t.schemaname || '.' || t.tablename, to_jsonb(t) -> 'attnames')
+           FROM pg_publication_tables t
+           WHERE t.pubname = p.pubname AND to_jsonb(t) -> 'attnames' IS NOT NULL), '{}') AS columns,
        coalesce((SELECT array_agg(t.schemaname || '.' || t.tablename ORDER BY 1) FROM pg_publication_tables t
            WHERE t.pubname = p.pubname), '{}') AS tables
 FROM pg_publication p WHERE p.pubname = %(name)s

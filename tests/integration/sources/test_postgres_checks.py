@@ -426,3 +426,49 @@ def test_numbers_with_a_negative_scale_are_named(server: Server, kind: str) -> N
     assert "negative scale" in many
     server.sql("ALTER TABLE rounded ALTER price TYPE numeric(8, 0), ALTER prices TYPE numeric(1000, 1000)[]")
     assert server.problems(Rounded) == []
+
+
+class Parent(Captured, table="public.parent", key="id"):
+    id: int
+
+
+def test_tables_that_others_inherit_are_named(server: Server) -> None:
+    server.create("CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child () INHERITS (parent)", "parent")
+    (problem,) = server.problems(Parent)
+    assert problem.startswith('table "public.parent" is inherited by child, whose rows are read with it')
+    server.sql(problem.partition(": run ")[2].partition(", or")[0])
+    assert server.problems(Parent) == []
+
+
+class Filtered(Captured, table="public.filtered", key="id"):
+    id: int
+    note: str
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    ["SET TABLE filtered WHERE (id > 0)", "SET TABLE filtered (id)", "SET TABLE secrets", "SET (publish = 'insert')"],
+)
+def test_tables_of_which_the_publication_leaves_out_changes_are_named_and_published_again(
+    server: Server, spoil: str
+) -> None:
+    create = "CREATE TABLE IF NOT EXISTS {} (id int PRIMARY KEY, note text NOT NULL DEFAULT '', more int)"
+    server.create(create.format("filtered"), "filtered")
+    server.sql(create.format("secrets"))
+    with server.session(Filtered, dict) as session:
+        assert session.unpublished() == [], "nothing is captured yet"
+        server.sql(server.publication_sql(Filtered))
+        try:
+            server.sql("ALTER PUBLICATION test_cdc_filtered SET TABLE filtered (id, note)")
+            assert session.unpublished() == [], "other columns may be left out"
+            assert server.publication_sql(Filtered) == ""
+            server.sql(f"ALTER PUBLICATION test_cdc_filtered {spoil}")
+            assert session.unpublished() == ["public.filtered"]
+            server.sql("SELECT pg_create_logical_replication_slot('test_cdc_filtered', 'pgoutput')")
+            (problem,) = session.standing(is_running=True).problems
+            assert problem.startswith("publication test_cdc_filtered leaves out changes of public.filtered: run ")
+            server.sql(server.publication_sql(Filtered))
+            assert session.standing(is_running=True).problems == ()
+        finally:
+            server.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+            server.sql("DROP PUBLICATION test_cdc_filtered")

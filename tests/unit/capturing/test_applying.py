@@ -64,6 +64,7 @@ class World:
         self.reports: list[bytes] = []
         self.stored_offset: dict[str, Any] | None = {"lsn": 1}
         self.skipped: str | None = None
+        self.left_out: list[str] = []
         self.uncompared: dict[str, str] = {}
         self.found_server: Server | None = Server("7001", 17)
 
@@ -112,6 +113,9 @@ class World:
 
     def identity(self) -> Server | None:
         return self.found_server
+
+    def unpublished(self) -> list[str]:
+        return self.left_out
 
     def unchunked(self, table: type[Captured]) -> str | None:
         return self.uncompared.get(table.table)
@@ -343,3 +347,11 @@ def test_a_secret_that_is_stored_in_plain_text_is_named_when_it_is(world: World)
     world.said.clear()
     world.operator(BOTH).apply(dry_run=False)
     assert not any("plain text" in line for line in world.said)
+
+
+def test_tables_whose_changes_were_left_out_are_read_again(world: World) -> None:
+    world.left_out = ["public.people", "public.places"]
+    assert world.operator(BOTH).apply(dry_run=True)
+    assert world.said[-1] == "+ rows of public.people, whose changes were left out: run sweep afterwards"
+    world.operator(BOTH).apply(dry_run=False)
+    assert world.read == ["public.people", "public.places"], "one was captured before, the other is new"
