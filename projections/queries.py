@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from eventlog.cores import cores
 from eventlog.errors import LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_heartbeats import beating
@@ -112,10 +113,10 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
     ready.unlink(missing_ok=True)
     _note_start(service, views)
     spark = SparkSettings.from_environment(os.environ)
-    cores, realtime = os.cpu_count() or 2, [view for view in views if view.realtime]
+    threads, realtime = max(2, cores()), [view for view in views if view.realtime]
     readers = sum(len(sources([view], service.settings)) for view in realtime)
-    session = start_session(spark, name="streams", threads=cores + readers, lasting=bool(realtime))
-    batches = trigger_s(len(views) - len(realtime), cores)
+    session = start_session(spark, name="streams", threads=threads + readers, lasting=bool(realtime))
+    batches = trigger_s(len(views) - len(realtime), threads)
     with (
         followed(service.generations) as live,
         _beating(service, views),
