@@ -10,7 +10,7 @@ from eventlog.capturing.columns import Hashed, Truncated
 from eventlog.capturing.declaring import Captured, Source, column_pattern
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
-from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.settings import SourceSettings, is_reference
 from eventlog.limits import MAX_RECORD_BYTES
 
 UNAVAILABLE: Final = "unavailable.value.placeholder"
@@ -52,7 +52,7 @@ FIXED: Final[Mapping[str, str]] = {
 def connector_config(source: Source, settings: SourceSettings, server_version: int) -> dict[str, str]:
     """The connector's configuration. server_version: the database's, such as 18."""
     names, engine = SourceNames.of(source, settings.log.environment), engine_of(source)
-    security = settings.log.security.for_java()
+    security = settings.connect_security.for_java()
     return {
         "connector.class": engine.connector_class,
         **FIXED,
@@ -118,6 +118,11 @@ def _captured(config: Mapping[str, str]) -> dict[str, str]:
     return {column: masks.get(column, "") for column in config.get("column.include.list", "").split(",")}
 
 
+def captures(config: Mapping[str, str], table: str) -> bool:
+    """Whether a configuration captures a table."""
+    return re.escape(table) in config.get("table.include.list", "").split(",")
+
+
 def changed_keys(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Tables that both configurations capture, with different keys."""
     new, old = (
@@ -152,3 +157,24 @@ def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str
         else:
             lines.append(f"~ {shown} = {new} (was {old})")
     return lines
+
+
+def plain_secrets(settings: SourceSettings, source: Source) -> list[str]:
+    """Secrets that Connect would store in plain text, each with the variable that prevents it.
+
+    The salt of hashed columns cannot be a reference, because Debezium takes it in the name of a property.
+    """
+    address = settings.connect_database.for_debezium()
+    security = settings.connect_security
+    secrets = (
+        ("the password of the database", address.get("database.password", ""), f"{source.prefix}_CONNECT_DATABASE"),
+        ("the password of its key", address.get("database.sslpassword", ""), f"{source.prefix}_CONNECT_DATABASE"),
+        ("Kafka's password", security.password, "HEADWATER_CONNECT_KAFKA_PASSWORD"),
+        ("Kafka's key", security.key, "HEADWATER_CONNECT_KAFKA_KEY"),
+    )
+    return [
+        f"{what} will be stored in plain text by Kafka Connect, which shows it to everybody who may use it: let "
+        f"{variable} have a reference to a config provider of its workers, such as ${{env:NAME}}"
+        for what, secret, variable in secrets
+        if secret and not is_reference(secret)
+    ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
 from eventlog.capturing.ports import Engine
@@ -19,6 +20,8 @@ from eventlog.kafka_client import EOF, READER, TIMEOUT_S, WRITER, client_config
 from eventlog.settings import LogSettings
 
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+MOVING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+"""A topic that was created a moment ago has no leader yet that everybody knows."""
 RECENT: Final = 500
 """How many records from the end of a topic are read."""
 ALL: Final = sys.maxsize
@@ -30,7 +33,7 @@ Kind = Literal["initial", "incremental"]
 KINDS: Final[Mapping[str, Kind]] = {"Initial Snapshot": "initial", "Incremental Snapshot": "incremental"}
 """Of snapshots, by their names in Debezium's notifications."""
 SKIPPED: Final = "SKIPPED"
-"""What a restarted connector reports of the snapshot that it has made before."""
+"""What a restarted connector reports of the snapshot that it has made before, or takes for made."""
 COMPLETED: Final = "COMPLETED"
 SCANNED: Final = "TABLE_SCAN_COMPLETED"
 """What it reports of each table of a snapshot at its end, with how that went."""
@@ -42,6 +45,16 @@ SNAPSHOT: Final = "execute-snapshot"
 """The signal to read the rows of tables."""
 UNREAD: Final = "unread"
 """A note of ours beside the signals."""
+SERVER: Final = "server"
+"""A note: which server is captured."""
+FIRST_SNAPSHOT: Final = "first-snapshot"
+"""A note: the tables that a new connector is to read, each with where its topic ended."""
+FAILED: Final = "failed"
+"""A note: tables whose last snapshot failed, each with how Debezium calls the reason."""
+WAS_READ: Final = "read"
+"""A note: tables whose rows were read."""
+SKIPPED_CHANGES: Final = "skipped-changes"
+"""A note: why changes are missing."""
 DATA_COLLECTIONS: Final = "data-collections"
 """The tables in a signal."""
 
@@ -83,6 +96,57 @@ class Snapshot:
         return self.state in ("STARTED", "IN_PROGRESS", SCANNED, "RESUMED")
 
 
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """How the reading of a table ended, as Debezium calls it. rows: that it had; None if that is not reported."""
+
+    ended: str
+    rows: int | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its rows were read."""
+        return self.ended in READ
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the notes and the signals say together.
+
+    unread: tables that were declared later and not read. first: tables that a first snapshot is to read, each with
+    where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason. signalled:
+    tables that the connector was told to read.
+    """
+
+    unread: set[str] = field(default_factory=set)
+    first: dict[str, dict[int, int]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    signalled: set[str] = field(default_factory=set)
+
+    def add(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take in the next one."""
+        found = data.get(DATA_COLLECTIONS)
+        tables, by_table = found if isinstance(found, list) else [], found if isinstance(found, dict) else {}
+        if kind == UNREAD:
+            self.unread |= set(tables)
+        elif kind == SNAPSHOT:
+            self.unread -= set(tables)
+            self.signalled |= set(tables)
+            self._forget(self.first, tables)
+        elif kind == FIRST_SNAPSHOT:
+            self.first = {name: {int(at): end for at, end in ends.items()} for name, ends in by_table.items()}
+        elif kind == FAILED:
+            self.failed |= by_table
+        elif kind == WAS_READ:
+            self._forget(self.first, tables)
+            self._forget(self.failed, tables)
+
+    @staticmethod
+    def _forget(found: dict[str, Any], tables: Iterable[str]) -> None:
+        for table in tables:
+            found.pop(table, None)
+
+
 def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
     """Send a signal to the connector of a source; raises LogUnavailable."""
     _send(settings, names, names.connector, {"id": f"{names.connector}-{time.time_ns()}", "type": kind, "data": data})
@@ -93,21 +157,31 @@ def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]
 
     The connector ignores it, because its key is not the connector's name.
     """
-    _send(settings, names, f"{names.connector}.{UNREAD}", {"type": UNREAD, "data": {DATA_COLLECTIONS: tables}})
+    note(settings, names, UNREAD, {DATA_COLLECTIONS: tables})
 
 
-def unread_tables(settings: LogSettings, names: SourceNames) -> set[str]:
-    """The tables that were noted, and for which SNAPSHOT was not sent since; raises LogUnavailable."""
-    tables: set[str] = set()
+def note(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
+    """Keep a note until the source is removed; raises LogUnavailable. The connector ignores it, as `note_unread`."""
+    _send(settings, names, f"{names.connector}.{kind}", {"type": kind, "data": data})
+
+
+def last_note(settings: LogSettings, names: SourceNames, kind: str) -> Mapping[str, Any] | None:
+    """What the last note of a kind says; None if there is none. Raises LogUnavailable."""
+    for value in reversed(_recent(settings, names.topic(SIGNALS), ALL)):
+        sent = _decoded(_SIGNAL, value)
+        if sent is not None and sent.type == kind:
+            return sent.data
+    return None
+
+
+def notes(settings: LogSettings, names: SourceNames) -> Notes:
+    """What was noted since the source was applied, and signalled; raises LogUnavailable."""
+    found = Notes()
     for value in _recent(settings, names.topic(SIGNALS), ALL):
         sent = _decoded(_SIGNAL, value)
-        if sent is None or "additional-conditions" in sent.data:  # it reads some of the rows
-            continue
-        if sent.type == UNREAD:
-            tables |= set(sent.data.get(DATA_COLLECTIONS, ()))
-        elif sent.type == SNAPSHOT:
-            tables -= set(sent.data.get(DATA_COLLECTIONS, ()))
-    return tables
+        if sent is not None and "additional-conditions" not in sent.data:  # it reads some of the rows
+            found.add(sent.type, sent.data)
+    return found
 
 
 def _send(settings: LogSettings, names: SourceNames, key: str, document: Mapping[str, Any]) -> None:
@@ -127,37 +201,38 @@ def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:
     """The last snapshot that the connector reported; None if it reported none. Raises LogUnavailable.
 
     A connector that failed after the last row, before it reported the end, reports at its next start that it skips the
-    initial snapshot: it is completed.
+    initial snapshot: it is completed. One that failed before the first row was stored reports the same, although it has
+    read nothing: that snapshot is SKIPPED.
     """
-    is_complete = False
+    is_skipped = False
     for value in reversed(_recent(settings, names.topic(NOTIFICATIONS))):
         report = _decoded(_NOTIFICATION, value)
         kind = KINDS.get(report.aggregate_type) if report else None
         if report and kind and report.type == SKIPPED:
-            is_complete |= kind == "initial"
+            is_skipped |= kind == "initial"
         elif report and kind:
             more = report.additional_data or {}
             rows = more.get("total_rows_scanned", "")
             table = more.get("current_collection_in_progress") or more.get("scanned_collection") or ""
             found = Snapshot(kind, report.type, table, int(rows) if rows.isdigit() else None)
-            return replace(found, state=COMPLETED) if is_complete and kind == "initial" and found.is_running else found
+            if is_skipped and kind == "initial" and found.is_running:
+                return replace(found, state=COMPLETED if found.state == SCANNED else SKIPPED)
+            return found
     return None
 
 
-def failed_tables(settings: LogSettings, names: SourceNames) -> dict[str, str]:
-    """Tables whose last snapshot failed, each with how Debezium calls the reason; raises LogUnavailable."""
-    failed: dict[str, str] = {}
+def scans(settings: LogSettings, names: SourceNames) -> dict[str, Scan]:
+    """How the last reading of each table ended, as far as that is reported; raises LogUnavailable."""
+    found: dict[str, Scan] = {}
     for value in _recent(settings, names.topic(NOTIFICATIONS), SCANS):
         report = _decoded(_NOTIFICATION, value)
         if report is None or report.aggregate_type not in KINDS or report.type != SCANNED:
             continue
         more = report.additional_data or {}
-        table, ended = more.get("scanned_collection", ""), more.get("status", "")
-        if ended in READ:
-            failed.pop(table, None)
-        elif ended:
-            failed[table] = ended
-    return failed
+        rows, ended = more.get("total_rows_scanned", ""), more.get("status", "")
+        if ended:
+            found[more.get("scanned_collection", "")] = Scan(ended, int(rows) if rows.isdigit() else None)
+    return found
 
 
 def last_heartbeat_s(settings: LogSettings, names: SourceNames, engine: Engine) -> float | None:
@@ -184,7 +259,7 @@ def _recent(settings: LogSettings, topic: str, count: int = RECENT) -> list[byte
     """The last values of a topic with one partition, oldest first."""
     consumer = Consumer(client_config(settings, **READER, **{"group.id": f"{settings.environment}.sources"}))
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
+        low, high = _bounds(consumer, topic)
         consumer.assign([TopicPartition(topic, 0, max(low, high - count) or OFFSET_BEGINNING)])
         return _until_end(consumer, topic)
     except KafkaException as error:
@@ -193,6 +268,19 @@ def _recent(settings: LogSettings, topic: str, count: int = RECENT) -> list[byte
         raise LogUnavailable(f'reading "{topic}"', error.args[0].str()) from error
     finally:
         consumer.close()
+
+
+def _bounds(consumer: Consumer, topic: str) -> tuple[int, int]:
+    """Where a topic with one partition begins and ends."""
+    for attempt in Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in MOVING),
+        stop=stop_after_delay(TIMEOUT_S),
+        wait=wait_fixed(0.1),
+        reraise=True,
+    ):
+        with attempt:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
+    return low, high
 
 
 def _until_end(consumer: Consumer, topic: str) -> list[bytes]:

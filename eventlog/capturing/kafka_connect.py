@@ -92,11 +92,19 @@ class KafkaConnect:
     """A client of one Connect cluster. Each method raises ConnectUnavailable, or ConnectError with Connect's reason."""
 
     def __init__(self, url: str, retry_s: float = RETRY_S) -> None:
-        self._url = url
+        given = httpx.URL(url)
+        # errors and logs show the URL, so the password is not in it
+        login = (given.username, given.password) if given.username or given.password else None
+        self._url = str(given.copy_with(username="", password=""))
         self._retry_s = retry_s
         # a proxy in the environment is never meant for a worker on this machine
-        here = httpx.URL(url).host in LOOPBACK
-        self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=not here)
+        here = given.host in LOOPBACK
+        self._http = httpx.Client(base_url=self._url, auth=login, timeout=TIMEOUT_S, trust_env=not here)
+
+    @property
+    def url(self) -> str:
+        """Where it is, without the password."""
+        return self._url
 
     def close(self) -> None:
         """Close the connections."""

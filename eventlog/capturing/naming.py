@@ -16,8 +16,9 @@ SIGNALS: Final = "signals"
 NOTIFICATIONS: Final = "notifications"
 SCHEMA_HISTORY: Final = "schema-history"
 """The definitions of tables, in the order of changes, by which Debezium reads a binary log."""
-EMPTIED: Final = (TRANSACTIONS, SCHEMA_HISTORY, SIGNALS)
-"""Topics that are emptied if a source is removed: they have places in the database's log, or what was to be read."""
+EMPTIED: Final = (TRANSACTIONS, SCHEMA_HISTORY, SIGNALS, NOTIFICATIONS)
+"""Topics that are emptied if a source is removed: they have places in the database's log, or what is to be read or was.
+"""
 
 
 @dataclass(frozen=True, slots=True)

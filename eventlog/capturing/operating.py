@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eventlog.admin import empty_partition, missing_topics, prepare_topics, remove_topics
-from eventlog.capturing import control_topics
+from eventlog.capturing import control_topics, unread_tables
 from eventlog.capturing.connector import (
+    captures,
     changed_keys,
     connector_config,
     differences,
     new_databases,
+    plain_secrets,
     tables_to_read_again,
 )
 from eventlog.capturing.declaring import Captured, Source
@@ -24,7 +26,9 @@ from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import EMPTIED, SourceNames, source_topics, topic_about
 from eventlog.capturing.ports import Database, Engine
 from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
 from eventlog.capturing.sweeping import sweep
+from eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot
 
 RUNNING_S: Final = 60.0
 """How long a connector may take to run, or to stop."""
@@ -89,11 +93,20 @@ class Operator:
             plan = self._plan(database)
             for line in plan.changes:
                 self.report(line)
-            if dry_run or not plan.changes:
+            if differences(plan.wanted, plan.found or {}):
+                for warning in plain_secrets(self.settings, self.source):
+                    self.report(f"warning: {warning}")
+            if dry_run:
                 return bool(plan.changes)
-            self._validate(plan.wanted)
-            prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
-            database.prepare()
+            if plan.changes:
+                self._validate(plan.wanted)
+                prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
+                database.prepare()
+            note_server(self.settings.log, self.names, database)
+            if not plan.changes:
+                return False
+        if plan.found is None:
+            note_first_snapshot(self.settings.log, self.names, self.source)
         if plan.again:  # whatever happens before the signal, these rows are read in the end
             control_topics.note_unread(self.settings.log, self.names, [table.table for table in plan.again])
         starts_anew = bool(plan.again) and self._stop_to_read_again()
@@ -116,11 +129,29 @@ class Operator:
             raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
         if others := new_databases(wanted, found):
             raise SourceProblem(self.source.name, *(self._new_database(database) for database in others))
-        late, new = self._noted(), tables_to_read_again(wanted, found)
-        again = [table for table in self.source.tables if table in late or table.table in new]
+        unread = self.find_unread()
+        if unread.never:
+            never = Unread(frozenset(), unread.never, {})
+            raise SourceProblem(self.source.name, *unread_tables.problems(self.source, never))
+        late = [table for table in self.source.tables if table.table in unread.late]
+        new = tables_to_read_again(wanted, found)
+        missed = {each for each in database.unpublished() if captures(found, each)} - new
+        again = [table for table in self.source.tables if table in late or table.table in new | missed]
+        if problems := self._unchunked(database, again):
+            raise SourceProblem(self.source.name, *problems)
         changes = self._changes(database, wanted, found)
+        changes += [f"+ rows of {table}, whose changes were left out: run sweep afterwards" for table in sorted(missed)]
         changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
         return _Plan(wanted, found, again, changes)
+
+    def _unchunked(self, database: Database, tables: Sequence[type[Captured]]) -> list[str]:
+        """Those of these tables that cannot be read again while changes go on, each with what helps."""
+        return [
+            f'the rows of table "{table.table}" cannot be read again while changes go on, because {why}: run '
+            f"python -m eventlog.sources remove {self.source.name}, then apply, which reads all again, then sweep"
+            for table in tables
+            if (why := database.unchunked(table))
+        ]
 
     def _register(self, plan: _Plan) -> None:
         """Register the connector's properties if they differ."""
@@ -144,17 +175,33 @@ class Operator:
 
     def _noted(self) -> list[type[Captured]]:
         """Tables that an earlier `apply` has not read, because the connector did not run."""
-        noted = control_topics.unread_tables(self.settings.log, self.names)
+        noted = control_topics.notes(self.settings.log, self.names).unread
         return [table for table in self.source.tables if table.table in noted]
+
+    def find_unread(self) -> Unread:
+        """The tables whose rows are missing; raises ConnectError or LogUnavailable."""
+        return find_unread(self.settings.log, self.names, self.source, self._offset())
 
     def _check(self, database: Database, registered: bool) -> int:
         """The server's version; raises SourceProblem."""
         checked = database.check(registered)
-        if lost := database.lost():
+        if lost := self.lost(database):
             raise SourceProblem(self.source.name, lost)
         if checked.problems:
             raise SourceProblem(self.source.name, *checked.problems)
         return checked.version
+
+    def lost(self, database: Database) -> str | None:
+        """Why changes are missing that were not captured, and what helps; None if none are known to be."""
+        if lost := database.lost():
+            return lost
+        why = why_skipped(self.settings.log, self.names, database)
+        return None if why is None else advice(self.source.name, why)
+
+    def find_lost(self) -> str | None:
+        """The same, of a database that is opened for it; raises SourceProblem or LogUnavailable."""
+        with self.open_database() as database:
+            return self.lost(database)
 
     def _changed_key(self, table: str) -> str:
         return (
@@ -172,7 +219,7 @@ class Operator:
     def _validate(self, wanted: dict[str, str]) -> None:
         if not self.connect.has_plugin(self.engine.connector_class):
             raise ConnectError(
-                f"Kafka Connect at {self.settings.connect} lacks Debezium's connector for {self.engine.title}: add "
+                f"Kafka Connect at {self.connect.url} lacks Debezium's connector for {self.engine.title}: add "
                 f"{self.engine.artifact} to the plugin.path of its workers"
             )
         problems = self.connect.problems(self.names.connector, wanted)
@@ -199,9 +246,13 @@ class Operator:
         self._registered()
         if late := self._noted():
             self._stop()  # a paused task keeps its earlier configuration, as in `_stop_to_read_again`
-        self._beat()
+        with self.open_database() as database:
+            database.beat()
+            problems = self._unchunked(database, late)
         self.connect.resume(self.names.connector)
         self._wait_until_running()
+        if problems:  # changes are captured meanwhile, as they were
+            raise SourceProblem(self.source.name, *problems)
         if late:
             self._read_again(late)
 
@@ -218,7 +269,7 @@ class Operator:
         SourceProblem if a restart cannot help: the database does not answer, refuses the account, or has lost changes.
         """
         with self.open_database() as database:
-            if lost := database.lost():
+            if lost := self.lost(database):
                 raise SourceProblem(self.source.name, lost)
             problems = database.check(registered=True).problems
             try:
@@ -233,6 +284,10 @@ class Operator:
         where: a condition in SQL of the rows to read.
         """
         self._registered()
+        with self.open_database() as database:
+            problems = self._unchunked(database, tables)
+        if problems:
+            raise SourceProblem(self.source.name, *problems)
         self._read_again(tables, where)
 
     def _read_again(self, tables: Sequence[type[Captured]], where: str = "") -> None:
@@ -264,8 +319,14 @@ class Operator:
                         again.append((table, swept.where))
         finally:
             self.resume()
+        problems: list[str] = []
         for table, where in again:
-            self.snapshot([table], where)
+            try:
+                self.snapshot([table], where)
+            except SourceProblem as error:
+                problems += error.problems
+        if problems:
+            raise SourceProblem(self.source.name, *problems)
 
     def remove(self, topics: bool) -> None:
         """Remove the connector and where it was, what the database has for it and, if `topics`, all records."""

@@ -49,6 +49,14 @@ class Standing:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A database server. identifier: of its data, which copies of its disk share. version: such as 18."""
+
+    identifier: str
+    version: int
+
+
 class Database(Protocol):
     """An open connection to the database of a source. Its methods raise SourceProblem."""
 
@@ -58,6 +66,22 @@ class Database(Protocol):
 
     def lost(self) -> str | None:
         """Why changes are missing that were not captured, and what helps; None if none are."""
+        ...
+
+    def ahead(self) -> str | None:
+        """Why the connector's place is not in the log of this server, so that it skips changes; None if it is."""
+        ...
+
+    def identity(self) -> Server | None:
+        """The server; None if it does not say which it is, or the connector may go on with another one."""
+        ...
+
+    def unpublished(self) -> list[str]:
+        """Declared tables whose changes the database does not send to the connector, or not all of them."""
+        ...
+
+    def unchunked(self, table: type[Captured]) -> str | None:
+        """Why the rows of a table cannot be read again while changes go on; None if they can."""
         ...
 
     def standing(self, is_running: bool) -> Standing:

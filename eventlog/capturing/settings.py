@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Final
 
-from pydantic import AnyHttpUrl, Field
+from pydantic import AfterValidator, AnyHttpUrl, Field
 
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.ports import Address
 from eventlog.errors import SettingError
+from eventlog.security import KafkaSecurity
 from eventlog.settings import LogSettings
 from eventlog.variables import Brokers, Variables
+
+REFERENCES: Final = "a reference to a config provider of Connect's workers, such as ${env:KAFKA_PASSWORD}"
+_REFERENCE: Final = re.compile(r"\$\{[^:{}\"\\]+:[^{}\"\\]+\}")
+
+
+def is_reference(secret: str) -> bool:
+    """Whether Connect replaces it by what a config provider has, each time when a connector starts."""
+    return _REFERENCE.fullmatch(secret) is not None
+
+
+def _check_reference(value: str) -> str:
+    if value and not is_reference(value):
+        raise ValueError("it is not a reference")
+    return value
+
+
+Reference = Annotated[str, AfterValidator(_check_reference)]
 
 
 @dataclass(frozen=True)
 class SourceSettings:
     """What one source needs of the environment.
 
-    connect: URL of Kafka Connect's REST API.
+    connect: URL of Kafka Connect's REST API, which may have a password.
+    connect_security: how Connect's worker logs in to Kafka; its secrets may be references to config providers.
     connect_kafka: Kafka's `host:port` list as Connect's worker reaches it.
     database: as this process reaches it.
     connect_database: as Connect's worker reaches it.
@@ -27,11 +48,12 @@ class SourceSettings:
     """
 
     log: LogSettings
-    connect: str
+    connect: str = field(repr=False)
     connect_kafka: str
     database: Address
     connect_database: Address
     salt: str = field(default="", repr=False)
+    connect_security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
     @classmethod
     def from_environment(cls, source: Source, env: Mapping[str, str]) -> SourceSettings:
@@ -51,6 +73,7 @@ class SourceSettings:
             database=read(source.database, database),
             connect_database=read(for_connect, env.get(for_connect) or database),
             salt=salt,
+            connect_security=_security_of_connect(log.security, ConnectVariables.read(env)),
         )
 
 
@@ -59,11 +82,26 @@ class ConnectVariables(Variables):
 
     connect: AnyHttpUrl = Field(
         AnyHttpUrl("http://127.0.0.1:18083"),
+        repr=False,  # it may have a password
         description="the address of Kafka Connect, such as http://127.0.0.1:8083",
     )
     connect_kafka: Brokers = ""
+    connect_kafka_password: Reference = Field("", repr=False, description=REFERENCES)
+    connect_kafka_key: Reference = Field("", repr=False, description=REFERENCES)
 
 
 def read_connect(env: Mapping[str, str]) -> str:
     """The URL of Kafka Connect's REST API, without a slash at its end; raises SettingError."""
     return str(ConnectVariables.read(env).connect).rstrip("/")
+
+
+def _security_of_connect(security: KafkaSecurity, given: ConnectVariables) -> KafkaSecurity:
+    """How Connect's workers log in: as this process does, with references in place of secrets; raises SettingError."""
+    for name, has, needs in (
+        ("connect_kafka_password", security.user, "HEADWATER_KAFKA_USER"),
+        ("connect_kafka_key", security.certificate, "HEADWATER_KAFKA_CERTIFICATE"),
+    ):
+        if getattr(given, name) and not has:
+            raise SettingError(ConnectVariables.variable(name), "…", f"nothing, because {needs} is not set")
+    password = given.connect_kafka_password or security.password
+    return replace(security, password=password, key=given.connect_kafka_key or security.key)

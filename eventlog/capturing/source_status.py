@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from eventlog.capturing.control_topics import Snapshot, failed_tables, last_heartbeat_s, last_snapshot, unread_tables
+from eventlog.capturing.control_topics import Snapshot, last_heartbeat_s, last_snapshot
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
+from eventlog.capturing.ports import Standing
+from eventlog.capturing.unread_tables import problems
 from eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
@@ -93,6 +95,13 @@ def _look_at_database(operator: Operator, status: SourceStatus) -> None:
     with operator.open_database() as database:
         status.problems.extend(database.check(registered=status.state not in ("ABSENT", UNKNOWN)).problems)
         found = database.standing(is_running=status.state == "RUNNING")
+        _add_standing(status, found)
+        lost = operator.lost(database) if status.state not in ("ABSENT", UNKNOWN) else None
+    if lost is not None and lost not in status.problems:
+        status.problems.append(lost)
+
+
+def _add_standing(status: SourceStatus, found: Standing) -> None:
     status.lag_bytes, status.retained_bytes = found.lag_bytes, found.retained_bytes
     status.limit_bytes, status.wal_status = found.limit_bytes, found.wal_status
     status.problems.extend(each for each in found.problems if each not in status.problems)
@@ -101,7 +110,7 @@ def _look_at_database(operator: Operator, status: SourceStatus) -> None:
 def _look_at_log(operator: Operator, status: SourceStatus) -> None:
     log, names = operator.settings.log, operator.names
     status.snapshot = last_snapshot(log, names)
-    status.problems.extend(_unread(operator))
+    status.problems.extend(problems(operator.source, operator.find_unread()))
     heartbeat_s = last_heartbeat_s(log, names, operator.engine)
     if heartbeat_s is None:
         return
@@ -113,15 +122,9 @@ def _look_at_log(operator: Operator, status: SourceStatus) -> None:
         )
 
 
-def _unread(operator: Operator) -> Iterator[str]:
-    """Tables whose rows were not read as they should have been."""
-    log, names, source = operator.settings.log, operator.names, operator.source
-    failed, noted = failed_tables(log, names), unread_tables(log, names)
-    for table in (each.table for each in source.tables):
-        if table in noted:
-            yield f'rows of table "{table}" were not read after it was declared: run python -m eventlog.sources apply'
-        elif table in failed:
-            yield (
-                f'rows of table "{table}" were not read: its last snapshot failed ({failed[table]}): see the log of '
-                f"Kafka Connect, then run python -m eventlog.sources snapshot {table} --source {source.name}"
-            )
+def uncaptured(operator: Operator) -> str | None:
+    """What a connector that runs has not captured, and what helps; None if nothing is known to be missing.
+
+    Raises SourceProblem, ConnectError or LogUnavailable.
+    """
+    return operator.find_lost() or "; ".join(problems(operator.source, operator.find_unread())) or None

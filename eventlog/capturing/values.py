@@ -177,7 +177,10 @@ def _interval(value: str) -> str:
 def _json(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    document = msgspec.json.decode(value)
+    try:
+        document = msgspec.json.decode(value)
+    except msgspec.ValidationError:
+        raise ValueError("its JSON has a number that no float holds: leave it out") from None
     return _with_floats(document) if _LARGE.search(value) else document
 
 

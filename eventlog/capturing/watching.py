@@ -12,7 +12,8 @@ from eventlog.backoff import RETRY_FOREVER, Backoff
 from eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
-from eventlog.capturing.source_status import has_lost_changes
+from eventlog.capturing.source_status import has_lost_changes, uncaptured
+from eventlog.errors import LogUnavailable
 
 EVERY_S: Final = 1.0
 RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None, limit_at_first=None)
@@ -20,10 +21,13 @@ RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None, limit_at_first=No
 CHECKS: Final = RETRY_FOREVER
 """Between checks of a database that does not answer: more often, so that capturing continues soon after it is back."""
 
+LOST_S: Final = 10.0
+"""Between looks at whether a connector that runs skips changes: the log of the database may pass its place soon."""
 ABSENT_S: Final = 30.0
 """How long a connector is absent before it is named: a worker that starts does not know its connectors at first."""
 
 Prepare = Callable[[Operator], Sequence[str]]
+FindLost = Callable[[Operator], str | None]
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +40,8 @@ class _Watched:
     due: when to restart it; None if it has not failed.
     since: when it was first seen running; None if it does not run.
     absent: when it was first found not to be registered; None if it is.
+    next_look: when to look whether it skips changes.
+    lost: why it does, or why that is not known; None if it does not.
     reported: problems that are not solved yet.
     """
 
@@ -45,6 +51,8 @@ class _Watched:
     due: float | None = None
     since: float | None = None
     absent: float | None = None
+    next_look: float = 0.0
+    lost: str | None = None
     reported: set[str] = field(default_factory=set)
 
     def report(self, *problems: str) -> None:
@@ -66,17 +74,19 @@ class Watcher:
 
     Each distinct problem is logged once until the connector runs steadily again. A source that lost changes is named,
     and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
-    clock: seconds that never go back.
+    find_lost: says what a connector that runs has not captured, as `uncaptured` does. clock: seconds that never go
+    back.
     """
 
     def __init__(
         self,
         operators: Sequence[Operator],
         prepare: Prepare = Operator.prepare_restart,
+        find_lost: FindLost = uncaptured,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watched = [_Watched(operator) for operator in operators]
-        self._prepare, self._clock = prepare, clock
+        self._prepare, self._find_lost, self._clock = prepare, find_lost, clock
         self._connect_is_away = False
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -141,6 +151,23 @@ class Watcher:
             if watched.restarts or watched.reported:
                 log.info('source "%s": its connector runs', watched.operator.source.name)
             watched.forget()
+        if now >= watched.next_look:
+            watched.next_look = now + LOST_S
+            self._look_for_lost(watched)
+
+    def _look_for_lost(self, watched: _Watched) -> None:
+        """Name what a connector that runs skips. It is left running: what it captures is right, but not all."""
+        try:
+            lost = self._find_lost(watched.operator)
+        except ConnectError:
+            raise
+        except SourceProblem as error:
+            lost = "; ".join(error.problems)
+        except LogUnavailable as error:
+            lost = str(error)
+        if lost is not None and lost != watched.lost:
+            log.warning('source "%s": %s', watched.operator.source.name, lost)
+        watched.lost = lost
 
     def _handle_failure(self, watched: _Watched, state: ConnectorState) -> None:
         operator = watched.operator

@@ -10,7 +10,7 @@ from eventlog.capturing.column_checks import column_problems
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.mysql.database import CapturedServer, quoted
 from eventlog.capturing.mysql.properties import databases, server_id
-from eventlog.capturing.mysql.sql import COLUMNS, GRANTS, SERVER, TABLE, VARIABLES
+from eventlog.capturing.mysql.sql import COLUMNS, GRANTS, SERVER, TABLE, TABLES, UNREADABLE_COLUMNS, VARIABLES
 from eventlog.capturing.mysql.types import TableColumn, type_problem
 from eventlog.capturing.ports import Checked
 
@@ -18,6 +18,7 @@ OLDEST: Final[Mapping[str, tuple[int, int]]] = {"mariadb": (10, 5), "mysql": (8,
 TITLES: Final[Mapping[str, str]] = {"mariadb": "MariaDB", "mysql": "MySQL"}
 _GRANT: Final = re.compile(r"GRANT (.+?) ON (\S+) TO ")
 _JSON_CHECK: Final = re.compile(r"json_valid\(`([^`]+)`\)")
+_PERIOD: Final = re.compile(r"^ +PERIOD FOR (`(?:[^`]|``)+`|SYSTEM_TIME)", re.MULTILINE)
 EVERYTHING: Final = "ALL PRIVILEGES"
 
 
@@ -32,6 +33,7 @@ def check_server(server: CapturedServer) -> Checked:
         *_version_problems(server.source.engine, kind, version),
         *_log_problems(server, kind, found, variables),
         *_right_problems(server, account),
+        *(_unreadable_tables(server) if kind == "mariadb" else ()),
         *(each for table in server.source.tables for each in _table_problems(server, table, account)),
     )
     return Checked(version[0], problems)
@@ -88,6 +90,29 @@ def _filter_problems(server: CapturedServer) -> Iterator[str]:
             )
 
 
+def _unreadable_tables(server: CapturedServer) -> Iterator[str]:
+    """Tables at whose definitions Debezium stops: it reads those of all tables of a captured database."""
+    place = {"databases": databases(server.source)}
+    for each in server.rows(UNREADABLE_COLUMNS, place):
+        name, column = each["name"], each["column"]
+        what, other = ("inet6", "varchar(39)") if each["type"] == "inet6" else ("COMPRESSED", f"{each['type']} …")
+        yield _unreadable(
+            name, f'the column "{column}", which is {what}', f"ALTER TABLE {quoted(name)} MODIFY `{column}` {other}"
+        )
+    for each in server.rows(TABLES, place):
+        name = each["name"]
+        shown = server.try_rows(f"SHOW CREATE TABLE {quoted(name)}") or []
+        for period in _PERIOD.findall(shown[0].get("Create Table", "") if shown else ""):
+            yield _unreadable(name, f"the period {period}", f"ALTER TABLE {quoted(name)} DROP PERIOD FOR {period}")
+
+
+def _unreadable(table: str, what: str, solution: str) -> str:
+    return (
+        f'table "{table}" has {what}, at which Debezium stops, whether or not the table is captured: run {solution}, '
+        "or move the table to a database without captured tables"
+    )
+
+
 def _right_problems(server: CapturedServer, account: str) -> Iterator[str]:
     rights = rights_of(next(iter(each.values())) for each in server.rows(GRANTS))
     everywhere = rights.get("*.*", frozenset())
@@ -135,7 +160,13 @@ def _table_problems(server: CapturedServer, declared: type[Captured], account: s
             f"{declared.__name__}, or run GRANT SELECT ON {declared.table} TO {account}"
         )
         return
-    if found[0]["kind"] not in ("BASE TABLE", "SYSTEM VERSIONED"):
+    if found[0]["kind"] == "SYSTEM VERSIONED":
+        yield (
+            f'table "{declared.table}" is system-versioned, and its connector stops at the first update: run ALTER '
+            f"TABLE {quoted(declared.table)} DROP SYSTEM VERSIONING, or leave it out"
+        )
+        return
+    if found[0]["kind"] != "BASE TABLE":
         yield f'"{declared.table}" is not a table: capture the tables behind it'
         return
     if server.try_rows(f"SELECT * FROM {quoted(declared.table)} LIMIT 0") is None:  # noqa: S608 - a declared name

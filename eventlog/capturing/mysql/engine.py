@@ -16,7 +16,7 @@ from eventlog.capturing.mysql.database import CapturedServer, open_server
 from eventlog.capturing.mysql.properties import properties
 from eventlog.capturing.mysql.rows import absent
 from eventlog.capturing.naming import HEARTBEATS, SourceNames
-from eventlog.capturing.ports import Address, Checked, Standing, StoredOffset
+from eventlog.capturing.ports import Address, Checked, Server, Standing, StoredOffset
 
 
 class _Heartbeat(msgspec.Struct):
@@ -95,6 +95,18 @@ class BinlogSession:
             return None
         why = gap(place, logs, self._server_id())
         return None if why is None else self._lost(why)
+
+    def ahead(self) -> str | None:
+        """Nothing: `lost` finds a binary log that ends before the connector's place."""
+
+    def identity(self) -> Server | None:
+        """None: after a failover to another server, the connector finds its place by its GTID."""
+
+    def unpublished(self) -> list[str]:
+        return []
+
+    def unchunked(self, table: type[Captured]) -> str | None:
+        """None: keys of all types that are captured can be compared."""
 
     def standing(self, is_running: bool) -> Standing:
         logs = self.server.logs()

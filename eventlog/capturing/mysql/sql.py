@@ -30,6 +30,21 @@ FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s ORDER BY ORDINAL_POSITION
 """
 
+UNREADABLE_COLUMNS: Final = """
+-- columns of any table of these databases, captured or not, at whose definition Debezium's connector for MariaDB stops
+SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name, COLUMN_NAME AS `column`, DATA_TYPE AS type
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA IN %(databases)s
+AND (DATA_TYPE = 'inet6' OR COLUMN_TYPE LIKE '%%*/' AND COLUMN_TYPE LIKE '%% COMPRESSED%%')
+ORDER BY 1, ORDINAL_POSITION
+"""
+
+TABLES: Final = """
+-- the tables of these databases
+SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name FROM information_schema.TABLES
+WHERE TABLE_SCHEMA IN %(databases)s AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1
+"""
+
 GRANTS: Final = "SHOW GRANTS"
 LOGS: Final = "SHOW BINARY LOGS"
 STATUS: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")

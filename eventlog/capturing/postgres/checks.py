@@ -90,6 +90,12 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
             f'role {role} may not read "{declared.table}": run GRANT SELECT ON {declared.table} TO {role} as '
             f"{found['owner']}"
         )
+    if found["heirs"]:
+        yield (
+            f'table "{declared.table}" is inherited by {", ".join(found["heirs"])}, whose rows are read with it, but '
+            f"whose changes are not captured: run {_without(declared.table, found['heirs'])}, or make it a partitioned "
+            "table"
+        )
     if found["hides_rows"]:
         yield (
             f'row-level security hides rows of "{declared.table}" from role {role}, and changes of all rows would be '
@@ -149,6 +155,10 @@ def _key_type_problems(declared: type[Captured], columns: Mapping[str, TableColu
                 f'column "{name}" of table "{declared.table}" is time with time zone, so that keys which differ by '
                 "their zone look alike in records: declare another key, or change the column to time"
             )
+
+
+def _without(table: str, heirs: Sequence[str]) -> str:
+    return "; ".join(f"ALTER TABLE {each} NO INHERIT {table}" for each in heirs)
 
 
 def _full(tables: Sequence[str]) -> str:

@@ -15,8 +15,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.ports import Server
 from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.sql import COLUMNS, PUBLICATION, SLOT, TABLE, WAL_LIMIT
+from eventlog.capturing.postgres.sql import COLUMNS, IDENTIFIER, PUBLICATION, SLOT, TABLE, WAL_END, WAL_LIMIT
 
 PUBLISHED: Final = "publish = 'insert, update, delete', publish_via_partition_root = true"
 GENERATED: Final = "publish_generated_columns = stored"
@@ -63,13 +64,23 @@ class Publication:
     complete: of inserts, updates and deletes.
     refuses_updates: with it, PostgreSQL refuses updates of a table with generated columns.
     owns: may be altered.
+    filtered: tables of which it leaves out rows.
+    columns: that it has of each table; none before PostgreSQL 15, where it has all.
     """
 
     everything: bool
     complete: bool
     refuses_updates: bool
     owns: bool
+    filtered: Sequence[str]
+    columns: Mapping[str, Sequence[str]]
     tables: Sequence[str]
+
+    def has(self, table: type[Captured]) -> bool:
+        """Whether it has all rows and all declared columns of a table."""
+        name = table.table
+        columns = self.columns.get(name, tuple(table.columns))
+        return name in self.tables and name not in self.filtered and set(table.columns) <= set(columns)
 
 
 class CapturedDatabase:
@@ -94,17 +105,27 @@ class CapturedDatabase:
         """SQL as text, with names and values quoted for this database."""
         return composed.as_string(self._connection)
 
-    def column_types(self, table: type[Captured]) -> dict[str, str]:
-        """The type of each column of a table, as SQL writes it."""
+    def columns(self, table: type[Captured]) -> dict[str, dict[str, Any]]:
+        """The columns of a table by name, as COLUMNS describes them."""
         schema, name = table.table.split(".")
         found = self.row(TABLE, schema=schema, name=name)
         columns = self.rows(COLUMNS, {"oid": found["oid"]}) if found else []
-        return {each["name"]: each["shown"] for each in columns}
+        return {each["name"]: each for each in columns}
+
+    def column_types(self, table: type[Captured]) -> dict[str, str]:
+        """The type of each column of a table, as SQL writes it."""
+        return {name: each["shown"] for name, each in self.columns(table).items()}
 
     def wal_position(self) -> int:
-        """Where the write-ahead log ends, in bytes."""
-        found = self.row("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint AS lsn")
-        return int(found["lsn"]) if found else 0
+        """Where the write-ahead log ends, in bytes; 0 on a standby, whose log is another server's."""
+        found = self.row(WAL_END)
+        return int(found["lsn"] or 0) if found else 0
+
+    def identity(self) -> Server | None:
+        """Which server it is; None if the role may not ask."""
+        may_ask = self.row("SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AS may")
+        found = self.row(IDENTIFIER) if may_ask and may_ask["may"] else None
+        return Server(**found) if found else None
 
     def slot(self) -> Slot | None:
         """The source's slot; None if it does not exist yet."""
@@ -124,9 +145,16 @@ class CapturedDatabase:
     def is_published(self) -> bool:
         """Whether the publication has exactly the declared tables."""
         found = self.publication()
-        if found is None or found.everything or found.refuses_updates or not found.complete:
+        if found is None or found.everything or found.refuses_updates or self.unpublished():
             return False
         return set(found.tables) == {table.table for table in self.source.tables}
+
+    def unpublished(self) -> list[str]:
+        """Declared tables of which the publication leaves out changes; empty if there is none."""
+        found = self.publication()
+        if found is None:
+            return []
+        return [table.table for table in self.source.tables if not (found.complete and found.has(table))]
 
     def publish(self) -> None:
         """Create the publication, or give it exactly the declared tables."""

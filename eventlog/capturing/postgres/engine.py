@@ -11,12 +11,13 @@ import msgspec
 
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import MESSAGES, SourceNames
-from eventlog.capturing.ports import Address, Checked, Standing, StoredOffset
+from eventlog.capturing.ports import Address, Checked, Server, Standing, StoredOffset
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
+from eventlog.capturing.postgres.positions import lsn_text, offset_lsn
 from eventlog.capturing.postgres.properties import CONNECTOR_CLASS, HEARTBEAT_PREFIX, HEARTBEAT_SQL, properties
-from eventlog.capturing.postgres.rows import absent, condition
+from eventlog.capturing.postgres.rows import absent, condition, unchunked
 
 ALARM_SHARE: Final = 0.5
 """If a slot keeps more than this share of what it may, it needs attention."""
@@ -58,7 +59,7 @@ class PostgresEngine:
     ) -> Iterator[PostgresSession]:
         assert isinstance(address, PostgresAddress)  # noqa: S101 - `read_address` made it
         with open_database(source, names, address) as database:
-            yield PostgresSession(self, database)
+            yield PostgresSession(self, database, offset)
 
     def heartbeat_s(self, value: bytes) -> float | None:
         """The database's time when it was written: everything that was committed before is in the log."""
@@ -81,6 +82,7 @@ class PostgresSession:
 
     engine: PostgresEngine
     database: CapturedDatabase
+    offset: StoredOffset
 
     def check(self, registered: bool) -> Checked:
         return check_database(self.database, registered)
@@ -88,6 +90,25 @@ class PostgresSession:
     def lost(self) -> str | None:
         slot = self.database.slot()
         return self._lost(slot) if slot is not None and slot.is_lost else None
+
+    def ahead(self) -> str | None:
+        place = offset_lsn(self.offset() or {})  # before the end of the log, which only grows
+        end = self.database.wal_position()
+        if end == 0 or place <= end:
+            return None
+        return (
+            f"the connector has captured the database up to {lsn_text(place)}, but its log ends at {lsn_text(end)}, so "
+            "it was restored, or is a promoted standby that lacks the last changes"
+        )
+
+    def identity(self) -> Server | None:
+        return self.database.identity()
+
+    def unpublished(self) -> list[str]:
+        return self.database.unpublished()
+
+    def unchunked(self, table: type[Captured]) -> str | None:
+        return unchunked(self.database, table)
 
     def standing(self, is_running: bool) -> Standing:
         slot, limit_bytes, names = self.database.slot(), self.database.wal_limit_bytes(), self.database.names
@@ -97,8 +118,15 @@ class PostgresSession:
                 f"missing; run python -m eventlog.sources remove {self.database.source.name}, then apply"
             )
             return Standing(limit_bytes=limit_bytes, problems=(missing,) if is_running else ())
-        problems = tuple(self._slot_problems(slot, limit_bytes))
+        problems = (*self._slot_problems(slot, limit_bytes), *self._publication_problems())
         return Standing(slot.lag_bytes, slot.retained_bytes, limit_bytes, slot.wal_status, problems)
+
+    def _publication_problems(self) -> Iterator[str]:
+        if tables := self.unpublished():
+            yield (
+                f"publication {self.database.names.slot} leaves out changes of {', '.join(tables)}: run "
+                f"python -m eventlog.sources apply, which reads these tables again, then sweep"
+            )
 
     def _slot_problems(self, slot: Slot, limit_bytes: int | None) -> Iterator[str]:
         if slot.is_lost:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,6 +33,12 @@ class WalPosition(NamedTuple):
 def commit_lsn(sequence: str | None) -> int:
     """Where the transaction before was committed, of the `sequence` in a record's source; 0 if it does not say."""
     return int((_COMMIT_LSN.decode(sequence)[0] if sequence else None) or 0)
+
+
+def offset_lsn(offset: Mapping[str, Any]) -> int:
+    """The farthest position in an offset that Debezium has stored; 0 if it has none."""
+    places = (offset.get(name) for name in ("lsn", "lsn_proc", "lsn_commit"))
+    return max((place for place in places if isinstance(place, int)), default=0)
 
 
 def lsn_text(lsn: int) -> str:

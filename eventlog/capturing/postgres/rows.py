@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from psycopg import sql
 
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.postgres.database import CapturedDatabase
+
+UNCOMPARED: Final = frozenset({"timestamptz", "timestamp", "time", "timetz"})
+"""Debezium 3.6 compares keys of these types with texts if it reads a table in chunks, which PostgreSQL refuses."""
 
 
 def absent(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
@@ -45,3 +49,12 @@ def condition(database: CapturedDatabase, table: type[Captured], keys: Sequence[
     )
     columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
     return database.text(sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(rows)))
+
+
+def unchunked(database: CapturedDatabase, table: type[Captured]) -> str | None:
+    """Why Debezium cannot read the rows of a table in chunks; None if it can."""
+    columns = database.columns(table)
+    for name in table.key:
+        if name in columns and columns[name]["type"] in UNCOMPARED:
+            return f'its key column "{name}" is {columns[name]["shown"]}, which Debezium cannot compare'
+    return None

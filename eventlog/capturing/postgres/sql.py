@@ -31,6 +31,8 @@ SELECT c.oid,
        pg_get_userbyid(n.nspowner) AS schema_owner,
        has_table_privilege(c.oid, 'SELECT') AS may_select,
        row_security_active(c.oid) AS hides_rows,
+       CASE WHEN c.relkind = 'r' THEN (SELECT array_agg(i.inhrelid::regclass::text ORDER BY 1) FROM pg_inherits i
+           WHERE i.inhparent = c.oid) END AS heirs,
        pg_has_role(c.relowner, 'USAGE') AS owns,
        pg_get_userbyid(c.relowner) AS owner,
        coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a
@@ -64,12 +66,14 @@ WITH typed AS (
            quote_ident(a.attname) = a.attname AND (t.typnamespace = 'pg_catalog'::regnamespace
                OR quote_ident(t.typname) = t.typname AND pg_type_is_visible(t.oid)) AS unquoted,
            a.attgenerated <> '' AS generated,
+           CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END AS modifier,
            a.attnum
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
 )
 SELECT typed.name, t.typname::text AS type, typed.shown, typed.nullable, typed.apart, typed.unquoted, typed.generated,
        CASE WHEN t.typcategory = 'A' THEN item.typname::text ELSE '' END AS item,
+       'numeric' IN (t.typname, item.typname) AND modifier > 0 AND (modifier - 4) & 1024 <> 0 AS negative_scale,
        coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum e
            WHERE e.enumtypid IN (t.oid, item.oid)), '{}') AS labels
 FROM typed JOIN pg_type t ON t.oid = typed.type LEFT JOIN pg_type item ON item.oid = t.typelem
@@ -111,10 +115,23 @@ SLOT: Final = """
 -- the replication slot, and how far it is behind
 SELECT plugin::text, database::text, active, active_pid, wal_status,
        to_jsonb(s) ->> 'invalidation_reason' AS invalidation,
-       pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint AS lag_bytes,
-       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS retained_bytes,
+       pg_wal_lsn_diff(here.lsn, confirmed_flush_lsn)::bigint AS lag_bytes,
+       pg_wal_lsn_diff(here.lsn, restart_lsn)::bigint AS retained_bytes,
        safe_wal_size AS safe_bytes
-FROM pg_replication_slots s WHERE slot_name = %(slot)s
+FROM pg_replication_slots s,
+    (SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_lsn() END) here(lsn)
+WHERE slot_name = %(slot)s
+"""
+
+WAL_END: Final = """
+-- where the write-ahead log ends, in bytes; NULL on a standby
+SELECT pg_wal_lsn_diff(CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_lsn() END, '0/0')::bigint AS lsn
+"""
+
+IDENTIFIER: Final = """
+-- which server this is
+SELECT system_identifier::text AS identifier, current_setting('server_version_num')::int / 10000 AS version
+FROM pg_control_system()
 """
 
 WAL_LIMIT: Final = """
@@ -133,6 +150,11 @@ SELECT p.puballtables AS everything,
            WHERE r.prpubid = p.oid AND c.relreplident = 'f' AND a.attgenerated = 's'
        ) AS refuses_updates,
        pg_has_role(p.pubowner, 'USAGE') AS owns,
+       coalesce((SELECT array_agg(t.schemaname || '.' || t.tablename) FROM pg_publication_tables t
+           WHERE t.pubname = p.pubname AND to_jsonb(t) ->> 'rowfilter' IS NOT NULL), '{}') AS filtered,
+       coalesce((SELECT jsonb_object_agg(t.schemaname || '.' || t.tablename, to_jsonb(t) -> 'attnames')
+           FROM pg_publication_tables t
+           WHERE t.pubname = p.pubname AND to_jsonb(t) -> 'attnames' IS NOT NULL), '{}') AS columns,
        coalesce((SELECT array_agg(t.schemaname || '.' || t.tablename ORDER BY 1) FROM pg_publication_tables t
            WHERE t.pubname = p.pubname), '{}') AS tables
 FROM pg_publication p WHERE p.pubname = %(name)s

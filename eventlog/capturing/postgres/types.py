@@ -49,6 +49,7 @@ class TableColumn:
     apart: whether PostgreSQL may store values of its type outside of the row (TOAST).
     unquoted: whether SQL finds the column and its type without quotes and schema.
     generated: whether the database computes its values.
+    negative_scale: whether it is a numeric that rounds to tens, hundreds and so on.
     """
 
     name: str
@@ -60,12 +61,15 @@ class TableColumn:
     generated: bool
     item: str = ""
     labels: tuple[str, ...] = ()
+    negative_scale: bool = False
 
 
 def type_problem(column: Column, found: TableColumn) -> str | None:
     """Why values of this column cannot be captured as declared, and what to declare; None if they can."""
     if found.generated:  # PostgreSQL 18 may send it, but Debezium leaves it out if it reads rows again
         return f"is a generated column, which is not captured: leave it out, or {FILLED.format('column')}"
+    if found.negative_scale:
+        return f"is {found.shown}, of whose values Debezium loses the negative scale: give it a scale of 0 or more"
     if found.item:
         if found.item in LOST_IN_ARRAYS or (found.item not in FITTING and not found.labels):
             return f"is {found.shown}, of which Debezium has no form: leave it out"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import time
+from datetime import datetime, time
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -17,9 +18,11 @@ from compose.stack import Stack
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.ports import StoredOffset
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, open_database
+from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.postgres.rows import absent
 from tests.shared_stack import own_folder
 
@@ -50,6 +53,12 @@ class Server:
         source = Source(name=table.table.partition(".")[2], tables=(table,))
         address = PostgresAddress.read("HEADWATER_DATABASE", make_conninfo(self.url, user=CAPTURE))
         return open_database(source, SourceNames.of(source, "test"), address)
+
+    def session(self, table: type[Captured], offset: StoredOffset) -> Any:
+        """The same, as the commands use it, with a connector that has stored this offset."""
+        source = Source(name=table.table.partition(".")[2], tables=(table,))
+        address = PostgresAddress.read("HEADWATER_DATABASE", make_conninfo(self.url, user=CAPTURE))
+        return PostgresEngine().open(source, SourceNames.of(source, "test"), address, offset)
 
     def problems(self, table: type[Captured]) -> list[str]:
         """What a check finds, without the publication, which CAPTURE may not create."""
@@ -356,3 +365,110 @@ def test_a_publication_of_one_s_own_is_altered_if_a_table_is_another_s(server: S
         assert server.publication_sql(Told) == ""
     finally:
         server.sql("DROP PUBLICATION test_cdc_told")
+
+
+def stored(offset: dict[str, Any] | None) -> StoredOffset:
+    return lambda: offset
+
+
+def test_a_connector_that_is_ahead_of_the_log_is_named(server: Server) -> None:
+    ((end,),) = server.sql("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
+    offsets: list[dict[str, Any] | None] = [None, {}, {"transaction_id": None}, {"lsn": end, "snapshot": "INITIAL"}]
+    for offset in offsets:
+        with server.session(Secret, stored(offset)) as session:
+            assert session.ahead() is None
+    for name in ("lsn", "lsn_proc", "lsn_commit"):
+        with server.session(Secret, stored({"lsn": 1, name: end + 2**30})) as session:
+            assert "its log ends at 0/" in session.ahead()
+
+
+def test_a_server_has_its_identifier(server: Server) -> None:
+    ((identifier,),) = server.sql("SELECT system_identifier::text FROM pg_control_system()")
+    with server.session(Secret, dict) as session:
+        assert session.identity().identifier == identifier
+        server.sql("REVOKE EXECUTE ON FUNCTION pg_control_system FROM public")
+        try:
+            assert session.identity() is None, "some providers do not let roles ask"
+        finally:
+            server.sql("GRANT EXECUTE ON FUNCTION pg_control_system TO public")
+
+
+class Timed(Captured, table="public.timed", key=("id", "at")):
+    id: int
+    at: datetime
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp(3)", "moment"])
+def test_tables_with_times_in_their_keys_cannot_be_read_again(server: Server, kind: str) -> None:
+    server.sql("DROP TABLE IF EXISTS timed; DROP DOMAIN IF EXISTS moment; CREATE DOMAIN moment AS timestamptz")
+    server.create(f"CREATE TABLE timed (id int, at {kind}, PRIMARY KEY (id, at))", "timed")
+    assert server.problems(Timed) == []
+    with server.session(Timed, dict) as session:
+        assert session.unchunked(Timed).startswith('its key column "at" is ')
+        assert session.unchunked(Secret) is None
+
+
+class Rounded(Captured, table="public.rounded", key="id"):
+    id: int
+    price: Decimal | None
+    prices: list[Decimal] | None
+
+
+@pytest.mark.parametrize("kind", ["numeric(5,-3)", "thousands"])
+def test_numbers_with_a_negative_scale_are_named(server: Server, kind: str) -> None:
+    server.sql("DROP TABLE IF EXISTS rounded; DROP DOMAIN IF EXISTS thousands")
+    server.sql("CREATE DOMAIN thousands AS numeric(5,-3)")
+    server.create(f"CREATE TABLE rounded (id int PRIMARY KEY, price {kind}, prices numeric(5,-3)[])", "rounded")
+    server.sql("ALTER TABLE rounded REPLICA IDENTITY FULL")
+    one, many = server.problems(Rounded)
+    assert one.startswith('column "price" of table "public.rounded" is ')
+    assert "negative scale" in one
+    assert "negative scale" in many
+    server.sql("ALTER TABLE rounded ALTER price TYPE numeric(8, 0), ALTER prices TYPE numeric(1000, 1000)[]")
+    assert server.problems(Rounded) == []
+
+
+class Parent(Captured, table="public.parent", key="id"):
+    id: int
+
+
+def test_tables_that_others_inherit_are_named(server: Server) -> None:
+    server.create("CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child () INHERITS (parent)", "parent")
+    (problem,) = server.problems(Parent)
+    assert problem.startswith('table "public.parent" is inherited by child, whose rows are read with it')
+    server.sql(problem.partition(": run ")[2].partition(", or")[0])
+    assert server.problems(Parent) == []
+
+
+class Filtered(Captured, table="public.filtered", key="id"):
+    id: int
+    note: str
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    ["SET TABLE filtered WHERE (id > 0)", "SET TABLE filtered (id)", "SET TABLE secrets", "SET (publish = 'insert')"],
+)
+def test_tables_of_which_the_publication_leaves_out_changes_are_named_and_published_again(
+    server: Server, spoil: str
+) -> None:
+    create = "CREATE TABLE IF NOT EXISTS {} (id int PRIMARY KEY, note text NOT NULL DEFAULT '', more int)"
+    server.create(create.format("filtered"), "filtered")
+    server.sql(create.format("secrets"))
+    with server.session(Filtered, dict) as session:
+        assert session.unpublished() == [], "nothing is captured yet"
+        server.sql(server.publication_sql(Filtered))
+        try:
+            server.sql("ALTER PUBLICATION test_cdc_filtered SET TABLE filtered (id, note)")
+            assert session.unpublished() == [], "other columns may be left out"
+            assert server.publication_sql(Filtered) == ""
+            server.sql(f"ALTER PUBLICATION test_cdc_filtered {spoil}")
+            assert session.unpublished() == ["public.filtered"]
+            server.sql("SELECT pg_create_logical_replication_slot('test_cdc_filtered', 'pgoutput')")
+            (problem,) = session.standing(is_running=True).problems
+            assert problem.startswith("publication test_cdc_filtered leaves out changes of public.filtered: run ")
+            server.sql(server.publication_sql(Filtered))
+            assert session.standing(is_running=True).problems == ()
+        finally:
+            server.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+            server.sql("DROP PUBLICATION test_cdc_filtered")

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import Captured, Source, control_topics, operating, source_status
+from eventlog.capturing import Captured, Source, control_topics, operating, source_status, unread_tables
 from eventlog.capturing.connector import connector_config
-from eventlog.capturing.errors import ConnectError
+from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
-from eventlog.capturing.ports import Checked
+from eventlog.capturing.ports import Checked, Server, Standing
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.source_status import SourceStatus
+from eventlog.memory import MemoryLog
 
 RUNNING, PAUSED, STOPPED = (
     ConnectorState("RUNNING", "RUNNING"), ConnectorState("PAUSED", "PAUSED"), ConnectorState("STOPPED", "")
@@ -46,6 +47,7 @@ class World:
 
     A task that runs or is paused keeps its configuration when another is registered, as it does for a time in Connect.
 
+    reports: its notifications. stored_offset: where it goes on.
     sent: the records in its topic of signals, each with its key. read: the tables that tasks have read again.
     """
 
@@ -57,10 +59,18 @@ class World:
         self.dies_after_register = False
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.said: list[str] = []
+        self.log = MemoryLog(partitions=2)
+        self.database = "postgresql://reader@db/crm"
+        self.reports: list[bytes] = []
+        self.stored_offset: dict[str, Any] | None = {"lsn": 1}
+        self.skipped: str | None = None
+        self.left_out: list[str] = []
+        self.uncompared: dict[str, str] = {}
+        self.found_server: Server | None = Server("7001", 17)
 
     def operator(self, source: Source) -> Operator:
         variables = {
-            source.database: "postgresql://reader@db/crm",
+            source.database: self.database,
             "HEADWATER_ENVIRONMENT": "test",
             "HEADWATER_MODULES": "crm",
         }
@@ -83,7 +93,9 @@ class World:
             self.read += [table for table in document["data"]["data-collections"] if table in known]
 
     def recent(self, _log: object, topic: str, count: int = control_topics.RECENT) -> list[bytes]:
-        return [json.dumps(each).encode() for _, each in self.sent][-count:] if topic.endswith("signals") else []
+        if topic.endswith("signals"):
+            return [json.dumps(each).encode() for _, each in self.sent][-count:]
+        return self.reports[-count:] if topic.endswith("notifications") else []
 
     @contextmanager
     def open(self, *_: object) -> Iterator[World]:
@@ -95,6 +107,21 @@ class World:
 
     def lost(self) -> None:
         pass
+
+    def ahead(self) -> str | None:
+        return self.skipped
+
+    def identity(self) -> Server | None:
+        return self.found_server
+
+    def unpublished(self) -> list[str]:
+        return self.left_out
+
+    def unchunked(self, table: type[Captured]) -> str | None:
+        return self.uncompared.get(table.table)
+
+    def standing(self, is_running: bool) -> Standing:
+        return Standing()
 
     def preparations(self) -> list[str]:
         return []
@@ -108,6 +135,9 @@ class World:
     # Kafka Connect
     def config(self, connector: str) -> dict[str, str] | None:
         return self.configs
+
+    def offset(self, connector: str) -> dict[str, Any] | None:
+        return self.stored_offset
 
     def has_plugin(self, name: str) -> bool:
         return True
@@ -140,6 +170,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(control_topics, "_recent", made.recent)
     for name in ("missing_topics", "prepare_topics"):
         monkeypatch.setattr(operating, name, lambda *_: [])
+    monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
     monkeypatch.setattr(operating, "RUNNING_S", 0.0)
     monkeypatch.setattr(operating, "STEADY_S", -1.0)
     made.capture(PEOPLE)
@@ -224,6 +255,103 @@ def test_a_table_that_is_no_longer_declared_is_not_read(world: World) -> None:
 
 def test_a_topic_of_signals_may_have_anything(world: World) -> None:
     operator = world.operator(BOTH)
-    for document in ({"type": "unread"}, {"type": "log", "data": {"message": "hello"}}, {"type": 1}, {}):
+    ours = ("unread", "first-snapshot", "failed", "read", "execute-snapshot", "server", "skipped-changes")
+    for kind in ours:
+        world.send(None, None, "x", {"type": kind})
+    for document in (
+        {"type": "unread", "data": {"data-collections": 7}},
+        {"type": "failed", "data": {"data-collections": ["a"]}},
+        {"type": "log", "data": {"message": "hello"}},
+        {"type": 1},
+        {},
+    ):
         world.send(None, None, "x", document)
-    assert control_topics.unread_tables(operator.settings.log, operator.names) == set()
+    assert control_topics.notes(operator.settings.log, operator.names) == control_topics.Notes()
+
+
+def lost(world: World) -> list[str]:
+    """What `status` says of the database, and `watch` of a connector that runs."""
+    status = SourceStatus("crm", state="RUNNING")
+    source_status._look_at_database(world.operator(PEOPLE), status)
+    assert status.problems == ([found] if (found := world.operator(PEOPLE).find_lost()) else [])
+    return status.problems
+
+
+def test_an_offset_ahead_of_the_database_is_remembered_after_the_log_has_passed_it(world: World) -> None:
+    assert not world.operator(PEOPLE).apply(dry_run=False)
+    assert lost(world) == []
+    world.skipped = "its log ends at 0/1"
+    (problem,) = lost(world)
+    assert problem == (
+        "changes are missing (its log ends at 0/1): run python -m eventlog.sources remove crm, then apply, which reads "
+        "all tables again, then sweep, which deletes rows that the database does not have"
+    )
+    world.skipped = None
+    assert lost(world) == [problem]
+    with pytest.raises(SourceProblem, match=r"changes are missing \(its log ends at 0/1\)"):
+        world.operator(PEOPLE).apply(dry_run=False)
+    with pytest.raises(SourceProblem, match="changes are missing"):
+        world.operator(PEOPLE).prepare_restart()
+    noted = [document for _, document in world.sent if document["type"] == control_topics.SKIPPED_CHANGES]
+    assert len(noted) == 1, "once is enough"
+
+
+def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: World) -> None:
+    assert lost(world) == [], "nothing was noted by an earlier release"
+    world.operator(PEOPLE).apply(dry_run=True)
+    assert world.sent == []
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = None
+    assert lost(world) == [], "the role may not ask any more"
+    world.found_server = Server("7002", 18)
+    assert lost(world) == []
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = Server("7003", 18)
+    (problem,) = lost(world)
+    assert "this server has the system identifier 7003, and that which was captured had 7002" in problem
+
+
+def test_a_table_that_cannot_be_read_again_is_refused_with_what_to_do(world: World) -> None:
+    world.uncompared = {"public.places": 'its key column "at" is timestamp'}
+    refused = (
+        'source "crm": the rows of table "public.places" cannot be read again while changes go on, because its key '
+        'column "at" is timestamp: run python -m eventlog.sources remove crm, then apply, which reads all again, then '
+        "sweep"
+    )
+    before = world.configs
+    for act in (lambda: world.operator(BOTH).apply(dry_run=False), lambda: world.operator(BOTH).snapshot([Place])):
+        with pytest.raises(SourceProblem) as raised:
+            act()
+        assert str(raised.value) == refused
+    assert world.sent == []
+    assert world.configs is before
+    world.operator(BOTH).snapshot([Person])
+    control_topics.note_unread(world.operator(BOTH).settings.log, world.operator(BOTH).names, ["public.places"])
+    world.connector = PAUSED
+    with pytest.raises(SourceProblem) as raised:
+        world.operator(BOTH).resume()
+    assert str(raised.value) == refused
+    assert world.connector is RUNNING, "its changes are captured"
+    assert world.signals == [["public.people"]]
+
+
+def test_a_secret_that_is_stored_in_plain_text_is_named_when_it_is(world: World) -> None:
+    world.operator(BOTH).apply(dry_run=False)
+    assert not any("plain text" in line for line in world.said)
+    world.database = "postgresql://reader:hush@db/crm"
+    world.operator(BOTH).apply(dry_run=False)
+    (warning,) = [line for line in world.said if "plain text" in line]
+    assert warning.startswith("warning: the password of the database will be stored in plain text by Kafka Connect")
+    assert not any("hush" in line for line in world.said)
+    world.database = "postgresql://reader:${env:CRM}@db/crm"
+    world.said.clear()
+    world.operator(BOTH).apply(dry_run=False)
+    assert not any("plain text" in line for line in world.said)
+
+
+def test_tables_whose_changes_were_left_out_are_read_again(world: World) -> None:
+    world.left_out = ["public.people", "public.places"]
+    assert world.operator(BOTH).apply(dry_run=True)
+    assert world.said[-1] == "+ rows of public.people, whose changes were left out: run sweep afterwards"
+    world.operator(BOTH).apply(dry_run=False)
+    assert world.read == ["public.people", "public.places"], "one was captured before, the other is new"

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import pytest
 from pydantic import Field
 
 from eventlog.capturing import Captured, Hashed, Source, Truncated
-from eventlog.capturing.connector import changed_keys, connector_config, differences, tables_to_read_again
+from eventlog.capturing.connector import (
+    changed_keys,
+    connector_config,
+    differences,
+    plain_secrets,
+    tables_to_read_again,
+)
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.properties import SESSION
@@ -217,3 +225,65 @@ def test_names_of_key_columns_are_no_regular_expressions() -> None:
     variables = {**VARIABLES, "HEADWATER_ODD_DATABASE": VARIABLES["HEADWATER_CRM_DATABASE"]}
     made = connector_config(source, SourceSettings.from_environment(source, variables), 18)
     assert made["message.key.columns"] == r"public\.odd:a\$b,c"
+
+
+REFERENCES = {
+    "HEADWATER_CRM_CONNECT_DATABASE": "postgresql://reader:${env:CRM_PASSWORD}@db/crm",
+    "HEADWATER_CONNECT_KAFKA_PASSWORD": "${file:/run/secrets/kafka.properties:password}",
+}
+
+
+def test_a_reference_takes_the_place_of_each_secret() -> None:
+    made = config(**SECURED, **REFERENCES)
+    assert made["database.password"] == "${env:CRM_PASSWORD}"
+    assert 'password="${file:/run/secrets/kafka.properties:password}"' in made["signal.consumer.sasl.jaas.config"]
+    assert "jaas-secret" not in str(made)
+    own = SourceSettings.from_environment(CRM, {**VARIABLES, **SECURED, **REFERENCES}).log.security
+    assert own.password == SECURED["HEADWATER_KAFKA_PASSWORD"], "this process logs in by itself"
+
+
+def test_the_key_of_a_certificate_may_be_a_reference(tmp_path: Path) -> None:
+    pem = tmp_path / "pem"
+    pem.write_text("-----BEGIN PRIVATE KEY-----\nsecret\n")
+    variables = {
+        "HEADWATER_KAFKA_SECURITY": "SSL",
+        "HEADWATER_KAFKA_CERTIFICATE": str(pem),
+        "HEADWATER_KAFKA_KEY": str(pem),
+    }
+    assert warnings(variables)[1].startswith("Kafka's key will be stored in plain text")
+    with_reference = {**variables, "HEADWATER_CONNECT_KAFKA_KEY": "${env:KEY}"}
+    assert config(**with_reference)["signal.consumer.ssl.keystore.key"] == "${env:KEY}"
+    assert len(warnings(with_reference)) == 1
+
+
+def warnings(variables: Mapping[str, str]) -> list[str]:
+    return plain_secrets(SourceSettings.from_environment(CRM, {**VARIABLES, **variables}), CRM)
+
+
+def test_secrets_that_connect_would_store_are_named_with_their_variables() -> None:
+    assert warnings({**SECURED, **REFERENCES}) == []
+    database, kafka = warnings(SECURED)
+    assert "let HEADWATER_CRM_CONNECT_DATABASE have a reference" in database
+    assert "let HEADWATER_CONNECT_KAFKA_PASSWORD have a reference" in kafka
+    assert not any(secret in f"{database}{kafka}" for secret in ("p@ss", "jaas-secret"))
+    (prefix,) = warnings({"HEADWATER_CRM_CONNECT_DATABASE": "postgresql://r:x${env:CRM}@db/crm"})
+    assert prefix == database, "it has more than the reference"
+
+
+@pytest.mark.parametrize("name", ["HEADWATER_CONNECT_KAFKA_PASSWORD", "HEADWATER_CONNECT_KAFKA_KEY"])
+@pytest.mark.parametrize("value", ["hush", "${hush}", '${env:A"; x="}', "${env:HUSH}", "${env:A}${env:B}"])
+def test_what_is_no_reference_or_is_not_used_is_refused_without_its_value(name: str, value: str) -> None:
+    secured = {} if value == "${env:HUSH}" else SECURED
+    with pytest.raises(SettingError, match=name) as wrong:
+        config(**{**secured, name: value})
+    assert "hush" not in str(wrong.value).lower()
+
+
+def test_the_password_of_connect_shows_in_no_repr() -> None:
+    variables = {**VARIABLES, "HEADWATER_CONNECT": "http://me:hush@connect:8083"}
+    settings = SourceSettings.from_environment(CRM, variables)
+    assert settings.connect == "http://me:hush@connect:8083"
+    assert "hush" not in repr(settings)
+    with pytest.raises(SettingError, match="HEADWATER_CONNECT") as wrong:
+        config(HEADWATER_CONNECT="http://me:hush@connect:x")
+    assert "hush" not in str(wrong.value)

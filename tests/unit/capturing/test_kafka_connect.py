@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 
 from compose.ports import free_port
@@ -173,3 +175,38 @@ def test_a_trace_of_any_form_gives_a_reason() -> None:
     assert reason_of("") == ""
     assert reason_of("something else") == "something else"
     assert reason_of("java.lang.NullPointerException\n\tat x") == "java.lang.NullPointerException"
+
+
+def test_the_password_of_connect_is_sent_and_never_shown(
+    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    sent: list[str] = []
+    send = httpx.HTTPTransport.handle_request
+
+    def handle(self: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers["Authorization"])
+        return send(self, request)
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", handle)
+    url = worker.url.replace("http://", "http://me:hu%2Fsh@")
+    client = KafkaConnect(url, retry_s=0.2)
+    assert client.url == worker.url
+    worker.answers["GET /connectors/x/config"] = [(200, [])]
+    worker.answers["PUT /connectors/x/pause"] = [(500, {"message": "no"})]
+    worker.answers["PUT /connectors/x/stop"] = [(409, {})]
+    said = []
+    for act in (client.config, client.pause, client.stop):
+        with pytest.raises(ConnectError) as raised:
+            act("x")
+        said.append(str(raised.value))
+    client.close()
+    away = KafkaConnect(f"http://me:hush@127.0.0.1:{free_port()}", retry_s=0.2)
+    with pytest.raises(ConnectUnavailable) as unavailable:
+        away.config("x")
+    away.close()
+    shown = "\n".join([*said, str(unavailable.value), repr(unavailable.value.__cause__), caplog.text])
+    assert set(sent) <= {"Basic bWU6aHUvc2g=", "Basic bWU6aHVzaA=="}
+    assert len(set(sent)) == 2
+    for secret in ("hu%2Fsh", "hu/sh", "hush", "me:"):
+        assert secret not in shown

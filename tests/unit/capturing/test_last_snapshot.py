@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from eventlog.capturing import control_topics
-from eventlog.capturing.control_topics import failed_tables, last_snapshot
+from eventlog.capturing.control_topics import last_snapshot
 from eventlog.capturing.naming import SourceNames
 from eventlog.settings import LogSettings
 from eventlog.sources.shop.shop import shop
@@ -28,9 +29,11 @@ INITIAL, INCREMENTAL = "Initial Snapshot", "Incremental Snapshot"
             ("incremental", "IN_PROGRESS", True),
         ),
         ([(INITIAL, "SKIPPED")], None),
+        ([(INITIAL, "STARTED"), (INITIAL, "SKIPPED")], ("initial", "SKIPPED", False)),
+        ([(INITIAL, "IN_PROGRESS"), (INITIAL, "SKIPPED")], ("initial", "SKIPPED", False)),
     ],
 )
-def test_an_initial_snapshot_that_is_skipped_later_was_completed(
+def test_an_initial_snapshot_that_is_skipped_later_was_completed_if_its_last_table_was(
     reports: list[tuple[str, str]], found: tuple[str, str, bool] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = [json.dumps({"aggregate_type": kind, "type": state}).encode() for kind, state in reports]
@@ -39,26 +42,14 @@ def test_an_initial_snapshot_that_is_skipped_later_was_completed(
     assert (snapshot and (snapshot.kind, snapshot.state, snapshot.is_running)) == found
 
 
-def scanned(table: str, status: str, kind: str = INCREMENTAL) -> bytes:
-    more = {"scanned_collection": table, "status": status, "total_rows_scanned": "0"}
-    return json.dumps({"aggregate_type": kind, "type": "TABLE_SCAN_COMPLETED", "additional_data": more}).encode()
+def test_a_topic_that_was_just_created_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class New:
+        asked = 0
 
+        def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+            self.asked += 1
+            if self.asked < 3:
+                raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+            return 0, 7
 
-def test_a_table_that_a_completed_snapshot_could_not_read_has_failed_until_it_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    values = [
-        scanned("public.people", "SUCCEEDED"),
-        scanned("public.people", "SQL_EXCEPTION"),
-        scanned("public.places", "UNKNOWN_SCHEMA"),
-        scanned("public.lines", "SQL_EXCEPTION"),
-        scanned("public.orders", "NO_PRIMARY_KEY"),
-        json.dumps({"aggregate_type": INCREMENTAL, "type": "COMPLETED"}).encode(),
-        scanned("public.lines", "EMPTY"),
-        scanned("public.orders", "SUCCEEDED", INITIAL),
-        b"{}",
-    ]
-    monkeypatch.setattr(control_topics, "_recent", lambda *_: values)
-    settings, names = LogSettings(), SourceNames.of(shop, "test")
-    assert last_snapshot(settings, names) is not None
-    assert failed_tables(settings, names) == {"public.people": "SQL_EXCEPTION", "public.places": "UNKNOWN_SCHEMA"}
+    assert control_topics._bounds(New(), "signals") == (0, 7)  # type: ignore[arg-type]

@@ -433,3 +433,9 @@ def test_a_place_in_the_log_is_written_as_postgresql_does(lsn: int) -> None:
 def test_what_is_no_place_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(ValueError, match="write it like 0/16B3748"):
         read_lsn(text)
+
+
+@pytest.mark.parametrize("document", ['{"n":1e400}', '{"a":[-1e400]}', "[1" + "0" * 400 + ".5]"])
+def test_json_with_a_number_that_no_float_holds_is_refused_by_name(document: str) -> None:
+    with pytest.raises(UnreadableChange, match='the column "document": its JSON has a number that no float holds'):
+        ChangeDecoder(Everything).decode(b'{"id":1}', record({"id": 1, "document": document}))

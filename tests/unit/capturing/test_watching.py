@@ -16,6 +16,7 @@ from eventlog.capturing.operating import Operator
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.watching import ABSENT_S, EVERY_S, RESTARTS, Watcher
+from eventlog.errors import LogUnavailable
 
 RUNNING = ConnectorState("RUNNING", "RUNNING")
 REFUSED = ConnectorState("RUNNING", "FAILED", "Couldn't get timestamp utils: Connection to 127.0.0.1:5432 refused")
@@ -30,7 +31,8 @@ class World:
     """Kafka Connect and databases of sources.
 
     states: of connectors, by source; an error is raised. restarting: what restarts raise, or the state after them.
-    databases: what each database lets a restart find. restarted: when each source's connector was restarted, in
+    databases: what each database lets a restart find. lost: what the sources skip. looked: when that was looked for.
+    restarted: when each source's connector was restarted, in
     seconds.
     """
 
@@ -41,7 +43,9 @@ class World:
         self.databases: dict[str, Sequence[str] | Exception] = dict.fromkeys(names, ())
         self.restarted: dict[str, list[float]] = {name: [] for name in names}
         self.checked: dict[str, list[float]] = {name: [] for name in names}
-        self.watcher = Watcher([self._operator(name) for name in names], self.prepare, lambda: self.now)
+        self.lost: dict[str, str | Exception | None] = dict.fromkeys(names)
+        self.looked: list[float] = []
+        self.watcher = Watcher([self._operator(name) for name in names], self.prepare, self.find_lost, lambda: self.now)
 
     def state(self, connector: str) -> ConnectorState | None:
         return found(self.states[connector.rpartition(".")[2]])
@@ -55,6 +59,10 @@ class World:
     def prepare(self, operator: Operator) -> Sequence[str]:
         self.checked[operator.source.name].append(self.now)
         return found(self.databases[operator.source.name])
+
+    def find_lost(self, operator: Operator) -> str | None:
+        self.looked.append(self.now)
+        return found(self.lost[operator.source.name])
 
     def _operator(self, name: str) -> Operator:
         class Person(Captured, table="public.people", key="id"):
@@ -326,3 +334,27 @@ def test_it_looks_until_it_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
     assert waited == [EVERY_S] * 5
     assert world.restarted == {"crm": [1], "erp": [1]}
     assert caplog.messages[0] == "watching crm, erp"
+
+
+def test_what_a_connector_that_runs_skips_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World("crm")
+    world.states["crm"] = RUNNING
+    world.pass_time(100)
+    assert len(world.looked) == 10
+    world.lost["crm"] = "changes are missing"
+    world.pass_time(300)
+    assert problems(caplog) == ['source "crm": changes are missing']
+    assert world.restarted["crm"] == []
+
+
+@pytest.mark.parametrize("error", [SourceProblem("crm", AWAY), LogUnavailable("reading", "no answer")])
+def test_what_prevents_that_look_is_named_once_and_ends_nothing(
+    error: SourceProblem | LogUnavailable, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World("crm")
+    world.states["crm"], world.lost["crm"] = RUNNING, error
+    world.pass_time(300)
+    assert len(problems(caplog)) == 1
+    world.states["crm"] = REFUSED
+    world.pass_time(5)
+    assert len(world.restarted["crm"]) == 1

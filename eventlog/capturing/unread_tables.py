@@ -1,0 +1,122 @@
+"""Tables whose rows were not read as they should have been: remembered for longer than the connector reports them.
+
+A connector that fails between the start of its first snapshot and the first row that is stored takes the snapshot for
+made when it starts again. So a table counts as read only if the end of its snapshot was reported, and its topic has
+rows if it had any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from eventlog.capturing import control_topics
+from eventlog.capturing.control_topics import DATA_COLLECTIONS, SKIPPED, Notes, Scan
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.naming import SourceNames
+from eventlog.heartbeats import PREFIX
+from eventlog.kafka import KafkaLog
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
+
+Offset = Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Tables whose rows are missing.
+
+    late: declared later, and not read. never: left out by the first snapshot. failed: by their last snapshot, each with
+    how Debezium calls the reason.
+    """
+
+    late: frozenset[str]
+    never: frozenset[str]
+    failed: Mapping[str, str]
+
+
+def note_first_snapshot(settings: LogSettings, names: SourceNames, source: Source) -> None:
+    """Note which tables a new connector is to read, and where their topics end; raises LogUnavailable."""
+    with closing(KafkaLog(settings)) as log:
+        ends = {table.table: dict(log.stored_ends(table.topic())) for table in source.tables}
+    control_topics.note(settings, names, control_topics.FIRST_SNAPSHOT, {DATA_COLLECTIONS: ends})
+
+
+def find_unread(settings: LogSettings, names: SourceNames, source: Source, offset: Offset) -> Unread:
+    """The tables whose rows are missing, and note what the connector reports of others; raises LogUnavailable.
+
+    offset: where the connector goes on.
+    """
+    notes, scans = control_topics.notes(settings, names), control_topics.scans(settings, names)
+    first = _to_be_read_first(settings, names, source, notes) if is_after_snapshot(offset) else {}
+    read = {name for name, ends in first.items() if _is_read(settings, source.table(name), scans.get(name), ends)}
+    failed = {name: scan.ended for name, scan in scans.items() if not scan.is_read}
+    repaired = {name for name in notes.failed if name in scans and scans[name].is_read}
+    if done := sorted((read & notes.first.keys()) | repaired):
+        control_topics.note(settings, names, control_topics.WAS_READ, {DATA_COLLECTIONS: done})
+    if new := {name: reason for name, reason in failed.items() if notes.failed.get(name) != reason}:
+        control_topics.note(settings, names, control_topics.FAILED, {DATA_COLLECTIONS: new})
+    all_failed = {name: why for name, why in {**notes.failed, **failed}.items() if name not in repaired}
+    return Unread(frozenset(notes.unread), frozenset(first.keys() - read), all_failed)
+
+
+def is_after_snapshot(offset: Offset) -> bool:
+    """Whether a connector with this offset makes no first snapshot any more, also if it has made none."""
+    return offset is not None and "snapshot" not in offset
+
+
+def _to_be_read_first(
+    settings: LogSettings, names: SourceNames, source: Source, notes: Notes
+) -> dict[str, dict[int, int]]:
+    """The tables of the first snapshot that are not known to be read, each with where its topic ended before.
+
+    A connector of an earlier release has no note of them: its tables count as read unless its snapshot was skipped.
+    """
+    declared = {table.table for table in source.tables}
+    if notes.first:
+        return {name: ends for name, ends in notes.first.items() if name in declared}
+    snapshot = control_topics.last_snapshot(settings, names)
+    if snapshot is None or snapshot.kind != "initial" or snapshot.state != SKIPPED:
+        return {}
+    return {name: {} for name in declared - notes.signalled}
+
+
+def _is_read(settings: LogSettings, table: type[Captured], scan: Scan | None, ends: Mapping[int, int]) -> bool:
+    if scan is None or not scan.is_read:
+        return False
+    if scan.rows == 0 or scan.ended == "EMPTY":
+        return True
+    with closing(KafkaLog(settings)) as log:
+        return has_rows(log, table.topic(), ends)
+
+
+def has_rows(log: EventLog, topic: str, starts: Mapping[int, int]) -> bool:
+    """Whether the topic of a table has a record, other than heartbeats, from these offsets on, by partition."""
+    return any(
+        not record.key.startswith(PREFIX)
+        for partition in log.stored_ends(topic)
+        for record in log.read(topic, partition, max(starts.get(partition, 0), log.first(topic, partition)))
+    )
+
+
+def problems(source: Source, unread: Unread) -> Sequence[str]:
+    """Tables of a source whose rows are missing, each with what helps."""
+    return [problem for table in source.tables if (problem := _problem(source, table.table, unread))]
+
+
+def _problem(source: Source, table: str, unread: Unread) -> str | None:
+    if table in unread.late:
+        return f'rows of table "{table}" were not read after it was declared: run python -m eventlog.sources apply'
+    if table in unread.never:
+        return (
+            f'rows of table "{table}" were never read, because its connector failed before its first snapshot was '
+            f"stored: run python -m eventlog.sources remove {source.name}, then apply, which reads all tables"
+        )
+    if table in unread.failed:
+        return (
+            f'rows of table "{table}" were not read: its last snapshot failed ({unread.failed[table]}): see the log of '
+            f"Kafka Connect, then run python -m eventlog.sources snapshot {table} --source {source.name}"
+        )
+    return None

@@ -1,0 +1,75 @@
+"""What a check finds in a real MariaDB, and that the SQL which it prints solves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from eventlog.capturing import Captured, Source
+from eventlog.capturing.mysql.address import MySqlAddress
+from eventlog.capturing.mysql.checks import check_server
+from eventlog.capturing.mysql.database import open_server
+from eventlog.capturing.naming import SourceNames
+from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
+
+pytestmark = pytest.mark.servers
+
+
+class Client(Captured, table="crm.clients", key="id"):
+    id: int
+
+
+SOURCE = Source("crm", (Client,), engine="mariadb")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDb]:
+    with mariadb() as made:
+        made.start(*LOGGED)
+        made.sql(
+            "CREATE DATABASE crm",
+            "CREATE DATABASE other",
+            "CREATE TABLE crm.clients (id int PRIMARY KEY)",
+            "CREATE TABLE crm.sound (id int PRIMARY KEY, note text COMMENT 'PERIOD FOR x, COMPRESSED', ip inet4)",
+            "CREATE TABLE other.ips (id int PRIMARY KEY, ip inet6, note text COMPRESSED)",
+        )
+        yield made
+
+
+def problems(server: MariaDb) -> list[str]:
+    address = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}")
+    with open_server(SOURCE, SourceNames.of(SOURCE, "test"), address) as opened:
+        return list(check_server(opened).problems)
+
+
+@pytest.mark.parametrize(
+    ("columns", "what", "solved"),
+    [
+        ("ip inet6", 'the column "ip", which is inet6', "MODIFY `ip` varchar(39)"),
+        ("note text COMPRESSED", 'the column "note", which is COMPRESSED', "MODIFY `note` text …"),
+        ("note varchar(9) COMPRESSED", 'the column "note", which is COMPRESSED', "MODIFY `note` varchar …"),
+        ("a date, b date, PERIOD FOR valid (a, b)", "the period `valid`", "DROP PERIOD FOR `valid`"),
+    ],
+)
+def test_tables_at_which_debezium_stops_are_named_although_they_are_not_declared(
+    server: MariaDb, columns: str, what: str, solved: str
+) -> None:
+    assert problems(server) == []
+    server.sql(f"CREATE TABLE crm.`of others` (id int PRIMARY KEY, {columns})")
+    try:
+        (problem,) = problems(server)
+        assert problem.startswith(f'table "crm.of others" has {what}, at which Debezium stops')
+        assert f"run ALTER TABLE `crm`.`of others` {solved}" in problem
+        server.sql(f"ALTER TABLE crm.`of others` {solved.replace('varchar …', 'varchar(9)').replace('…', '')}")
+        assert problems(server) == []
+    finally:
+        server.sql("DROP TABLE crm.`of others`")
+
+
+def test_a_system_versioned_table_is_refused(server: MariaDb) -> None:
+    server.sql("ALTER TABLE crm.clients ADD SYSTEM VERSIONING")
+    (problem,) = problems(server)
+    assert problem.startswith('table "crm.clients" is system-versioned')
+    server.sql(problem.partition(": run ")[2].partition(", or")[0])
+    assert problems(server) == []
