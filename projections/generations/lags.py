@@ -16,7 +16,7 @@ from projections.generations.kept import missed, missed_since
 from projections.generations.lag import Lag
 from projections.generations.registry import Generation, Generations
 from projections.generations.sources import ends_of, sources
-from projections.generations.stream_report import read_report
+from projections.generations.stream_report import read_report, recomputed
 from projections.generations.tails import Tail, read_tails
 from projections.parts import STREAMS
 from projections.registry import ViewRegistry
@@ -119,7 +119,9 @@ class Lags:
 
     def _why_replay(self, applied: _Applied, ends: _Ends) -> str:
         """Why only a replay can bring it up to date; empty if patches can."""
-        name = applied.view.name
+        name, stream = applied.view.name, applied.lag.stream
+        if stream is not None and stream.state_lost:
+            return f"its state {stream.state_lost}: {recomputed(name)}"
         if gap(applied.ledgers, ends.patches, lambda each: ends.patches[each][0]) is not None:
             return f"its ledger or the patches that it needs are gone: run `replay rebuild {name}`"
         for source, at in applied.lag.position.items():
