@@ -56,7 +56,7 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
     checkpoint = checkpoint_directory(service.settings, views, cluster)
     threads = len(sources(views, service.settings)) + SPARE_THREADS
     spark = SparkSettings.from_environment(os.environ)
-    session = start_session(spark, name="live", threads=threads, lasting=True)
+    session = start_session(spark, name="live", threads=threads, lasting=True, state=service.settings.state)
     while held_by is not None and held_by.exists():
         time.sleep(HELD_LOOK_S)
     begins = starting_offsets(service, checkpoint)
@@ -119,7 +119,8 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
     spark = SparkSettings.from_environment(os.environ)
     cores, realtime = os.cpu_count() or 2, [view for view in views if view.realtime]
     readers = sum(len(sources([view], service.settings)) for view in realtime)
-    session = start_session(spark, name="streams", threads=cores + readers, lasting=bool(realtime))
+    threads, lasting = cores + readers, bool(realtime)
+    session = start_session(spark, name="streams", threads=threads, lasting=lasting, state=service.settings.state)
     batches = trigger_s(len(views) - len(realtime), cores)
     with (
         followed(service.generations) as live,

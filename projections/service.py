@@ -170,7 +170,7 @@ class Service:
         spark = SparkSettings.from_environment(os.environ)
         with (
             closing(KafkaLog(self.settings)) as event_log,
-            lazy_session(spark, name="build", threads=os.cpu_count() or 2) as session,
+            lazy_session(spark, name="build", threads=os.cpu_count() or 2, state=self.settings.state) as session,
         ):
             engine = new_engine(self.settings, event_log, session)
             queries = SparkQueries(self.settings, session)

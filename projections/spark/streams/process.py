@@ -33,6 +33,8 @@ LOOK_S: Final = 0.5
 SWEEP_S: Final = 300.0
 RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None)
 """Of a query that fails: for ever, since what it waits for may come back, and a restart of all would not help it."""
+REFUSALS: Final = 4
+"""After so many failures in a row, the checkpoint that Spark refuses is lost: a disk may be full for a moment."""
 LOGGED_FAILURES: Final = 20
 """This many failures in a row are logged, and then every LOGGED_EVERY-th: about one per hour."""
 LOGGED_EVERY: Final = 60
@@ -146,7 +148,9 @@ class Streams:
             cause = query.failure()
         except Exception as error:  # noqa: BLE001 - for example, Spark's JVM has ended
             cause = reason(error)
-        if cause is not None:
+        if cause is not None and query.refuses_state and run.failures + 1 >= REFUSALS:
+            self._lost(tag, run, f"cannot be read by Spark ({cause})")
+        elif cause is not None:
             self._failed(tag, run, cause)
         elif query.has_held:
             run.failures = 0

@@ -20,7 +20,7 @@ from projections.generations.stream_report import note_start, read_report
 from projections.spark.streams import process
 from projections.spark.streams.checkpoint import Checkpoint, sweep
 from projections.spark.streams.continuing import why_lost
-from projections.spark.streams.process import LOGGED_FAILURES, RESTARTS, Streams, run_streams, starter
+from projections.spark.streams.process import LOGGED_FAILURES, REFUSALS, RESTARTS, Streams, run_streams, starter
 from projections.spark.streams.query import StreamQuery
 from projections.spark.streams.realtime import RealtimeQuery
 from projections.stores.memory import Memory, MemoryStore
@@ -36,6 +36,7 @@ class Query:
     def __init__(self, tag: str) -> None:
         self.tag, self.error, self.has_held, self.stopped = tag, "", False, False
         self.raised: Exception | None = None
+        self.refuses_state = False
 
     def look(self) -> None:
         if self.raised is not None:
@@ -201,6 +202,18 @@ def test_a_generation_without_its_state_is_not_continued(scene: Scene, caplog: p
     scene.now += 2
     scene.serve(Target(GATES, 7))
     assert note_start(scene.settings, "gates@1.g7").state_lost == "", "a disk may have come back"
+
+
+def test_a_state_that_spark_refuses_again_and_again_is_lost(scene: Scene) -> None:
+    scene.serve(Target(GATES, 1))
+    for number in range(1, REFUSALS + 1):
+        scene.started[-1].error, scene.started[-1].refuses_state = "no state directory", True
+        scene.streams.step()
+        report = read_report(scene.settings, "gates@1.g1")
+        assert report is not None
+        assert report.state_lost == ("cannot be read by Spark (no state directory)" if number == REFUSALS else "")
+        scene.now += RESTARTS.max_s
+        scene.streams.step()
 
 
 def test_a_state_that_another_read_side_may_have_is_not_computed_again(
