@@ -19,7 +19,10 @@ pytestmark = pytest.mark.jvm
 
 
 def emptied(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text("") and None
+    def damage(folder: Path) -> None:
+        (folder / name).write_text("")
+
+    return damage
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
