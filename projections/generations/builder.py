@@ -231,7 +231,7 @@ class Builder:
             raise RebuildFailed(view.name, phase, problem)
         if phase == "start" and not any(each.is_fresh for each in places):
             log.warning(
-                'no read side runs that keeps the state of "%s": if the next one runs with another folder than %s '
+                'no running read side has said where it keeps the state of "%s": if it has another folder than %s '
                 "(HEADWATER_STATE), it computes the view again",
                 view.name, self.settings.state.absolute(),
             )  # fmt: skip

@@ -54,8 +54,10 @@ def own_place(settings: LogSettings) -> StatePlace:
             os.link(part, file)  # unlike a rename, it keeps the id that another process has made meanwhile
         except FileExistsError:
             pass
+        except OSError:  # some network disks have no links
+            part.replace(file)
         finally:
-            part.unlink()
+            part.unlink(missing_ok=True)
     return StatePlace(file.read_text(), f"{socket.gethostname()}:{settings.state.absolute()}")
 
 

@@ -17,12 +17,12 @@ from commands.declaring.aggregate import Event
 from eventlog.backoff import RETRY_FOREVER
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
-from projections import service
+from projections import queries, service
 from projections.errors import StoreUnavailable
 from projections.generations.event_versions import Fields, fields_of
 from projections.generations.registry import Generation, Generations, served_by
 from projections.generations.state_places import StatePlace, known_id
-from projections.parts import EVERYTHING, LIVE, REPLAYING, Parts, ready_file
+from projections.parts import EVERYTHING, LIVE, REPLAYING, STREAMS, Parts, ready_file
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry
 from projections.service import Service
@@ -306,6 +306,26 @@ def test_a_read_side_with_state_says_where_it_keeps_it(
     assert noted.place.endswith(f":{tmp_path}")
     replace(made, views=ViewRegistry([])).note_state_place()
     assert registry.places == [noted], "without state it is of no interest"
+
+
+def test_the_process_of_stream_views_says_it_again_and_again(
+    gates: tuple[Service, dict[str, ViewStore], list[View]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _, _ = gates
+    registry = FakeRegistry([generation(1, 1, of=GATES)])
+    ready_file(made.settings, STREAMS).parent.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(Service, "generations", registry)
+    monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
+    monkeypatch.setattr(queries, "_sweep", lambda _: None)
+    monkeypatch.setattr(queries, "NOTE_S", 0.01)
+
+    def wait(*_: object) -> bool:
+        eventually(lambda: len(registry.places) > 2, "it is said again and again")
+        return False
+
+    monkeypatch.setattr(queries, "_have_records", wait)
+    queries.run_stream_queries(made, threading.Event())
+    assert {each.id for each in registry.places} == {known_id(made.settings)}
 
 
 def test_a_view_with_a_query_of_its_own_can_be_left_out(

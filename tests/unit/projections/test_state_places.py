@@ -29,6 +29,14 @@ def test_a_folder_has_one_id_wherever_it_is(settings: LogSettings, tmp_path: Pat
     assert [each.name for each in (tmp_path / "moved" / "checkpoints").iterdir()] == ["id"]
 
 
+def test_a_folder_on_a_disk_without_links_has_an_id_too(settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr("os.link", refused)
+    assert own_place(settings).id == known_id(settings) == own_place(settings).id
+
+
 def test_only_a_read_side_that_runs_with_another_folder_is_in_the_way(settings: LogSettings) -> None:
     assert why_not_here(settings, []) is None
     assert why_not_here(settings, [GONE]) is None
