@@ -162,16 +162,16 @@ def fold(
     return folded, version
 
 
-def write_snapshot(aggregate: Aggregate[State], state: State, version: int) -> bytes:
-    """The value of a record of `snapshots`."""
-    return snapshot_json(aggregate, state.__pydantic_serializer__.to_json(state), version)
+def write_snapshot(aggregate: Aggregate[State], state: State, version: int, time_ms: int = 0) -> bytes:
+    """The value of a record of `snapshots`; time_ms: of the stream's last event, 0 if it is not known."""
+    return snapshot_json(aggregate, state.__pydantic_serializer__.to_json(state), version, time_ms)
 
 
-def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int) -> bytes:
-    """The value of a record of `snapshots`; body: the state as JSON."""
+def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int, time_ms: int) -> bytes:
+    """The value of a record of `snapshots`; body: the state as JSON. time_ms: see `write_snapshot`."""
     # code of earlier releases, which may run beside this one, compares `shape`
-    return b'{"version":%d,"shape":"%b","fields":"%b","state":%b}' % (
-        version, aggregate.documented_shape.encode(), aggregate.shape.encode(), body,
+    return b'{"version":%d,"shape":"%b","fields":"%b","time":%d,"state":%b}' % (
+        version, aggregate.documented_shape.encode(), aggregate.shape.encode(), time_ms, body,
     )  # fmt: skip
 
 
@@ -191,6 +191,13 @@ def read_back(event: Event, body: bytes) -> Event:
             place = ".".join(map(str, detail["loc"]))
             raise BadDecision(f'"{event.type}" has a time that views cannot read in "{place}": {detail["msg"]}')
     return read
+
+
+def snapshot_time_ms(value: bytes) -> int:
+    """The time of the stream's last event in a snapshot that can be read; 0 if an earlier release wrote it."""
+    head, found, _ = value.partition(b',"state":')
+    time_ms = orjson.loads(head + b"}").get("time") if found else None
+    return time_ms if type(time_ms) is int else 0
 
 
 def has_shape(aggregate: AnyAggregate, value: bytes) -> bool:

@@ -188,7 +188,8 @@ def encode_event(
 ) -> bytes:
     """The document of an event, like `encode`.
 
-    command: its cause, which has its stream. time: the command's, as text. recorded_time: when it was decided, as text.
+    command: its cause, which has its stream. time: the command's, or that of the event before it in its stream if that
+    is later, as text. recorded_time: when it was decided, as text.
     event_type: its storage name. body: its data as JSON text.
     """
     return _write(

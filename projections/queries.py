@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from eventlog.cores import cores
 from eventlog.errors import LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_heartbeats import beating
@@ -117,11 +118,12 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
     from projections.spark.streams.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
 
     spark = SparkSettings.from_environment(os.environ)
-    cores, realtime = os.cpu_count() or 2, [view for view in views if view.realtime]
+    threads, realtime = max(2, cores()), [view for view in views if view.realtime]
     readers = sum(len(sources([view], service.settings)) for view in realtime)
-    threads, lasting = cores + readers, bool(realtime)
-    session = start_session(spark, name="streams", threads=threads, lasting=lasting, state=service.settings.state)
-    batches = trigger_s(len(views) - len(realtime), cores)
+    session = start_session(
+        spark, name="streams", threads=threads + readers, lasting=bool(realtime), state=service.settings.state
+    )
+    batches = trigger_s(len(views) - len(realtime), threads)
     with (
         followed(service.generations) as live,
         _beating(service, views),

@@ -16,6 +16,7 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.admin import prepare
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.naming import table_topic
+from eventlog.cores import cores
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
@@ -170,7 +171,7 @@ class Service:
         spark = SparkSettings.from_environment(os.environ)
         with (
             closing(KafkaLog(self.settings)) as event_log,
-            lazy_session(spark, name="build", threads=os.cpu_count() or 2, state=self.settings.state) as session,
+            lazy_session(spark, name="build", threads=max(2, cores()), state=self.settings.state) as session,
         ):
             engine = new_engine(self.settings, event_log, session)
             queries = SparkQueries(self.settings, session)

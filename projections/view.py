@@ -78,6 +78,14 @@ class View(Protocol):
         """Digest of the declaration; if it changes, the version must change."""
 
     @property
+    def row_types(self) -> list[str]:
+        """A line with the type of each state field and column, sorted; if they change, the version must change.
+
+        They follow from the events' fields and aggregates, which the declaration only names. The registry of
+        generations stores them beside the fingerprint, which deployments already had before.
+        """
+
+    @property
     def topics(self) -> Sequence[str]:
         """The topics whose offsets are its position."""
 

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eventlog.cores import cores
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.engines import EngineChoice, SparkQueries, new_engine
@@ -26,7 +27,7 @@ def start_spark(spare_threads: int = 0) -> SparkSession:
     """The Spark session of this process, started at its first use."""
     from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a fold needs Spark
 
-    threads = (os.cpu_count() or 2) + spare_threads
+    threads = max(2, cores()) + spare_threads
     state = LogSettings.from_environment(os.environ).state
     return start_session(SparkSettings.from_environment(os.environ), name="replay", threads=threads, state=state)
 

@@ -13,7 +13,7 @@ from eventlog.source_positions import topic_and_partition
 from projections.engines import EngineChoice, why_spark
 from projections.generations.event_versions import changes
 from projections.generations.rates import last_bulk_rate
-from projections.generations.registry import Generation, declaration_changes
+from projections.generations.registry import Generation, changes_since, has_declaration_of
 from projections.generations.selection import ALL, Selection
 from projections.generations.sources import ends_of, sources
 from projections.view import View
@@ -121,9 +121,9 @@ def plans(deployment: Deployment) -> list[Planned]:
 def _planned(deployment: Deployment, view: View, live: Generation | None) -> Planned:
     if live is None:
         return Planned(view.name, "build", None, view.tag, estimate(deployment, view))
-    if live.fingerprint == view.fingerprint:
+    if has_declaration_of(live, view):
         return Planned(view.name, "nothing", live.tag, view.tag)
-    changes = declaration_changes(live.declaration, view.declaration)
+    changes = changes_since(live, view)
     if live.version == view.version:
         return Planned(view.name, "refuse", live.tag, view.tag, None, changes)
     return Planned(view.name, "rebuild", live.tag, view.tag, estimate(deployment, view), changes)

@@ -37,7 +37,7 @@ async def in_portions(query: Query, read: Callable[[Query], Awaitable[Page]]) ->
         rows += page.rows
         matches += page.matches
         portion_bytes = _size_bytes(page)
-    return replace(first, rows=rows, matches=matches, last=page.last)
+    return replace(first, rows=rows, matches=matches or first.matches, last=page.last)
 
 
 def fitting(sizes_bytes: Iterable[int]) -> int:

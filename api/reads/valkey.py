@@ -18,6 +18,7 @@ from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger, cache_rankings
 from projections.stores.rankings import Rankings
+from projections.stores.valkey_scripts import INCOMPLETE
 from projections.table.patch import places_from_json
 
 TIMEOUT_S = 1.0
@@ -142,13 +143,14 @@ class ValkeyReader:
 
     async def _check(self, live: Live) -> None:
         """Raise GenerationGone if the server does not have the generation: then a missing row says nothing."""
-        ledgers = cache_ledger(self._environment, live.view.name, live.generation)
-        if not await self._ask(self._client.exists(ledgers)):
-            raise GenerationGone(ledgers)
+        if not await self._ledgers(live):
+            raise GenerationGone(cache_ledger(self._environment, live.view.name, live.generation))
 
     async def _ledgers(self, live: Live) -> StoredLedgers:
         name = cache_ledger(self._environment, live.view.name, live.generation)
         fields = await self._ask(self._client.hgetall(name))
+        if any(entry.endswith(INCOMPLETE) for entry in fields.values()):
+            return {}
         return {int(partition): orjson.loads(entry) for partition, entry in fields.items()}
 
     def _key(self, live: Live, key: str) -> str:

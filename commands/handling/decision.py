@@ -32,6 +32,7 @@ from commands.receipt import (
 )
 from eventlog import topics
 from eventlog.envelope import Envelope, encode_event, timestamp_ms
+from eventlog.letters import time_of
 from eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
 from eventlog.ports import Entry
 
@@ -64,11 +65,12 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a stream: its state and version, and the bytes of its latest snapshot."""
+    """What is known of a stream: its state and version, the bytes of its latest snapshot, and its last event's time."""
 
     state: Any
     version: int
     size_bytes: int = 0
+    time_ms: int = 0
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -166,7 +168,7 @@ def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, byt
     Raises BadDecision if the state does not fit in a record, and pydantic's errors if it cannot be read back.
     """
     body = known.state.__pydantic_serializer__.to_json(known.state)
-    snapshot = snapshot_json(aggregate, body, known.version)
+    snapshot = snapshot_json(aggregate, body, known.version, known.time_ms)
     size_bytes = entry_size(stream, snapshot)
     if size_bytes > MAX_ENTRY_BYTES:
         raise BadDecision(
@@ -174,7 +176,8 @@ def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, byt
             f'nothing was changed: keep less in the state of "{aggregate.name}", or split it into several streams',
             STATE_TOO_LARGE,
         )
-    return Known(known.state.__pydantic_validator__.validate_json(body), known.version, size_bytes), snapshot
+    state = known.state.__pydantic_validator__.validate_json(body)
+    return Known(state, known.version, size_bytes, known.time_ms), snapshot
 
 
 def clipped(message: str) -> str:
@@ -188,7 +191,9 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
     events = _materialised(aggregate, aggregate.decide(typed.command, state))
     if not events:
         return answered(received, "accepted", version)
-    time_ms, stream_json = timestamp_ms(envelope.time), orjson.dumps(stream)[:-1]
+    # the command may have waited, or its sender's clock may be behind; readers of several streams order events by time,
+    # so within a stream no event is earlier than the one before it
+    time_ms, stream_json = max(timestamp_ms(envelope.time), known.time_ms), orjson.dumps(stream)[:-1]
     entries, recorded, size_bytes, receipt_bytes = [], [], 0, 0
     for event in events:
         version += 1
@@ -212,7 +217,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
             raise BadDecision(
                 f'"evolve" of "{aggregate.name}" returned {_named(state)} for "{event.type}": return a {kind.__name__}'
             )
-    after, snapshot = Known(state, version, known.size_bytes + size_bytes), None
+    after, snapshot = Known(state, version, known.size_bytes + size_bytes, time_ms), None
     if keep:
         after, snapshot = kept(aggregate, stream, after)
         size_bytes += len(snapshot)
@@ -252,9 +257,8 @@ def _entry(
 ) -> Entry:
     command, source = received.envelope, f"/headwater/{aggregate.name}"
     event_id = f"{command.stream}/{version}"
-    value = encode_event(
-        command, received.time, received.recorded_time, source, event.type, event.version, version, body
-    )
+    time = received.time if time_ms == timestamp_ms(command.time) else time_of(time_ms)
+    value = encode_event(command, time, received.recorded_time, source, event.type, event.version, version, body)
     if (size_bytes := entry_size(event_id, value)) > MAX_ENTRY_BYTES:
         raise BadDecision(
             f'event "{event_id[:200]}" would have {size_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '

@@ -15,6 +15,7 @@ from commands.codec import (
     has_short_names,
     read_command,
     read_snapshot,
+    snapshot_time_ms,
 )
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
@@ -264,8 +265,11 @@ class Handler:
         if known is not None:
             self._states.move_to_end(stream)
             return known
-        read = (aggregate.initial, 0) if snapshot is None else read_snapshot(aggregate, snapshot)
-        known = self._states[stream] = Known(*read, 0 if snapshot is None else len(snapshot))
+        if snapshot is None:
+            known = Known(aggregate.initial, 0)
+        else:
+            known = Known(*read_snapshot(aggregate, snapshot), len(snapshot), snapshot_time_ms(snapshot))
+        self._states[stream] = known
         return known
 
     def _add_dead_letter(self, record: Record, error: Exception, batch: Batch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from commands.codec import fold, has_shape, read_snapshot, write_snapshot
+from commands.codec import fold, has_shape, read_snapshot, snapshot_time_ms, write_snapshot
 from commands.declaring.registry import AnyAggregate
 from commands.local_state.state import StateStore
 from eventlog import topics
@@ -188,7 +188,7 @@ class Refolding:
             if stream_fold is None or stream_fold.failed:
                 continue
             try:
-                stream_fold.take(int(version), None if record.key in self._erased else record.value)
+                stream_fold.take(int(version), record, is_erased=record.key in self._erased)
             except Exception as error:  # noqa: BLE001 - of a user's rules as well
                 self._fail(stream_fold, stream, f"{self._partition}:{record.offset}", error)
         self._write(streams, ended=False, unknown=unknown)
@@ -258,7 +258,7 @@ class _Stream:
         self.aggregate, self.target, self._folded = aggregate, target, folded
         self._is_missing = is_missing
         self.state: Any = aggregate.initial
-        self.version = 0
+        self.version = self.time_ms = 0
         self.failed = False
 
     @classmethod
@@ -278,13 +278,14 @@ class _Stream:
         """Whether neither a snapshot nor an event is left."""
         return self._is_missing and not self.failed and not (self.target or self.version or self._folded)
 
-    def take(self, version: int, event: bytes | None) -> None:
-        """Fold an event, or its tombstone; raises whatever a rule raises."""
+    def take(self, version: int, record: Record, *, is_erased: bool) -> None:
+        """Fold an event, or count an erased one or a tombstone; raises whatever a rule raises."""
         self._load()
         if self.is_complete:
             return  # its owner wrote only versions up to the snapshot's
-        if event is not None:
-            self.state, self.version = fold(self.aggregate, [decode(event)], self.state, self.version)
+        if record.value is not None and not is_erased:
+            self.state, self.version = fold(self.aggregate, [decode(record.value)], self.state, self.version)
+            self.time_ms = max(self.time_ms, record.timestamp_ms)
         elif self._is_missing or not self.target:  # an erased event counts, so that its version is not used again
             self.version = max(self.version, version)
 
@@ -295,12 +296,12 @@ class _Stream:
             return (_MISSING_FAILED if self._is_missing else _FAILED) + target
         self._load()
         kind = _MISSING if self._is_missing else _WAITING
-        return kind + target + (write_snapshot(self.aggregate, self.state, self.version) if self.version else b"")
+        return kind + target + (self._written(self.version) if self.version else b"")
 
     def snapshot(self) -> bytes:
         """Its snapshot, which can be read; raises if there is none, or if nothing is known of the stream."""
         self._load()
-        value = write_snapshot(self.aggregate, self.state, max(self.version, self.target))
+        value = self._written(max(self.version, self.target))
         read_snapshot(self.aggregate, value)
         return value
 
@@ -308,6 +309,10 @@ class _Stream:
         folded, self._folded = self._folded, b""
         if folded:
             self.state, self.version = read_snapshot(self.aggregate, folded)
+            self.time_ms = snapshot_time_ms(folded)
+
+    def _written(self, version: int) -> bytes:
+        return write_snapshot(self.aggregate, self.state, version, self.time_ms)
 
 
 class _Progress:

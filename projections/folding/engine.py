@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -142,17 +142,21 @@ class FoldingEngine:
                 return outcome
         raise AssertionError(outcome)
 
-    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+    def patches(self, view: View, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
         """See Engine.patches."""
         if view.is_realtime:
-            return self.spark_for(view, "it is a real-time view").patches(view, ranges)
+            yield from self.spark_for(view, "it is a real-time view").patches(view, ranges)
+            return
         folded = table_view(view)
         if self.spark is not None and offsets_in(ranges) > MAX_PATCH_OFFSETS:
-            return self.spark().patches(folded, ranges)
+            yield from self.spark().patches(folded, ranges)
+            return
         try:
-            return list(self._patches(folded, ranges))
+            if self.spark is not None:
+                deque(self._made(folded, ranges), maxlen=0)  # so that one of both makes all, and none is kept in memory
+            yield from self._patches(folded, ranges)
         except OnlySpark as error:
-            return self.spark_for(folded, str(error)).patches(folded, ranges)
+            yield from self.spark_for(folded, str(error)).patches(folded, ranges)
 
     def row_patches(self, load: Load[View], keys: Set[str]) -> Iterator[Patch]:
         """See Engine.row_patches."""

@@ -24,7 +24,16 @@ from projections.folding.folder import Erased, Times, UnclearRecord
 from projections.folding.program import OnlySpark, Program
 from projections.folding.slices import Slices, parts_of
 from projections.folding.states import States
-from projections.folding.tasks import MAX_UNCLEAR, FoldTask, Letter, Share, divided, share_of
+from projections.folding.tasks import (
+    MAX_UNCLEAR,
+    MAX_UNCLEAR_BYTES,
+    FoldTask,
+    Letter,
+    Share,
+    divided,
+    share_of,
+    unclear_bytes,
+)
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
 from projections.generations.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in, watched
@@ -118,7 +127,7 @@ class Pass:
             known = merged([known, self.patches.tombstones(self._ranges)])
         while True:
             shares = slices.fold(self._ranges, known, self._buckets, rest, partial(self._fold_part, known))
-            if all(_gave_up(shares, view) for view in range(len(self.loads))):
+            if all(gave_up(shares, view) for view in range(len(self.loads))):
                 break  # and did not look for all tombstones
             found = merged(share.tombstones for share in shares)
             erased = merged([known, found])
@@ -149,8 +158,9 @@ class Pass:
 
     def _finish(self, view: int, shares: Sequence[Share], began: float) -> Outcome:
         """Write the rows of one view, and report its unreadable records."""
-        if _gave_up(shares, view):
-            return OnlySpark(f"more than {MAX_UNCLEAR:,} records are not as declared")
+        if gave_up(shares, view):
+            size_mib = MAX_UNCLEAR_BYTES // 1024**2
+            return OnlySpark(f"more than {MAX_UNCLEAR:,} records, or {size_mib} MiB of them, are not as declared")
         try:
             return self._write(view, shares, began)
         except (OnlySpark, TaskFailed, *FAILURES) as error:
@@ -208,8 +218,10 @@ class Pass:
         written.flush()
 
 
-def _gave_up(shares: Sequence[Share], view: int) -> bool:
-    return any(share.gave_up(view) for share in shares)
+def gave_up(shares: Sequence[Share], view: int) -> bool:
+    """Whether the compiled source of a view left more records to others than they take."""
+    left = (unclear_bytes(share.unclear[view]) for share in shares if view < len(share.unclear))
+    return any(share.gave_up(view) for share in shares) or sum(left) > MAX_UNCLEAR_BYTES
 
 
 def _poison_event(view: TableView, first: Letter, poison: int) -> PoisonEvent:

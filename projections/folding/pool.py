@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+from eventlog.cores import cores
 from eventlog.workers import call_without_parent
 from projections.folding.forking import FORKED, start_server
 from projections.folding.program import Program
@@ -84,8 +85,8 @@ class Pool:
 
 @contextmanager
 def opened(size: int | None = None) -> Iterator[Pool]:
-    """A pool that starts its processes with their first tasks. size: of processes; None: one per core."""
-    with closing(Pool(size or _cores())) as pool:
+    """A pool that starts its processes with their first tasks. size: None: one process per core."""
+    with closing(Pool(size or cores())) as pool:
         yield pool
 
 
@@ -116,8 +117,3 @@ def _run(task: Callable[..., Result], *arguments: Any) -> Result:
     except Exception as error:
         logger.exception("a task failed")
         raise TaskFailed(f"{type(error).__name__}: {error}"[:500]) from None
-
-
-def _cores() -> int:
-    """Processes that can work at a time."""
-    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

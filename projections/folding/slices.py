@@ -113,7 +113,7 @@ class Slices:
     def _folder(self, erased: Erased, buckets: int) -> Path:
         # a topic that was deleted and created again has the same name, but other events
         what = [
-            *(view.fingerprint for view in self.views),
+            *(each for view in self.views for each in (view.fingerprint, *view.row_types)),
             str(self.selection),
             str(self.size),
             *(

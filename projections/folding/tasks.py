@@ -45,6 +45,8 @@ GROUP_BYTES: Final = 8 * 1024 * 1024
 """Encoded rows that are combined and written together; as Python objects they take ten to twenty times the memory."""
 MAX_UNCLEAR: Final = 20_000
 """Records of a view that a task leaves to others before it gives up."""
+MAX_UNCLEAR_BYTES: Final = 64 * 1024 * 1024
+"""Of these records, in one task and in all together: the process that decides about them has all in memory."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Share(msgspec.Struct, kw_only=True):
 
     def gave_up(self, view: int) -> bool:
         """Whether the compiled source of this view is of no use for this log."""
-        return view < len(self.unclear) and len(self.unclear[view]) > MAX_UNCLEAR
+        return view < len(self.unclear) and too_many(self.unclear[view])
 
 
 class Piece(NamedTuple):
@@ -135,7 +137,7 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
                 ):
                     held.add(view, each.drain())
                     yield from held.full()
-                if len(each.unclear) > MAX_UNCLEAR:
+                if too_many(each.unclear):
                     each.give_up()
             if unchecked > CHECKED_RECORDS:
                 unchecked = 0
@@ -145,6 +147,16 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
             held.add(view, each.drain())
         unclear = [each.unclear for each in folds]
         yield held.share(tombstones=folder.tombstones, unclear=unclear, events=folder.events)
+
+
+def too_many(records: Sequence[UnclearRecord]) -> bool:
+    """Whether a task leaves more records of a view to others than they take."""
+    return len(records) > MAX_UNCLEAR or unclear_bytes(records) > MAX_UNCLEAR_BYTES
+
+
+def unclear_bytes(records: Iterable[UnclearRecord]) -> int:
+    """The size of keys and values."""
+    return sum(len(each.key or b"") + len(each.value or b"") for each in records)
 
 
 def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], str]]:

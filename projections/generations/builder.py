@@ -106,7 +106,7 @@ class Builder:
         covered = {each: end for each, (_, end) in selection.ranges(noted.bulk_ends).items()}
         base = {} if view.has_own_query else covered
         return self.generations.begin(
-            view, base, noted.patch_starts, source, None if selection.is_all else str(selection)
+            view, base, noted.patch_starts, source, None if selection.is_all else str(selection), noted.topics
         )
 
     def fill(self, build: Build, then: Callable[[], None]) -> Waits:

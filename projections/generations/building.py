@@ -166,12 +166,20 @@ class Build:
     def finish(self) -> None:
         """Build the indexes, then add the rows that bulk did not write."""
         with self.phase("index"):
-            deleted = [patiently(INDEX_AWAY_S)(store.finish, self.target) for store in self.stores]
+            deleted = [
+                patiently(INDEX_AWAY_S)(store.finish, self.target, self._rows_in(number))
+                for number, store in enumerate(self.stores)
+            ]
         refused = [{*one, *other} for one, other in zip_longest(self.refused, deleted, fillvalue=())]
         if any(refused):
             with self.phase("refused rows"):
                 for store, keys in zip(self.stores, refused, strict=True):
                     self.result.refused += self._add_rows(store, keys) if keys else 0
+
+    def _rows_in(self, number: int) -> int:
+        """The rows that bulk has written at least to the store with this number."""
+        refused = len(self.refused[number]) if number < len(self.refused) else 0
+        return max(0, (self.result.rows or 0) - refused)
 
     def _add_rows(self, store: ViewStore, keys: Set[str]) -> int:
         view, options = self.target.view, self.options

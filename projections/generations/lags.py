@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 
@@ -18,6 +18,7 @@ from projections.generations.registry import Generation, Generations
 from projections.generations.sources import ends_of, sources
 from projections.generations.stream_report import read_report, recomputed
 from projections.generations.tails import Tail, read_tails
+from projections.generations.topic_ids import made_again, topic_ids
 from projections.parts import STREAMS
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
@@ -39,10 +40,14 @@ class _Applied:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Where the log ends. patches: by partition, the first record that retention has left, and the end."""
+    """Where the log ends.
+
+    patches: by partition, the first record that retention has left, and the end. topics: their ids.
+    """
 
     tails: Mapping[str, Tail]
     patches: Mapping[int, tuple[int, int]]
+    topics: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,17 @@ class Lags:
             if isinstance(each, _Applied) and each.ledgers:
                 for source, at in each.lag.position.items():
                     positions[source].add(at)
-        log_ends = _Ends(read_tails(self.log, positions, ends), patches)
+        log_ends = _Ends(read_tails(self.log, positions, ends), patches, topic_ids(self.log, self.views.views.values()))
         return [self._measured(each, log_ends) if isinstance(each, _Applied) else each for each in found]
+
+    def note_topics(self, found: Iterable[Lag]) -> None:
+        """Record the topics of generations of earlier releases, if patches bring them up to date in every store."""
+        ids, views = topic_ids(self.log, self.views.views.values()), self.views.views
+        left_out = {each.view for each in found if each.standing not in ("caught up", "behind")}
+        for name, live in self.generations.serving(views.values()).items():
+            if live.topics is None and name not in left_out:
+                topics = (PATCHES, *views[name].topics)
+                self.generations.note_topics(name, live.generation, {each: ids[each] for each in topics if each in ids})
 
     def _applied(
         self, view: View, store: str, live: Generation | None, opened: Callable[[str], ViewStore]
@@ -122,8 +136,13 @@ class Lags:
         name, stream = applied.view.name, applied.lag.stream
         if stream is not None and stream.state_lost:
             return f"its state {stream.state_lost}: {recomputed(name)}"
+        for topic in made_again(applied.live.topics, ends.topics):
+            return f'topic "{topic}" was deleted and made again since it was built: run `replay rebuild {name}`'
         if gap(applied.ledgers, ends.patches, lambda each: ends.patches[each][0]) is not None:
             return f"its ledger or the patches that it needs are gone: run `replay rebuild {name}`"
+        for each, (_, end) in ends.patches.items():
+            if (needed := applied.ledgers[each].next_offset) > end and needed > self.log.end(PATCHES, each):
+                return f'"patches" ends before its ledger in partition {each}: run `replay rebuild {name}`'
         for source, at in applied.lag.position.items():
             # the ends were read before the ledgers
             if at > ends.tails[source].end and at > self.log.end(*topic_and_partition(source)):

@@ -26,8 +26,10 @@ from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailabl
 from projections.generations import registry_sql as statements
 from projections.generations.event_versions import Fields, fields_of
 from projections.generations.state_places import StatePlace
+from projections.stores.names import table_name
 from projections.stores.postgres_connection import connect, holders_of, retrying_locks, set_lock_limit
 from projections.table.declared_text import as_written
+from projections.table.types import POSTGRES_TYPES
 from projections.view import View
 
 REGISTRY_S: Final = 10.0
@@ -48,6 +50,8 @@ class Generation:
     source, selection: of a view made with --as.
     replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
     kept: see `projections.generations.kept`.
+    row_types: `View.row_types` when it was built; None if an earlier release built it.
+    topics: the id of `patches` and of each topic that it was built from; None: an earlier release built it.
     read_at: when the registry was read, by PostgreSQL's clock: times in it, and from other machines, compare with that.
     """
 
@@ -72,6 +76,8 @@ class Generation:
     replays: int | None = None
     next_replay: datetime | None = None
     kept: Mapping[str, float] = field(default_factory=dict)
+    row_types: Sequence[str] | None = None
+    topics: Mapping[str, str] | None = None
 
 
 class RebuildLock:
@@ -153,8 +159,9 @@ class Generations:
         patch_starts: Mapping[int, int],
         source: str | None = None,
         selection: str | None = None,
+        topics: Mapping[str, str] | None = None,
     ) -> Generation:
-        """Register the next generation of `view`, as building; source, selection: see Generation."""
+        """Register the next generation of `view`, as building; source, selection, topics: see Generation."""
         values = {
             "view": view.name,
             "version": view.version,
@@ -164,8 +171,10 @@ class Generations:
             "start": Jsonb({str(partition): offset for partition, offset in patch_starts.items()}),
             "stores": Jsonb([store.name for store in view.stores]),
             "declaration": Jsonb(view.declaration),
+            "row_types": Jsonb(view.row_types),
             "source": source,
             "selection": selection,
+            "topics": None if topics is None else Jsonb(dict(topics)),
         }
         with self._connect() as connection, connection.cursor(row_factory=class_row(Generation)) as cursor:
             begun = cursor.execute(self._sql(statements.BEGIN), values).fetchone()
@@ -241,6 +250,11 @@ class Generations:
         with self._connect() as connection, connection.cursor(row_factory=class_row(StatePlace)) as cursor:
             return cursor.execute(self._sql(statements.STATE_PLACES)).fetchall()
 
+    def note_topics(self, view: str, generation: int, topics: Mapping[str, str]) -> None:
+        """Record the ids of the topics that a generation is made from, if they are not known yet."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.TOPICS), [Jsonb(dict(topics)), view, generation])
+
     def withdraw(self, view: str) -> None:
         """Make no generation of `view` live."""
         with self._connect() as connection:
@@ -277,9 +291,30 @@ class Generations:
         A generation of an earlier version is returned as well: it serves until the new version is built.
         """
         live = self.serving([view]).get(view.name)
-        if live is not None and live.version == view.version and live.fingerprint != view.fingerprint:
-            raise ViewDeclarationError(view.name, _changed(view, live))
+        if live is not None and live.version == view.version:
+            if not has_declaration_of(live, view):
+                raise ViewDeclarationError(view.name, why_refused(live, view))
+            if live.row_types is None:
+                self._record_row_types(view, live)
         return live
+
+    def _record_row_types(self, view: View, live: Generation) -> None:
+        """Record the types of a generation that an earlier release built; raises ViewDeclarationError if they differ.
+
+        PostgreSQL says which types its table has. If the view is in other stores only, the types of this code are taken
+        for those of the rows.
+        """
+        kinds = {each.name: each.type for each in view.layout.fields} | dict(view.types)
+        columns = {name: POSTGRES_TYPES[kind] for name, kind in kinds.items()}
+        table = f'"{self._environment}"."{table_name(view.name, live.generation)}"'
+        names = {"table": table, "names": list(columns), "types": list(columns.values())}
+        with self._connect() as connection:
+            differing = connection.execute(statements.OTHER_TYPES, names).fetchall()
+            if differing:
+                lines = [f"\n  - {name} {stored}\n  + {name} {columns[name]}" for name, stored in differing]
+                raise ViewDeclarationError(view.name, _raise_version(view, "types of its columns", lines))
+            values = {"view": view.name, "generation": live.generation, "row_types": Jsonb(view.row_types)}
+            connection.execute(self._sql(statements.NOTE_ROW_TYPES), values)
 
     @contextmanager
     def reader(self) -> Iterator[Callable[[], list[Generation]]]:
@@ -336,6 +371,15 @@ def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
     return max(usable, key=lambda each: each.version, default=None)
 
 
+def has_declaration_of(generation: Generation, view: View) -> bool:
+    """Whether its rows are those that this code declares: also in the types of their fields and columns.
+
+    Of a generation that a release built before types were stored, the fingerprint alone decides.
+    """
+    same_types = generation.row_types is None or list(generation.row_types) == view.row_types
+    return generation.fingerprint == view.fingerprint and same_types
+
+
 def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
     """The removed (-) and added (+) lines, as a declaration is written."""
     lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
@@ -345,10 +389,24 @@ def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str
     return [line if texts.count(text[2:]) > 1 else text for line, text in zip(lines, written, strict=True)]
 
 
-def _changed(view: View, live: Generation) -> str:
+def changes_since(generation: Generation, view: View) -> list[str]:
+    """The removed (-) and added (+) lines of the declaration, and of the types of its rows."""
+    if not generation.declaration:
+        return []
+    changes = declaration_changes(generation.declaration, view.declaration)
+    if generation.row_types is None:
+        return changes
+    return changes + declaration_changes(generation.row_types, view.row_types)
+
+
+def why_refused(generation: Generation, view: View) -> str:
     """Why a live generation of the same version, but with another declaration, cannot be this view's."""
-    if live.source is not None:
-        return f'a view of this name was made from "{live.source}" with --as: drop it with `replay drop {view.name}`'
-    lines = declaration_changes(live.declaration, view.declaration) if live.declaration else []
-    changes = "".join(f"\n  {line}" for line in lines)
-    return f"the declaration changed, but the version is still {view.version}: raise the version{changes}"
+    if generation.source is not None:
+        return (
+            f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'
+        )
+    return _raise_version(view, "declaration", [f"\n  {line}" for line in changes_since(generation, view)])
+
+
+def _raise_version(view: View, what: str, changes: Sequence[str]) -> str:
+    return f"the {what} changed, but the version is still {view.version}: raise the version{''.join(changes)}"

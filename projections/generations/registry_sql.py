@@ -28,7 +28,9 @@ CREATE TABLE IF NOT EXISTS {schema}.generations (
 -- events, seconds: what bulk read and how long it took;
 -- source, selection: of a view made with --as, its source view and the selected events;
 -- replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again;
--- kept: by store, until when it was kept up to date at least, in seconds since 1970
+-- kept: by store, until when it was kept up to date at least, in seconds since 1970;
+-- row_types: the types of its fields and columns, as lines; null if an earlier release built it;
+-- topics: the ids of the topics that it was built from
 ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS stores      jsonb NOT NULL DEFAULT '["postgres", "elasticsearch", "valkey"]',
     ADD COLUMN IF NOT EXISTS declaration jsonb NOT NULL DEFAULT '[]',
@@ -39,7 +41,9 @@ ALTER TABLE {schema}.generations
     ADD COLUMN IF NOT EXISTS selection   text,
     ADD COLUMN IF NOT EXISTS replays     integer,
     ADD COLUMN IF NOT EXISTS next_replay timestamptz,
-    ADD COLUMN IF NOT EXISTS kept        jsonb NOT NULL DEFAULT '{{}}';
+    ADD COLUMN IF NOT EXISTS kept        jsonb NOT NULL DEFAULT '{{}}',
+    ADD COLUMN IF NOT EXISTS row_types   jsonb,
+    ADD COLUMN IF NOT EXISTS topics      jsonb;
 
 -- the last number given to a generation of each view: none is used twice, because a writer to one may outlive it
 CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
@@ -102,7 +106,7 @@ STAY_IDLE = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = '
 COLUMNS = (
     "view, generation, version, tag, fingerprint, state, base AS bulk_ends, start AS patch_starts, "
     "created_at, live_at, stores, declaration, published, events, seconds, source, selection, replays, next_replay, "
-    "kept, now() AS read_at"
+    "kept, row_types, topics, now() AS read_at"
 )
 
 ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608
@@ -119,9 +123,11 @@ WITH number AS (
     RETURNING last
 )
 INSERT INTO {{schema}}.generations
-    (view, generation, version, tag, fingerprint, state, base, start, stores, declaration, published, source, selection)
+    (view, generation, version, tag, fingerprint, state, base, start, stores, declaration, row_types, published,
+     source, selection, topics)
 SELECT %(view)s, last, %(version)s, %(tag)s, %(fingerprint)s,
-       'building', %(base)s, %(start)s, %(stores)s, %(declaration)s, false, %(source)s, %(selection)s
+       'building', %(base)s, %(start)s, %(stores)s, %(declaration)s, %(row_types)s, false,
+       %(source)s, %(selection)s, %(topics)s
 FROM number
 RETURNING {COLUMNS}
 """  # noqa: S608
@@ -181,6 +187,23 @@ KEPT = """
 UPDATE {schema}.generations
 SET kept = kept || jsonb_build_object(%(store)s::text, extract(epoch FROM now()) - %(age_s)s)
 WHERE view = %(view)s AND generation = %(generation)s
+"""
+
+# the columns of a table whose types are others; none if there is no such table
+OTHER_TYPES = """
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+JOIN unnest(%(names)s::text[], %(types)s::text[]) AS declared(name, type) ON attname = declared.name
+WHERE attrelid = to_regclass(%(table)s) AND atttypid <> to_regtype(declared.type)
+ORDER BY attname
+"""
+
+NOTE_ROW_TYPES = """
+UPDATE {schema}.generations SET row_types = %(row_types)s
+WHERE view = %(view)s AND generation = %(generation)s AND row_types IS NULL
+"""
+
+TOPICS = """
+UPDATE {schema}.generations SET topics = %s WHERE view = %s AND generation = %s AND topics IS NULL
 """
 
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"

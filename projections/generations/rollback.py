@@ -10,10 +10,11 @@ from projections.errors import RebuildFailed, RollbackFailed
 from projections.generations.builder import Builder, failures_of, until_taken_over
 from projections.generations.building import Build, Options, Rebuilt, Step
 from projections.generations.kept import missed, missed_since
-from projections.generations.registry import Generation, Generations
+from projections.generations.registry import Generation, Generations, has_declaration_of
 from projections.generations.resources import Resources
 from projections.generations.sources import Noted
 from projections.generations.top_up import top_up
+from projections.generations.topic_ids import made_again, topic_ids
 from projections.generations.waits import wait_for
 from projections.stores.ledgers import gap
 from projections.stores.store import Target
@@ -37,6 +38,7 @@ def _roll_back(builder: Builder, view: View, on_step: Callable[[Step], None]) ->
     with builder.resources(view) as using:
         before = _previous(view, using.generations)
         build = Build(Target(view, before.generation), using, Noted({}, {}), on_step, Options(allow_older=True), began)
+        _check_topics(before, view, using)
         _check_deletions(before, build.target, using)
         with failures_of(build):
             if has_state(view):
@@ -73,7 +75,7 @@ def _previous(view: View, generations: Generations) -> Generation:
         raise RebuildFailed(
             view.name, "start", f"there is no previous generation: see `replay generations {view.name}`"
         )
-    own = [each for each in others if each.fingerprint == view.fingerprint]
+    own = [each for each in others if has_declaration_of(each, view)]
     last = max(own or others, key=lambda each: each.live_at or each.created_at)
     if not own:
         raise RebuildFailed(
@@ -83,6 +85,13 @@ def _previous(view: View, generations: Generations) -> Generation:
             "run the code of that version",
         )
     return last
+
+
+def _check_topics(before: Generation, view: View, using: Resources) -> None:
+    """Raise RebuildFailed if its events, or its patches, are not those of the log any more."""
+    for topic in made_again(before.topics, topic_ids(using.log, [view])):
+        cause = f'generation {before.generation}: topic "{topic}" was deleted and made again since it was built'
+        raise RebuildFailed(view.name, "start", f"{cause}: run `replay rebuild {view.name}`")
 
 
 def _check_deletions(before: Generation, target: Target, using: Resources) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from eventlog.ports import EventLog
@@ -45,10 +46,14 @@ def patch_ends(log: EventLog, settings: LogSettings) -> dict[int, int]:
 
 
 class Noted(NamedTuple):
-    """Ends of the log: bulk loads events below `bulk_ends`, by source, and patches from `patch_starts` follow."""
+    """Ends of the log: bulk loads events below `bulk_ends`, by source, and patches from `patch_starts` follow.
+
+    topics: the ids of these topics, before their ends were read.
+    """
 
     patch_starts: Mapping[int, int]
     bulk_ends: Mapping[str, int]
+    topics: Mapping[str, str] = MappingProxyType({})
 
 
 class Ends:
@@ -60,6 +65,7 @@ class Ends:
     def __init__(self, log: EventLog, settings: LogSettings) -> None:
         self._log, self._settings = log, settings
         self._found: dict[str, Mapping[int, int] | Exception] = {}
+        self._ids: dict[str, str] = {}
 
     def noted(self, view: View) -> Noted:
         """The ends of `patches`, then those of the sources of `view`, see `patch_ends`.
@@ -73,13 +79,16 @@ class Ends:
             if not found:
                 cause = f'there is no topic "{topic}": start `python -m projections` with this code, which creates it'
                 raise RebuildFailed(view.name, "start", cause)
-        return Noted(patch_starts, {source_id(topic, each): end for topic in ends for each, end in ends[topic].items()})
+        bulk_ends = {source_id(topic, each): end for topic in ends for each, end in ends[topic].items()}
+        return Noted(patch_starts, bulk_ends, {topic: self._ids[topic] for topic in (PATCHES, *ends)})
 
     def _of(self, topic: str, partitions: int) -> Mapping[int, int]:
         """By partition; empty if it is the topic of a captured table and does not exist."""
         if topic not in self._found:
             try:
                 existing = range(0 if is_absent(self._log, topic) else partitions)
+                if existing:
+                    self._ids[topic] = self._log.incarnation(topic)
                 self._found[topic] = {each: self._log.end(topic, each) for each in existing}
             except Exception as error:  # noqa: BLE001 - it is raised for each view that needs them
                 self._found[topic] = error

@@ -22,6 +22,8 @@ from projections.view import View
 log = logging.getLogger(__name__)
 
 CHUNK_PATCHES: Final = 5_000
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""Of the patches that are applied together: an event of 1 MiB may be in each."""
 
 
 def top_up(target: Target, using: Resources) -> int:
@@ -60,16 +62,17 @@ def _missing(target: Target, using: Resources, ends: Mapping[str, int]) -> dict[
 
 def _batches(patches: Iterable[tuple[str, str, int]], letters: DeadLetters, view: View) -> Iterable[dict[int, Batch]]:
     batches: dict[int, Batch] = {}
-    texts = {view.tag: view.layout.json_texts}
-    for number, (key, value, partition) in enumerate(patches, 1):
+    texts, number, size_bytes = {view.tag: view.layout.json_texts}, 0, 0
+    for key, value, partition in patches:
         try:
             batch = batches.setdefault(partition, Batch(0))
             read_into(batch, key.encode(), value.encode(), json_texts=texts)
         except NotAPatch as error:
             log.warning("a patch of the row %s cannot be applied: %s", key, error)
             letters.add(f"{PATCHES}/replay/{key}", str(error), key.encode())  # its third part is the view's tag
-        if number % CHUNK_PATCHES == 0:
+        number, size_bytes = number + 1, size_bytes + len(key) + len(value)
+        if number >= CHUNK_PATCHES or size_bytes >= CHUNK_BYTES:
             yield batches
-            batches = {}
+            batches, number, size_bytes = {}, 0, 0
     if batches:
         yield batches

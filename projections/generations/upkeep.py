@@ -103,6 +103,8 @@ class Upkeep:
         self._looks += 1
         self._restart(self._stalls.due(now.lags, now.ends, self.parts))
         self._note_kept(now)
+        if self._looks % REPORT_EVERY == 1:
+            self.lags.note_topics(now.lags)
         self._repeats.forget_helped(now.lags)
         others = {name for name, view in self._views.items() if only_folded and view.has_own_query}
         due = self._due(now, just_tried=self._views.keys() - others if is_first else frozenset())

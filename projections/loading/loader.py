@@ -199,7 +199,11 @@ class Loader:
         if not ledger or (found is not None and found.needed is None):
             return "has lost its ledger"
         if found is None:
-            return None
+            beyond = [each for each in self._reader.owned if ledger[each].next_offset > self._reader.end(each)]
+            made_again = (
+                f'is beyond the end of partitions {beyond} of "patches", which may have been deleted and made again'
+            )
+            return made_again if beyond else None
         return f"needs deleted patches {found.needed} to {found.first} of partition {found.partition}"
 
     def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:

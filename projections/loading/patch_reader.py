@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import Contact, client_config, translated
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
@@ -79,10 +80,19 @@ class PatchReader:
 
     def first_kept(self, partition: int) -> int:
         """The lowest offset of a partition that retention has left; raises LogUnavailable."""
+        return self._bounds(partition)[0]
+
+    def end(self, partition: int) -> int:
+        """The end of a partition; raises LogUnavailable."""
+        return self._bounds(partition)[1]
+
+    def _bounds(self, partition: int) -> tuple[int, int]:
         place = TopicPartition(self._settings.topic(PATCHES), partition)
-        with translated('asking for the start of "patches"', partition):
+        with translated('asking for the start and end of "patches"', partition):
             marks = self._consumer.get_watermark_offsets(place, timeout=KAFKA_TIMEOUT_S)
-        return 0 if marks is None else int(marks[0])
+        if marks is None:
+            raise LogUnavailable(f'asking for the start and end of "patches" {partition}', "no answer in time")
+        return int(marks[0]), int(marks[1])
 
     def reconnect_if_lost(self) -> None:
         """Replace the client if no broker has answered it for long."""
@@ -108,7 +118,13 @@ class PatchReader:
 
     def _expected(self, record: Message) -> bool:
         position = self._positions.get(record.partition() or 0)
-        return position is not None and (record.offset() or 0) >= position and not self.must_reposition
+        if position is None or self.must_reposition:
+            return False
+        if (record.offset() or 0) < position:  # Kafka has no such position any more, and began anew
+            log.warning("patches %s begins again at %s, before %s", record.partition(), record.offset(), position)
+            self.must_reposition = True
+            return False
+        return True
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._owned = {each.partition for each in partitions}

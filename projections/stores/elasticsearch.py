@@ -15,7 +15,7 @@ from projections.stores.documents import DocumentForm, Guard, by_key, take_new_p
 from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch_bulk import ElasticsearchWriter, create_row, document, index_row, send, state_of
 from projections.stores.elasticsearch_ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
-from projections.stores.elasticsearch_mapping import BULK_SETTINGS, GUARD, LIVE_SETTINGS, mapping
+from projections.stores.elasticsearch_mapping import BULK_SETTINGS, COMPLETE, GUARD, LIVE_SETTINGS, mapping
 from projections.stores.groups import Groups
 from projections.stores.names import alias_name, document_id, index_name, write_alias
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
@@ -52,7 +52,7 @@ class ElasticsearchStore:
         with translated():
             self._client.indices.create(
                 index=self._index(target),
-                mappings=mapping(target.view),
+                mappings={**mapping(target.view), "_meta": {COMPLETE: False}},
                 settings=dict(BULK_SETTINGS),
                 aliases={write_alias(self._index(target)): {}},
             )
@@ -62,11 +62,14 @@ class ElasticsearchStore:
     def bulk_writer(self, target: Target) -> BulkWriter:
         return ElasticsearchWriter(self._settings.elasticsearch, self._index(target), DocumentForm.of(target.view))
 
-    def finish(self, target: Target) -> Collection[str]:
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        index = self._index(target)
         with translated():
-            self._client.indices.put_settings(index=self._index(target), settings=dict(LIVE_SETTINGS))
-            self._client.indices.flush(index=self._index(target))
-            self._client.indices.refresh(index=self._index(target))
+            self._client.indices.put_settings(index=index, settings=dict(LIVE_SETTINGS))
+            self._client.indices.flush(index=index)
+            self._client.indices.refresh(index=index)
+            ledgers.check_rows(NAME, target, self._client.count(index=index)["count"], at_least)
+            self._client.indices.put_mapping(index=index, meta={COMPLETE: True})
         return ()
 
     def publish(self, target: Target) -> None:
@@ -88,10 +91,6 @@ class ElasticsearchStore:
         self._ledgers.drop(target)
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        with translated():
-            # none if somebody deleted the index of a generation: only a rebuild helps
-            if not self._client.indices.exists_alias(name=write_alias(self._index(target))):
-                return {}
         return {partition: deepcopy(held.ledger) for partition, held in self._ledgers.look_up(target).items()}
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import ApiError, Elasticsearch, NotFoundError
 
 from projections.errors import StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores.elasticsearch_answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch_bulk import index_row
-from projections.stores.elasticsearch_mapping import LEDGER_MAPPING, LEDGER_SETTINGS
-from projections.stores.names import ledger_document, ledger_index, write_alias
+from projections.stores.elasticsearch_mapping import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
+from projections.stores.names import index_name, ledger_document, ledger_index, write_alias
 from projections.stores.store import Ledger, Target
 from projections.table.patch import places_from_json, places_to_json
 
@@ -47,7 +47,7 @@ class ElasticsearchLedgers:
     """
 
     def __init__(self, settings: StoreSettings, client: Callable[[], Elasticsearch]) -> None:
-        self.index = ledger_index(settings.environment)
+        self.index, self._environment = ledger_index(settings.environment), settings.environment
         self._partitions, self._client = settings.patch_partitions, client
         self._held: dict[tuple[str, int], dict[int, KnownLedger]] = {}
         self._targets: dict[tuple[str, int], Target] = {}
@@ -85,12 +85,12 @@ class ElasticsearchLedgers:
             self._targets.pop(target.id, None)
 
     def look_up(self, target: Target) -> dict[int, KnownLedger]:
-        """Read the ledgers of a generation."""
+        """Read the ledgers of a generation; none if its index is gone or incomplete: only a rebuild helps."""
         found = {
             each["_source"]["partition"]: KnownLedger(
                 Ledger(each["_source"]["next"], places_from_json(each["_source"]["applied"])), version_of(each)
             )
-            for each in self._read(target)
+            for each in (self._read(target) if self._has_rows(target) else ())
         }
         self._held[target.id], self._targets[target.id] = found, target
         return found
@@ -171,6 +171,16 @@ class ElasticsearchLedgers:
             return [each for each in documents(answer.body) if each["found"]]
         except IndexGone:  # nothing was ever built here, or the store was emptied
             return []
+
+    def _has_rows(self, target: Target) -> bool:
+        """Whether the index of a generation exists, and has all rows of bulk."""
+        index = write_alias(index_name(self._environment, *target.id))
+        with translated():
+            try:
+                found = self._client().indices.get_mapping(index=index, filter_path="*.mappings._meta").body
+            except NotFoundError:
+                return False
+        return all(each["mappings"]["_meta"].get(COMPLETE, True) for each in found.values())
 
     def _create_index(self) -> None:
         try:

@@ -12,6 +12,11 @@ from projections.view import View
 
 GUARD = "_guard"
 STATE = "_state"
+COMPLETE = "complete"
+"""In the index's `_meta`: false until all rows of bulk are on disk. Indexes of earlier releases do not have it.
+
+A snapshot has the metadata of an index as of its start, and its rows as of a later moment: never the mark without them.
+"""
 MAX_TERM_CHARACTERS = 8191
 """Lucene allows terms of 32,766 bytes, and a character has up to four. Longer text is stored, but not indexed."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from projections.errors import GenerationMissing, LedgerWentBack, Unloadable
+from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, Unloadable
 from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
 from projections.table.layout import Layout
 from projections.table.monoids import State
@@ -49,6 +49,13 @@ def gap(ledgers: Mapping[int, Ledger], partitions: Collection[int], first_kept: 
         if (needed := ledgers[partition].next_offset) < (first := first_kept(partition)):
             return Gap(partition, needed, first)
     return None
+
+
+def check_rows(store: str, target: Target, found: int, at_least: int) -> None:
+    """Raise BulkLoadFailed if a store has fewer rows than bulk wrote."""
+    if found < at_least:
+        cause = f"{store} has {found:,} of the {at_least:,} rows that it confirmed: it lost the others, as in a crash"
+        raise BulkLoadFailed(target.view.name, cause)
 
 
 def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapping[int, Batch]) -> None:

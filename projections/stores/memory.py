@@ -53,8 +53,8 @@ class MemoryStore:
     def bulk_writer(self, target: Target) -> BulkWriter:
         return _Writer(self._memory.generations[target.id].rows, DocumentForm.of(target.view))
 
-    def finish(self, target: Target) -> Collection[str]:
-        """Nothing to do: rows are readable at once."""
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        ledgers.check_rows(self.name, target, len(self._memory.generations[target.id].rows), at_least)
         return ()
 
     def publish(self, target: Target) -> None:

@@ -70,6 +70,11 @@ def cache_rankings(environment: str, view: str, generation: int) -> str:
     return f"{environment}:{view}:g{generation}.rankings"
 
 
+def cache_bulk_rows(environment: str, view: str, generation: int) -> str:
+    """Valkey key with the number of rows that bulk has written to a generation, until that is complete."""
+    return f"{environment}:{view}:g{generation}.bulk"
+
+
 def cache_ranking(environment: str, view: str, generation: int, ranking: str, group: str) -> str:
     """Valkey key of a sorted set. ranking: its declaration. group: the values of its `within` as JSON, or empty."""
     return f"{environment}:{view}:g{generation}.ranking:{ranking}" + (f":{group}" if group else "")

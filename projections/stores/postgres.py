@@ -78,7 +78,11 @@ class PostgresStore:
         derived = {name: (shown, view.types[name]) for name, shown in view.layout.derived.items()}
         return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds, derived)
 
-    def finish(self, target: Target) -> Collection[str]:
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        if at_least:
+            with self._transaction(answer_s=None) as connection:
+                counted = connection.execute(_raw(postgres_ddl.count_rows(self._settings.environment, target)))
+                ledgers.check_rows(NAME, target, sum(number for (number,) in counted), at_least)
         try:
             self._index(target, [])
         except Unloadable as error:
@@ -88,7 +92,10 @@ class PostgresStore:
         return ()
 
     def _index(self, target: Target, before: Sequence[str]) -> list[str]:
-        """Build the indexes after these statements; returns the keys that they return."""
+        """Build the indexes after these statements; returns the keys that they return.
+
+        The primary key marks the generation as complete: a table without one was left by a rebuild, or restored.
+        """
         schema = self._settings.environment
         statements = postgres_ddl.index_statements(schema, target)
         try:
@@ -143,7 +150,7 @@ class PostgresStore:
             schema = self._settings.environment
             self._execute_all([text for target in targets for text in postgres_ddl.ungenerate(schema, target)])
             self._apply(targets, batches)
-        except psycopg.errors.UndefinedTable as error:
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidColumnReference) as error:  # no primary key
             for target in targets:
                 if not self.ledgers(target):
                     raise GenerationMissing(*target.id) from error
@@ -250,6 +257,7 @@ class PostgresStore:
         keys: list[str] = []
         with self._transaction(answer_s=None) as connection:  # building an index may take long
             set_lock_limit(connection)
+            connection.execute("SET LOCAL synchronous_commit = on")
             for statement in statements:
                 cursor = connection.execute(_raw(statement))
                 keys += [key for (key,) in cursor] if cursor.description else []

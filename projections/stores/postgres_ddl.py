@@ -28,10 +28,12 @@ CREATE TABLE IF NOT EXISTS {schema}.ledger (
 ) WITH (fillfactor = 50);
 """
 
-# none if somebody dropped the table of a generation: only a rebuild helps
+# none if somebody dropped the table of a generation, or if it has no primary key, which comes after the last row of
+# bulk: only a rebuild helps
 READ_LEDGERS = """
 SELECT partition, next, applied FROM {schema}.ledger
-WHERE view = %s AND generation = %s AND to_regclass(%s) IS NOT NULL
+WHERE view = %s AND generation = %s
+  AND EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary)
 """
 
 # locked in the order of the primary key, so that two loaders never deadlock
@@ -116,6 +118,11 @@ def ungenerate(schema: str, target: Target) -> list[str]:
     """Make generated columns ordinary ones, which keep their values."""
     table, derived = _table(schema, target), target.view.layout.derived
     return [f'ALTER TABLE {table} ALTER COLUMN "{name}" DROP EXPRESSION IF EXISTS' for name in derived]
+
+
+def count_rows(schema: str, target: Target) -> str:
+    """The number of rows that bulk has written; a row is counted again if its task was repeated."""
+    return f"SELECT count(*) FROM {_table(schema, target)}"  # noqa: S608
 
 
 def drop_duplicates(schema: str, target: Target) -> str:

@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from eventlog.integers import LOWEST
 from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.names import cache_ranking
 from projections.table.declared_stores import Cache, Ranking
@@ -32,7 +31,7 @@ from projections.view import View
 INEXACT: Final = 2.0**53
 """From here on, in both directions, a double may stand for several integers."""
 EXACT_BYTES: Final = 9
-"""Of the exact number before a key: 64 bits with and without a sign."""
+"""Of the exact number before a key: also of a sum that does not fit in 64 bits, and of -2**63 in descending order."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -88,9 +87,7 @@ class Ranked:
         """The row at a place."""
         if self.exact_bytes and INEXACT <= abs(score) < math.inf:
             exact = int.from_bytes(member[: self.exact_bytes], "big") - 2**64
-            if (
-                LOWEST <= exact <= -LOWEST
-            ):  # in descending order it is negated; others than Headwater may have written it
+            if float(exact) == score:  # or others than Headwater wrote it
                 return Member(_text(member[self.exact_bytes :]), exact)
         return Member(_text(member))
 

@@ -99,6 +99,8 @@ class ViewStore(Protocol):
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         """Create an empty generation and its ledger, replacing one that a failed rebuild left.
 
+        Until `finish`, it is incomplete: a server that comes back as it was in between has lost the generation.
+
         bulk_ends: by source partition, the offset after the last event of bulk. patch_starts: by patches partition, the
         offset to read from.
         """
@@ -106,10 +108,14 @@ class ViewStore(Protocol):
     def bulk_writer(self, target: Target) -> BulkWriter:
         """A writer for the bulk phase."""
 
-    def finish(self, target: Target) -> Collection[str]:
-        """After bulk: build the secondary indexes, make the rows searchable and durable.
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        """After bulk: build the secondary indexes, make the rows searchable and durable, count them, and then mark the
+        generation as complete.
 
-        Returns the keys of rows that it has removed, because their values may be too long for an index.
+        at_least: the rows that bulk wrote here.
+
+        Returns the keys of rows that it has removed, because their values may be too long for an index. Raises
+        BulkLoadFailed if there are fewer rows: the server has lost what it had confirmed, as after a crash.
         """
 
     def publish(self, target: Target) -> None:
@@ -119,7 +125,9 @@ class ViewStore(Protocol):
         """Delete the generation and its ledger, if they exist."""
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        """The ledger of each patches partition of a generation; empty if the ledgers or the rows are gone."""
+        """The ledger of each patches partition of a generation; empty if the ledgers or the rows are gone, or if it is
+        incomplete.
+        """
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         """Apply batches, by patches partition, to every target with patches in them; duplicates are skipped.

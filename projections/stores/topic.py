@@ -70,8 +70,8 @@ class TopicStore:
     def bulk_writer(self, target: Target) -> BulkWriter:
         raise TypeError(f'view "{target.view.name}" is folded from events: Topic() takes whole rows only')
 
-    def finish(self, target: Target) -> Collection[str]:
-        """Nothing to do: rows are readable at once."""
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        """Nothing to do: there is no bulk, and rows and ledgers are written together."""
         return ()
 
     def publish(self, target: Target) -> None:

@@ -16,11 +16,20 @@ from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.groups import Groups
-from projections.stores.names import cache_generation, cache_key, cache_ledger, cache_pointer, cache_rankings
+from projections.stores.names import (
+    cache_bulk_rows,
+    cache_generation,
+    cache_key,
+    cache_ledger,
+    cache_pointer,
+    cache_rankings,
+)
 from projections.stores.rankings import Rankings, changed_places
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.stores.valkey_bulk import BULK_ROWS, ValkeyWriter, document
 from projections.stores.valkey_client import NAME, connect, translated
+from projections.stores.valkey_eviction import Eviction
+from projections.stores.valkey_scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW
 from projections.table.layout import Layout
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json, places_to_json
@@ -28,40 +37,17 @@ from projections.table.patch import Patch, places_from_json, places_to_json
 ATTEMPTS: Final = 20
 """How often a row is read again because another writer was faster; there are rarely two writers."""
 
-# KEYS: the row, its generation's ledgers, and the sorted sets that change. ARGV: the guard as it was read (empty:
-# none), the new guard, state and document (empty: the row is deleted). If the view has rankings, also the state as it
-# was read, since the row's places until now follow from it (a stream view's batch that is repeated changes the row,
-# but not the guard), and per sorted set a score (empty: remove) and a member. A script takes effect as a whole or not
-# at all, so rows and sorted sets never differ. 1: written, 0: the row has changed, -1: the generation is gone.
-WRITE_ROW: Final = """
-if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
-if (redis.call('HGET', KEYS[1], 'guard') or '') ~= ARGV[1] then return 0 end
-if ARGV[5] and (redis.call('HGET', KEYS[1], 'state') or '') ~= ARGV[5] then return 0 end
-redis.call('HSET', KEYS[1], 'guard', ARGV[2], 'state', ARGV[3])
-if ARGV[4] == '' then redis.call('HDEL', KEYS[1], 'doc') else redis.call('HSET', KEYS[1], 'doc', ARGV[4]) end
-for number = 3, #KEYS do
-    local ranking, score, member = KEYS[number], ARGV[2 * number], ARGV[2 * number + 1]
-    if score == '' then redis.call('ZREM', ranking, member) else redis.call('ZADD', ranking, score, member) end
-end
-return 1
-"""
 
-# KEYS: a generation's ledgers. ARGV: partition, the new `next`, the new ledger. A ledger never goes back: a loader
-# may not know yet that it lost its partition. 1: written, 0: it was more recent, -1: the generation is gone.
-WRITE_LEDGER: Final = """
-local held = redis.call('HGET', KEYS[1], ARGV[1])
-if not held then return -1 end
-if tonumber(string.match(held, '"next":(%d+)')) > tonumber(ARGV[2]) then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-return 1
-"""
+class _LedgerChanged(Exception):
+    """See valkey_scripts.CHANGED."""
 
 
 class ValkeyStore:
     """Views in one Valkey; for one thread.
 
     Rows are written first, their ledger afterwards: after a crash in between, patches are applied again, and the guard
-    in each row skips them.
+    in each row skips them. The script that writes a row compares the ledger: nothing is written to rows of a server
+    that was restarted meanwhile, before its ledger is read.
 
     fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
@@ -71,12 +57,14 @@ class ValkeyStore:
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
         self._settings, self._fault = settings, fault
         self._client = connect(settings.valkey)
+        self._eviction = Eviction(self._client)
         self._groups = Groups()
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
+        self._eviction.refuse([])
         self.drop(target)
         entries = {
-            partition: _ledger_to_json(ledgers.initial_ledger(bulk_ends, offset))
+            partition: _ledger_to_json(ledgers.initial_ledger(bulk_ends, offset)).removesuffix(b"}") + INCOMPLETE
             for partition, offset in patch_starts.items()
         }
         ranked = Rankings.of(self._settings.environment, target.view, target.generation).ranked
@@ -89,10 +77,17 @@ class ValkeyStore:
         environment = self._settings.environment
         prefix = cache_key(environment, *target.id, "")
         rankings = Rankings.of(environment, target.view, target.generation)
-        return ValkeyWriter(self._settings.valkey, prefix, DocumentForm.of(target.view), rankings)
+        counter = cache_bulk_rows(environment, *target.id)
+        return ValkeyWriter(self._settings.valkey, prefix, counter, DocumentForm.of(target.view), rankings)
 
-    def finish(self, target: Target) -> Collection[str]:
-        """Nothing to do: rows are readable at once."""
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        """Rows are readable at once. What the server saves next, it saves after them."""
+        counter = cache_bulk_rows(self._settings.environment, *target.id)
+        (found,) = self._run(COMPLETE, [(2, self._ledgers_key(target), counter, at_least, INCOMPLETE)])
+        if found == GONE:
+            raise GenerationMissing(*target.id)
+        if found != DONE:
+            ledgers.check_rows(NAME, target, found, at_least)
         return ()
 
     def publish(self, target: Target) -> None:
@@ -112,21 +107,40 @@ class ValkeyStore:
                 self._client.unlink(*keys)
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        return self._look_up([target])[0]
+        return self._look_up([target])[0].ledgers
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
-        advanced: list[tuple[Target, dict[int, Ledger]]] = []
+        for _ in range(ATTEMPTS):
+            targets = self._apply(targets, batches)
+            if not targets:
+                return
+        raise StoreUnavailable(NAME, f'the ledgers of "{targets[0].view.name}" lost {ATTEMPTS} compare-and-set races')
+
+    def _apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> list[Target]:
+        """Apply batches, and return the targets of which a ledger has changed meanwhile: they start anew."""
+        advanced: list[tuple[Target, _Known]] = []
+        changed: list[Target] = []
         for target, known in zip(targets, self._look_up(targets), strict=True):
-            ledgers.check(NAME, target, known, batches)
+            ledgers.check(NAME, target, known.ledgers, batches)
             fresh: list[Patch] = []
+            partitions: dict[str, int] = {}
             for partition, batch in batches.items():
-                fresh += ledgers.take_new(known[partition], batch, target.tag)
-            for group in self._groups.of(target, by_key(fresh)):
-                self._write_rows(target, group)
-            advanced.append((target, {partition: known[partition] for partition in batches}))
+                new = ledgers.take_new(known.ledgers[partition], batch, target.tag)
+                partitions |= {patch.key: partition for patch in new}
+                fresh += new
+            try:
+                for group in self._groups.of(target, by_key(fresh)):
+                    self._write_rows(
+                        target, group, {key: (partitions[key], known.digest(partitions[key])) for key in group}
+                    )
+            except _LedgerChanged:
+                changed.append(target)
+            else:
+                advanced.append((target, known))
         self._fault("rows written")
-        self._write_ledgers(advanced)
+        changed += self._write_ledgers(advanced, list(batches))
         self._fault("ledger written")
+        return changed
 
     def settle(self, *, now: bool = False) -> None:
         """Nothing to do: ledgers are written with each batch."""
@@ -135,14 +149,21 @@ class ValkeyStore:
         """Close the connection."""
         self._client.close()
 
-    def _look_up(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+    def _look_up(self, targets: Sequence[Target]) -> list[_Known]:
+        self._eviction.refuse([self._ledgers_key(target) for target in targets])
         with translated(), self._client.pipeline(transaction=False) as pipeline:
             for target in targets:
                 pipeline.hgetall(self._ledgers_key(target))
             found = pipeline.execute()
-        return [{int(partition): _ledger_from_json(entry) for partition, entry in each.items()} for each in found]
+        return [_Known.of({int(partition): entry for partition, entry in each.items()}) for each in found]
 
-    def _write_rows(self, target: Target, patches: dict[str, list[Patch]]) -> None:
+    def _write_rows(
+        self, target: Target, patches: dict[str, list[Patch]], looked_up: Mapping[str, tuple[int, str]]
+    ) -> None:
+        """Write the rows that patches change. looked_up: by row, the partition of its patches and the ledger's digest.
+
+        Raises _LedgerChanged; then any of the rows may have been written.
+        """
         rows, environment = _Rows.of(target, self._settings.environment), self._settings.environment
         names = {key: cache_key(environment, *target.id, key) for key in patches}
         for _ in range(ATTEMPTS):
@@ -160,12 +181,14 @@ class ValkeyStore:
                     sets, *values = rows.changed(key, state_json, new, guard)
                 written.append(key)
                 keys = (names[key], self._ledgers_key(target), *sets)
-                calls.append((len(keys), *keys, guard_json or b"", *values))
+                calls.append((len(keys), *keys, *looked_up[key], guard_json or b"", *values))
                 size += sum(len(value) for value in values if isinstance(value, bytes))
             self._groups.note(target, len(written), size)
             outcomes = self._run(WRITE_ROW, calls)
-            if -1 in outcomes:
+            if GONE in outcomes:
                 raise GenerationMissing(*target.id)
+            if CHANGED in outcomes:
+                raise _LedgerChanged
             patches = {key: patches[key] for key, outcome in zip(written, outcomes, strict=True) if outcome == 0}
             if not patches:
                 return
@@ -177,15 +200,20 @@ class ValkeyStore:
                 pipeline.hmget(name, ["state", "guard"])
             return [(state, guard) for state, guard in pipeline.execute()]
 
-    def _write_ledgers(self, advanced: Sequence[tuple[Target, Mapping[int, Ledger]]]) -> None:
+    def _write_ledgers(self, advanced: Sequence[tuple[Target, _Known]], partitions: Sequence[int]) -> list[Target]:
+        """Write these ledgers, and return the targets of which one has changed meanwhile."""
+        places = [(target, known, partition) for target, known in advanced for partition in partitions]
         calls = [
-            (1, self._ledgers_key(target), partition, ledger.next_offset, _ledger_to_json(ledger))
-            for target, known in advanced
-            for partition, ledger in known.items()
+            (1, self._ledgers_key(target), each, known.digest(each), _ledger_to_json(known.ledgers[each]))
+            for target, known, each in places
         ]
-        if -1 in self._run(WRITE_LEDGER, calls):
-            target = next(target for target, _ in advanced if not self.ledgers(target))
-            raise GenerationMissing(*target.id)
+        changed: dict[tuple[str, int], Target] = {}
+        for (target, _, _), outcome in zip(places, self._run(WRITE_LEDGER, calls), strict=True):
+            if outcome == GONE:
+                raise GenerationMissing(*target.id)
+            if outcome == CHANGED:
+                changed[target.id] = target
+        return list(changed.values())
 
     def _run(self, script: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:
         """The results of a script for each of `calls`; a call begins with the number of its keys, and the keys."""
@@ -210,6 +238,24 @@ class ValkeyStore:
 
     def _rankings_key(self, target: Target) -> str:
         return cache_rankings(self._settings.environment, *target.id)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The ledgers of a generation; none if it is incomplete. entries: as they were looked up."""
+
+    ledgers: dict[int, Ledger]
+    entries: Mapping[int, bytes]
+
+    @classmethod
+    def of(cls, entries: Mapping[int, bytes]) -> _Known:
+        if any(each.endswith(INCOMPLETE) for each in entries.values()):
+            return cls({}, {})
+        return cls({partition: _ledger_from_json(entry) for partition, entry in entries.items()}, entries)
+
+    def digest(self, partition: int) -> str:
+        """As the scripts make it."""
+        return hashlib.sha1(self.entries[partition], usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -248,7 +294,7 @@ def _row(form: DocumentForm, key: str, state: State, guard: Any) -> tuple[bytes,
 
 
 def _ledger_to_json(ledger: Ledger) -> bytes:
-    # without spaces, and `next` first: WRITE_LEDGER searches for it
+    # without spaces, and `next` first: earlier releases search for it
     return orjson.dumps({"next": ledger.next_offset, "applied": places_to_json(ledger.applied)})
 
 

@@ -24,13 +24,16 @@ SCRIPT_ROWS: Final = 250
 SCRIPT_BYTES: Final = 1024 * 1024
 """And the bytes of their states and documents, with those of the last row beyond it: rows may be large."""
 
-# KEYS: rows of a new generation. ARGV: of each, the state and document (empty: the row is deleted).
+# KEYS: rows of a new generation, and its number of rows. ARGV: of each row, the state and document (empty: the row is
+# deleted). A row that is written again is not counted again: HSET returns the number of fields that are new.
 WRITE_NEW_ROWS: Final = """
-for number, row in ipairs(KEYS) do
-    local state, document = ARGV[2 * number - 1], ARGV[2 * number]
-    if document == '' then redis.call('HSET', row, 'guard', '', 'state', state)
-    else redis.call('HSET', row, 'guard', '', 'state', state, 'doc', document) end
+local written = 0
+for number = 1, #KEYS - 1 do
+    local row, state, document = KEYS[number], ARGV[2 * number - 1], ARGV[2 * number]
+    if redis.call('HSET', row, 'guard', '', 'state', state) > 0 then written = written + 1 end
+    if document ~= '' then redis.call('HSET', row, 'doc', document) end
 end
+redis.call('INCRBY', KEYS[#KEYS], written)
 """
 
 
@@ -40,6 +43,8 @@ class ValkeyWriter:
 
     url: str
     prefix: str
+    counter: str
+    """The key with the number of rows."""
     form: DocumentForm
     rankings: Rankings
 
@@ -53,7 +58,7 @@ class ValkeyWriter:
                 with client.pipeline(transaction=False) as pipeline:
                     with loadable(NAME):
                         for keys, texts in self._calls(chunk):
-                            pipeline.execute_command("EVALSHA", digest, len(keys), *keys, *texts)
+                            pipeline.execute_command("EVALSHA", digest, len(keys) + 1, *keys, self.counter, *texts)
                         for name, places in self._places(chunk).items():
                             pipeline.zadd(name, places)
                     pipeline.execute()

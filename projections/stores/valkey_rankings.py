@@ -53,8 +53,9 @@ class ValkeyRankings:
         rankings = self._rankings(target)
         ranked = {each.name: each for each in rankings.ranked}
         for key in keys:
-            ranking, group, *member = orjson.loads(key)
-            yield rankings.set_name(ranked[ranking], orjson.dumps(group).decode() if group else ""), Member(*member).raw
+            ranking, group, member, *exact = orjson.loads(key)
+            name = rankings.set_name(ranked[ranking], orjson.dumps(group).decode() if group else "")
+            yield name, Member(member, *map(int, exact)).raw
 
     def _rankings(self, target: Target) -> Rankings:
         return Rankings.of(self._settings.environment, target.view, target.generation)
@@ -67,7 +68,7 @@ def row_of(entry: str) -> str:
 
 
 def _entry_key(ranking: str, group: str, member: Member) -> str:
-    exact = [] if member.exact is None else [member.exact]
+    exact = [] if member.exact is None else [str(member.exact)]  # it may not fit in 64 bits
     return orjson.dumps([ranking, orjson.loads(group or "[]"), member.key, *exact]).decode()
 
 

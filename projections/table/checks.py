@@ -81,6 +81,12 @@ def _check_rows(plan: FoldPlan) -> None:
                 f'current({case.__name__}, "…"), and let deleted_by=(Deleted({case.__name__}),) delete rows; what '
                 "needs earlier changes needs events"
             )
+    if plan.tables and plan.handles_every:
+        tables = ", ".join(sorted(table.__name__ for table in plan.tables.values()))
+        raise ValueError(
+            f"EVERY beside rows of the captured table {tables} would also stand for the changes of its rows, of which "
+            "a replay reads only the last, because the topic is compacted: name the events instead"
+        )
     if any(map(is_row, marks)) and (len(marks) > 1 or plan.restored_by):
         raise ValueError("deleted_by=(Deleted(…),) stands alone: the row is there while that table's row is")
 

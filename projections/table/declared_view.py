@@ -10,6 +10,7 @@ from functools import cached_property
 from projections.table.declared_stores import Store
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
+from projections.table.monoids import StateField
 from projections.table.types import ColumnType
 
 
@@ -52,5 +53,16 @@ class DeclaredView(ABC):
     def fingerprint(self) -> str:
         return hashlib.sha256("\n".join(self.declaration).encode()).hexdigest()[:16]
 
+    @cached_property
+    def row_types(self) -> list[str]:
+        fields = {field.name: field for field in self.layout.fields}
+        columns = {name: kind.value for name, kind in self.types.items() if name not in fields}
+        return sorted([f"{name} {kind}" for name, kind in columns.items()] + [_typed(each) for each in fields.values()])
+
     def store(self, name: str) -> Store | None:
         return next((store for store in self.stores if store.name == name), None)
+
+
+def _typed(field: StateField) -> str:
+    entry = f"({', '.join(map(_typed, field.entry))})" if field.entry else ""
+    return f"{field.name} {field.type.value}{entry}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
@@ -20,6 +20,11 @@ from projections.table.items import Item, ItemField, ItemIndex, LogPlace, items_
 from projections.table.layout import Layout
 from projections.table.rows import Row, is_row, row_of
 from projections.table.types import ColumnType, is_required
+
+BY_VERSION: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("sequence")),))
+"""The order of the events of one stream."""
+BY_TIME: Final = Ordering(((ColumnType.TEXT, LogPlace()),))
+"""The order of events of several streams."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,23 +169,45 @@ class FoldPlan:
         return None if event is None else self.each.get(event)
 
     @cached_property
+    def had_versions_of_several_streams(self) -> bool:
+        """Whether earlier releases ordered its rows wrongly, by the versions of different streams.
+
+        Its events are of several aggregates whose ids have the same name, and its rows depend on their order.
+        """
+        if isinstance(self.key, FromEnvelope) or not self._has_ids_as_key or len(self._aggregates) < 2:
+            return False
+        return self._arranged(BY_VERSION).layout.fields != self.layout.fields
+
+    @cached_property
     def _arrangement(self) -> Arrangement:
-        return arrange(self.columns, self._ordering(), self.deleted_by, self.restored_by)
+        return self._arranged(BY_VERSION if self._is_per_stream() else BY_TIME)
+
+    def _arranged(self, ordering: Ordering) -> Arrangement:
+        if self.each:
+            ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
+        return arrange(self.columns, ordering, self.deleted_by, self.restored_by)
 
     def _lift(self, case: Case) -> Lift:
         brings = self._arrangement.lifted(case)
         return Lift(event_of(case), self.key_expression(case), self.condition(case), self.list_of(case), brings)
 
-    def _ordering(self) -> Ordering:
-        place: tuple[ColumnType, Expression] = (ColumnType.TEXT, LogPlace())
-        if self._is_per_stream():
-            place = (ColumnType.INTEGER, FromEnvelope("sequence"))
-        ordering = Ordering((place,))
-        return ordering.within((ColumnType.INTEGER, ItemIndex())) if self.each else ordering
-
     def _is_per_stream(self) -> bool:
-        """Whether all events of a row come from one stream, so that its version orders them."""
+        """Whether all events of a row come from one stream, so that its version orders them.
+
+        An event's `id_field` is known when its aggregate is declared, which may be in a module that is imported later:
+        so this is asked only when the view is used, and never while it is declared.
+        """
         if isinstance(self.key, FromEnvelope):
             return self.key.name in ("id", "stream")
+        return self._has_ids_as_key and len(self._aggregates) <= 1
+
+    @property
+    def _has_ids_as_key(self) -> bool:
+        """Whether the key is the id of each event's aggregate."""
         events = (event for event in self.events.values() if not is_row(event))
         return all(getattr(event, "id_field", None) == self.key for event in events)
+
+    @property
+    def _aggregates(self) -> frozenset[str]:
+        """The names of the aggregates of its events, which their types begin with."""
+        return frozenset(event.type.partition(".")[0] for event in self.events.values() if not is_row(event))

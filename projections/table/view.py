@@ -29,7 +29,7 @@ from projections.table.items import Item
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.rows import is_row
-from projections.table.types import earlier_type, field_types, item_model
+from projections.table.types import ColumnType, earlier_type, field_types, item_model
 
 
 @arguments_checked(
@@ -95,8 +95,11 @@ class TableView(DeclaredView):
 
     @cached_property
     def plan(self) -> FoldPlan:
-        """Which events it reads, and what each changes in a row."""
-        return FoldPlan(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)
+        """Which events it reads, and what each changes in a row.
+
+        Use it when all modules are loaded: the order of its events depends on which aggregates declare them.
+        """
+        return self._planned()
 
     @cached_property
     def layout(self) -> Layout:
@@ -123,6 +126,8 @@ class TableView(DeclaredView):
         parts += [f"restored by {event.type}" for event in self.restored_by]
         parts += [f"where {described(self.where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
+        # their rows were wrong before, so that they need a new version
+        parts += ["events of several aggregates ordered by time"] if self.plan.had_versions_of_several_streams else []
         parts += self._types_that_changed()
         # if an older version of an event is read differently now, the rows differ too
         return parts + [
@@ -172,6 +177,9 @@ class TableView(DeclaredView):
     def rows_of(self, envelope: Envelope) -> tuple[str, ...]:
         return event_data.rows_of(self.plan, envelope)
 
+    def _planned(self) -> FoldPlan:
+        return FoldPlan(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)
+
     def _check(self) -> None:
         """Raise ValueError if it is declared wrong."""
         check_name(self.name)
@@ -182,7 +190,10 @@ class TableView(DeclaredView):
         check_columns([self.key_name, *self.columns, *(name for each in self.lookups for name in each.columns)])
         if self.key_name in self.columns:
             raise ValueError(f'the key "{self.key_name}" is already a column: remove it')
-        check_plan(self.plan)
-        by_column(self.lookups, self.types)
+        # not `self.plan`, which would keep the order of events although their aggregates may be declared later
+        plan = self._planned()
+        check_plan(plan)
+        types = {self.key_name: ColumnType.TEXT, **plan.layout.types}
+        by_column(self.lookups, types)
         check_folded_stores(self.stores)
-        check_stores(self.stores, self.types)
+        check_stores(self.stores, types)

@@ -149,7 +149,9 @@ def settings(stack: StackSettings) -> StoreSettings:
 @pytest.fixture
 def cache(settings: StoreSettings) -> Iterator[OnValkey]:
     with OnValkey(settings) as server:
-        server.open().create(TARGET, {}, START)
+        store = server.open()
+        store.create(TARGET, {}, START)
+        store.finish(TARGET)
         yield server
 
 
@@ -291,7 +293,9 @@ def entries(cache: OnValkey, target: Target) -> dict[str, dict[str, Any]]:
 def test_the_entries_of_rankings_are_the_places_of_rows(cache: OnValkey) -> None:
     told, other = happened(31), Target(VIEW, 2)
     load(cache.open(), TARGET, told, random.Random(1))
-    cache.open().create(other, {}, START)
+    opened = cache.open()
+    opened.create(other, {}, START)
+    opened.finish(other)
     load(cache.open(), other, told, random.Random(2))
     found = entries(cache, TARGET)
     assert found == entries(cache, other)
@@ -299,12 +303,14 @@ def test_the_entries_of_rankings_are_the_places_of_rows(cache: OnValkey) -> None
     rows = fold(VIEW, told.sources)
     assert {row_of(each) for each in found} == rows.keys()
     large = next(key for key, row in rows.items() if abs(row["number"] or 0) > 2**53)
-    assert f'["-number",[],{orjson.dumps(large).decode()},{-rows[large]["number"]}]' in found
+    assert f'["-number",[],{orjson.dumps(large).decode()},"{-rows[large]["number"]}"]' in found
 
 
 def test_a_ranking_that_differs_from_its_rows_differs_from_that_of_another_generation(cache: OnValkey) -> None:
     told, other = happened(37), Target(VIEW, 2)
-    cache.open().create(other, {}, START)
+    opened = cache.open()
+    opened.create(other, {}, START)
+    opened.finish(other)
     for target in (TARGET, other):
         load(cache.open(), target, told, random.Random(1))
     ranking = cache_ranking(cache.settings.environment, VIEW.name, 1, "-real", "")
@@ -342,6 +348,7 @@ def test_live_goes_on_where_bulk_ended(cache: OnValkey) -> None:
     covered, base = told.sources[:90], {"0": 90}
     store.create(TARGET, base, START)
     store.bulk_writer(TARGET).write(iter([arrow(VIEW, states(VIEW, covered))]))
+    store.finish(TARGET, len(states(VIEW, covered)))
     check(cache, fold(VIEW, covered))
     load(store, TARGET, told, random.Random(1))
     check(cache, fold(VIEW, told.sources))
@@ -383,6 +390,7 @@ def test_a_generation_that_is_dropped_leaves_nothing_and_ranks_nothing(cache: On
     load(store, TARGET, told, random.Random(1))
     other = Target(VIEW, 11)  # its number begins like the other's
     store.create(other, {}, START)
+    store.finish(other)
     load(store, other, told, random.Random(1))
     store.drop(TARGET)
     assert sets(cache) == {}
@@ -444,6 +452,7 @@ def whole(target: Target, key: str, batch: int, **row: Any) -> Batch:
 def test_a_row_of_a_stream_view_moves_between_groups_and_goes(cache: OnValkey) -> None:
     target, store = Target(stream_view(), 1), cache.open()
     store.create(target, {}, START)
+    store.finish(target)
     store.apply([target], {0: whole(target, "a", 1, minute="10:00", number=5)})
     store.apply([target], {0: whole(target, "b", 2, minute="10:00", number=5)})
     assert sets(cache)['-number/minute:["10:00"]'] == [(b"a", -5), (b"b", -5)]
@@ -457,6 +466,7 @@ def test_a_row_of_a_stream_view_moves_between_groups_and_goes(cache: OnValkey) -
 def test_a_batch_that_is_repeated_with_another_row_while_it_is_written_leaves_one_place(cache: OnValkey) -> None:
     target, other = Target(stream_view(), 1), cache.open()
     other.create(target, {}, START)
+    other.finish(target)
     other.apply([target], {0: whole(target, "a", 1, minute="10:00", number=1)})
     overtaken: list[str] = []
 

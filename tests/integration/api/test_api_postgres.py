@@ -209,6 +209,8 @@ def test_a_key_is_found_while_the_cache_is_away_or_has_lost_the_view(deployment:
     assert asyncio.run(look_up(stores.valkey)) == row
     with closing(open_store("valkey", stores)) as store:
         store.create(target, {}, {0: 0})
+        assert asyncio.run(look_up(stores.valkey)) == row  # it is incomplete, so the next store is asked
+        store.finish(target)
     assert asyncio.run(look_up(stores.valkey)) is None  # it is asked first, and has no row yet
 
 

@@ -16,15 +16,30 @@ from psycopg.conninfo import make_conninfo
 from commands.declaring.aggregate import Event
 from commands.declaring.steps import after
 from eventlog.settings import LogSettings
-from projections.errors import GenerationMissing, StoreUnavailable
+from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from projections.generations.followed import followed
 from projections.generations.registry import Generations
 from projections.generations.state_places import FRESH_S, StatePlace
+from projections.stores.store import Target
+from projections.table.declared_stores import Postgres
+from projections.table.folds import last
 from projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, Removed, Restored
 from tests.waiting import eventually
 
+
+def measured(kind: type) -> TableView:
+    """A view of an event with a field of this type."""
+
+    class Measured(Event, type="thing.measured"):
+        group: str
+        n: kind  # type: ignore[valid-type]
+
+    return TableView("measured", "group", {"n": last({Measured: "n"})}, (Postgres(),))
+
+
+COUNTED, MEASURED = measured(int), measured(float)
 V1, V2, V3 = (replace(BY_GROUP, version=version) for version in (1, 2, 3))
 
 
@@ -181,6 +196,52 @@ def test_until_when_a_generation_was_kept_up_is_known_by_store_also_if_an_earlie
     assert ages == {"postgres": 1, "valkey": 120}
 
 
+def stored_before(registry: Registry) -> None:
+    """As an earlier release registered it: without the types of its rows."""
+    with psycopg.connect(registry.generations._url) as connection:
+        connection.execute(
+            sql.SQL("UPDATE {}.generations SET row_types = NULL").format(
+                sql.Identifier(registry.generations._environment)
+            )
+        )
+
+
+def test_a_column_whose_type_changes_needs_a_new_version(registry: Registry) -> None:
+    registry.build(COUNTED)
+    generations = registry.generations
+    assert MEASURED.fingerprint == COUNTED.fingerprint, "the declaration names fields, not their types"
+    with pytest.raises(ViewDeclarationError, match=r"raise the version\n  - n integer\n  \+ n float$"):
+        generations.of_this_code(MEASURED)
+    assert generations.of_this_code(COUNTED) is not None
+    later = generations.of_this_code(replace(MEASURED, version=2))
+    assert later is not None
+    assert later.version == 1
+
+
+def test_a_generation_of_an_earlier_release_goes_on_with_the_types_that_its_table_has(
+    registry: Registry, servers: dict[str, RealServer]
+) -> None:
+    registry.build(COUNTED)
+    servers["postgres"].open().create(Target(COUNTED, 1), {}, {})
+    stored_before(registry)
+    generations = registry.generations
+    with pytest.raises(ViewDeclarationError, match=r"raise the version\n  - n bigint\n  \+ n double precision$"):
+        generations.of_this_code(MEASURED)
+    assert generations.live()[COUNTED.name].row_types is None
+    assert generations.of_this_code(COUNTED) is not None
+    assert generations.live()[COUNTED.name].row_types == COUNTED.row_types
+    with pytest.raises(ViewDeclarationError, match="n float"):
+        generations.of_this_code(MEASURED)
+
+
+def test_without_a_table_to_ask_the_types_of_the_first_code_that_starts_are_recorded(registry: Registry) -> None:
+    registry.build(COUNTED)
+    stored_before(registry)
+    assert registry.generations.of_this_code(COUNTED) is not None
+    with pytest.raises(ViewDeclarationError, match="n float"):
+        registry.generations.of_this_code(MEASURED)
+
+
 def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) -> None:
     generations = registry.generations
     assert generations.event_versions() == {}
@@ -197,3 +258,14 @@ def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) 
         ("thing.removed", 1): {"thing_id": "str", "group": "str"},
         ("thing.removed", 2): {"thing_id": "int"},
     }
+
+
+def test_the_topics_of_a_generation_are_recorded_once(registry: Registry, settings: LogSettings) -> None:
+    generations, ids = registry.generations, {"patches": "a", "events": "b"}
+    made = generations.begin(V1, {}, {}, topics=ids)
+    assert made.topics == ids
+    generations.note_topics(V1.name, made.generation, {"patches": "c"})
+    earlier = generations.begin(V1, {}, {})
+    assert earlier.topics is None
+    generations.note_topics(V1.name, earlier.generation, ids)
+    assert [each.topics for each in generations.of(V1.name)] == [ids, ids]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,12 @@ from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 
 
+def build(server: RealServer, target: Target, base: Mapping[str, int]) -> None:
+    store = server.open()
+    store.create(target, base, dict.fromkeys(range(4), 0))
+    store.finish(target)
+
+
 def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_built_waits_for(
     servers: dict[str, RealServer], settings: LogSettings
 ) -> None:
@@ -31,7 +38,7 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
     bases = {"postgres": {"0": 40, "1": 50}, "elasticsearch": {"0": 45, "1": 30}, "valkey": {"0": 70, "1": 60}}
     made = generations.begin(BY_GROUP, {"0": 70, "1": 60}, start)
     for name, base in bases.items():
-        servers[name].open().create(Target(BY_GROUP, made.generation), base, start)
+        build(servers[name], Target(BY_GROUP, made.generation), base)
     generations.swap(BY_GROUP.name, made.generation)
     assert service.applied() == {"0": 40, "1": 30}
 
@@ -46,7 +53,7 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
             drop_leftovers(generations, stores)
             assert {each.view for each in generations.being_built()} == {BY_THING.name, "then"}
     assert service.applied() == {"0": 40, "1": 30}, "nobody waits any more"
-    servers["postgres"].open().create(Target(BY_THING, left.generation), {}, start)
+    build(servers["postgres"], Target(BY_THING, left.generation), {})
     drop_leftovers(generations, stores)
     assert [(each.view, each.state) for each in generations.all()] == [(BY_GROUP.name, "live")]
     assert not servers["postgres"].open().ledgers(Target(BY_THING, left.generation))
@@ -60,7 +67,7 @@ def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_whe
     generations.prepare()
     made = generations.begin(BY_GROUP, {"0": 7, "1": 9}, dict.fromkeys(range(4), 0))
     for server in servers.values():
-        server.open().create(Target(BY_GROUP, made.generation), {"0": 7, "1": 9}, dict.fromkeys(range(4), 0))
+        build(server, Target(BY_GROUP, made.generation), {"0": 7, "1": 9})
     generations.swap(BY_GROUP.name, made.generation)
     service = Service(settings, stores, ViewRegistry([("here", BY_GROUP)]))
     without_one = replace(service, stores=replace(stores, valkey="valkey://127.0.0.1:1"))

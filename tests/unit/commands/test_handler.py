@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from commands.codec import read_snapshot, snapshot_time_ms
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.steps import after
@@ -20,7 +22,7 @@ from commands.handling.batch import Batch
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt, reuse_key
-from eventlog.envelope import Envelope, decode, encode
+from eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from eventlog.ports import Record
 from eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
 
@@ -125,6 +127,36 @@ def test_a_command_becomes_events_a_snapshot_and_a_receipt(partition: Partition)
     assert (receipt.outcome, receipt.version, receipt.stream) == ("accepted", 3, "counter/c")
     assert [(e.id, str(e.position)) for e in receipt.events] == [("counter/c/2", "0:1"), ("counter/c/3", "0:2")]
     assert batch.next_command == 2
+
+
+def times(batch: Batch) -> list[tuple[int, int]]:
+    """Seconds after TIME, in the events and in their records, from which views read it."""
+    start = timestamp_ms(TIME)
+    both = [(timestamp_ms(decode(each.value).time), each.timestamp_ms) for each in batch.events]
+    return [((one - start) // 1000, (other - start) // 1000) for one, other in both]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["in memory", "from its snapshot"])
+def test_no_event_is_earlier_than_the_one_before_it_in_its_stream(partition: Partition, restarts: bool) -> None:
+    def at(name: str, seconds: int) -> Record:
+        time, data = TIME + timedelta(seconds=seconds), {"counter_id": "c", "by": 1}
+        return partition.record(encode(Envelope(name, "counter.count", "counter/c", time, data)))
+
+    batch, _ = partition.run(at("a", 20), at("waited in an outbox", 5))
+    assert times(batch) == [(20, 20), (20, 20)]
+    if restarts:
+        partition.restart()
+    batch, receipts = partition.run(at("of a clock that is behind", 10), at("later", 30))
+    assert times(batch) == [(20, 20), (30, 30)]
+    assert receipts["of a clock that is behind"].outcome == "accepted"
+
+
+def test_a_snapshot_of_an_earlier_release_has_no_time(partition: Partition) -> None:
+    batch, _ = partition.run(partition.command("a"))
+    snapshot = batch.snapshots["counter/c"] or b""
+    before = re.sub(rb',"time":\d+', b"", snapshot)
+    assert (snapshot_time_ms(snapshot), snapshot_time_ms(before)) == (timestamp_ms(TIME), 0)
+    assert read_snapshot(counter, snapshot) == read_snapshot(counter, before) == (Total(total=1), 1)
 
 
 def test_commands_of_one_batch_see_each_other_and_share_a_snapshot(partition: Partition) -> None:

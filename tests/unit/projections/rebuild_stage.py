@@ -44,6 +44,7 @@ class Registry:
     """Generations by view and number: their state. places: those of read sides."""
 
     states: dict[tuple[str, int], str] = field(default_factory=dict)
+    topics: dict[str, str] | None = None
     held: set[str] = field(default_factory=set)
     places: list[StatePlace] = field(default_factory=list)
 
@@ -69,6 +70,8 @@ class Registry:
                 tag=f"{view}@1",
                 published=True,
                 fingerprint=gate_view().fingerprint,
+                row_types=gate_view().row_types,
+                topics=self.topics,
             )
             for (name, number), state in self.states.items()
             if name == view
@@ -119,9 +122,9 @@ class Store(MemoryStore):
         self._fail(target, "bulk_writer")
         return super().bulk_writer(target)
 
-    def finish(self, target: Target) -> Collection[str]:
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         self._fail(target, "finish")
-        return super().finish(target)
+        return super().finish(target)  # `Folded` says that it wrote rows, and writes none
 
     def publish(self, target: Target) -> None:
         self._fail(target, "publish")

@@ -13,7 +13,7 @@ from commands.aggregates.listings.listing import PriceChanged
 from eventlog.envelope import Envelope, Position
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
-from projections import Deleted, Postgres, TableView, count, current, last
+from projections import EVERY, Deleted, Postgres, TableView, count, current, envelope, last
 from projections.errors import ViewDeclarationError
 from projections.folding import unclear
 from projections.folding.compiled import compiled
@@ -141,6 +141,23 @@ def test_events_alone_make_no_row_that_the_table_lacks() -> None:
                 "v", "k", {"n": current(Thing, "name")}, (Postgres(),), deleted_by=(Deleted(Thing), Deleted(Pair))
             ),
             "stands alone",
+        ),
+        (
+            lambda: TableView(
+                "v", envelope("stream"), {"n": current(Thing, "name"), "all": count(EVERY)}, (Postgres(),), key_name="k"
+            ),
+            "EVERY beside rows of the captured table Thing",
+        ),
+        (
+            lambda: TableView(
+                "v",
+                envelope("stream"),
+                {"all": count(EVERY)},
+                (Postgres(),),
+                key_name="k",
+                deleted_by=(Deleted(Thing),),
+            ),
+            "name the events instead",
         ),
     ],
 )

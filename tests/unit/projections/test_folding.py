@@ -27,12 +27,13 @@ from projections.folding import pool
 from projections.folding.arrow_rows import batches
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.folder import ALWAYS, Erased, Fold, Folder, Part, Rows, Times
+from projections.folding.folder import ALWAYS, Erased, Fold, Folder, Part, Rows, Times, UnclearRecord
+from projections.folding.passes import gave_up
 from projections.folding.program import OnlySpark
 from projections.folding.runtime import Unclear, time_text
 from projections.folding.slices import code_digest
 from projections.folding.states import States
-from projections.folding.tasks import divided, share_of
+from projections.folding.tasks import MAX_UNCLEAR, MAX_UNCLEAR_BYTES, Share, divided, share_of, too_many
 from projections.folding.unclear import Unreadable, patches
 from projections.folding.workers import TaskFailed
 from projections.stores.documents import DocumentForm
@@ -410,6 +411,21 @@ def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written()
             with pytest.raises(TaskFailed, match=why):
                 workers.write(0, program, [share_of([{"a": row}], 1)], [writer])
         assert workers.write(0, program, [share_of([{"a": row}], 1)], [Counting()]).rows == 1
+
+
+def test_records_that_are_left_to_others_are_bounded_in_number_and_in_bytes() -> None:
+    def left(number: int, size_bytes: int) -> list[UnclearRecord]:
+        return [UnclearRecord("0", 0, 0, b"key", bytes(size_bytes))] * number
+
+    large = 1024 * 1024
+    assert not too_many(left(MAX_UNCLEAR, 1))
+    assert too_many(left(MAX_UNCLEAR + 1, 1))
+    assert not too_many(left(MAX_UNCLEAR_BYTES // large - 1, large))
+    assert too_many(left(MAX_UNCLEAR_BYTES // large + 1, large))
+    half = Share(path=None, unclear=[[], left(MAX_UNCLEAR_BYTES // large // 2 + 1, large)])
+    assert not gave_up([half], 1)
+    assert gave_up([half, half], 1), "this process has those of all tasks"
+    assert not gave_up([half, half], 0)
 
 
 @given(st.integers(min_value=-(10**12), max_value=10**13))

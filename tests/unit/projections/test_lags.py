@@ -44,9 +44,14 @@ SLOW, FAST, NEW = (replace(BY_GROUP, name=name) for name in ("slow", "fast", "ne
 @dataclass
 class Registry:
     live: dict[str, Generation] = field(default_factory=dict)
+    noted: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def serving(self, _: Iterable[View]) -> Mapping[str, Generation]:
         return self.live
+
+    def note_topics(self, view: str, generation: int, topics: Mapping[str, str]) -> None:
+        self.noted[view] = topics
+        self.live[view] = replace(self.live[view], topics=topics)
 
 
 class CountingLog(MemoryLog):
@@ -78,10 +83,12 @@ class Scene:
             self.log.submit(Entry(EVENTS, key, b"{}", int(at.timestamp() * 1000)), 0).result()
 
     def look(self, settings: LogSettings = SETTINGS) -> dict[str, Lag]:
+        return {each.view: each for each in self.lags(settings).look()}
+
+    def lags(self, settings: LogSettings = SETTINGS) -> Lags:
         registry: Any = self.registry
         views = ViewRegistry([("here", view) for view in self.views])
-        found = Lags(settings, StoreSettings(), views, registry, self.log).look()
-        return {each.view: each for each in found}
+        return Lags(settings, StoreSettings(), views, registry, self.log)
 
     def shown(self) -> dict[str, tuple[str, int | None, float | None]]:
         return {name: (each.standing, each.lag_events, each.freshness_s) for name, each in self.look().items()}
@@ -165,6 +172,40 @@ def test_a_view_that_has_read_what_is_no_longer_in_the_log_is_lost(monkeypatch: 
     found = scene.look()
     assert [found[name].standing for name in ("slow", "fast")] == ["caught up", "lost"]
     assert found["fast"].problem == "0 was deleted and made again since it was read: run `replay rebuild fast`"
+
+
+@pytest.mark.parametrize("topic", [PATCHES, EVENTS])
+def test_a_topic_that_was_made_again_is_noticed_by_its_id_however_long_it_is(
+    topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene("E" * 9, monkeypatch, slow=5, gates=0)
+    scene.lags().note_topics(scene.look().values())
+    assert set(scene.registry.noted["slow"]) == {PATCHES, EVENTS}
+    assert scene.look()["slow"].standing == "behind"
+    before = scene.log.incarnation
+    monkeypatch.setattr(scene.log, "incarnation", lambda each: "another" if each == topic else before(each))
+    found = scene.look()
+    assert (found["slow"].standing, found["gates"].standing) == ("lost", "lost" if topic == PATCHES else "caught up")
+    assert found["slow"].problem == (
+        f'topic "{topic}" was deleted and made again since it was built: run `replay rebuild slow`'
+    )
+
+
+def test_the_topics_of_a_generation_of_an_earlier_release_are_noted_unless_it_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene("E" * 9, monkeypatch, slow=5, fast=9)
+    scene.store.drop(Target(SLOW, 1))
+    scene.lags().note_topics(scene.look().values())
+    assert scene.registry.noted == {"fast": {each: scene.log.incarnation(each) for each in (PATCHES, EVENTS)}}
+
+
+def test_patches_that_end_before_a_ledger_are_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("E", monkeypatch, slow=0)
+    scene.store._memory.generations[Target(SLOW, 1).id].ledgers[0] = Ledger(1, {})
+    found = scene.look()["slow"]
+    assert found.standing == "lost"
+    assert found.problem == '"patches" ends before its ledger in partition 0: run `replay rebuild slow`'
 
 
 def test_patches_that_the_loader_has_not_read_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,3 +150,30 @@ def test_a_rebuild_does_not_wait_for_a_loader_that_has_left_its_generation_out(
     loader = Loader(store, lambda: [target], LogSettings(), partitions=[0, 1])
     with running(loader.run), pytest.raises(CannotLoad, match=error):
         wait_for(catching_up.catch_up(target, [store], [loader], lambda: {0: 1_000, 1: 0}, lambda *_: None))
+
+
+def test_patches_that_begin_again_before_the_ledger_are_not_dropped_in_silence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    patches, store, stop = Patches(), MemoryStore(Memory()), threading.Event()
+    monkeypatch.setattr(patch_reader, "Consumer", patches)
+    monkeypatch.setattr(loader_module, "REFRESH_S", -1.0)
+    target = TARGETS[0]
+    store.create(target, {}, {0: 0})
+    for offset in range(5):
+        patches.send(target, offset)
+    loader = Loader(store, lambda: [target], LogSettings(), partitions=[0])
+    while loader.positions.get(0) != 5:
+        loader.step(stop)
+    patches.records.clear()
+    for offset in range(5, 8):
+        patches.send(target, offset)
+    patches._at = 0  # Kafka has no offset 5, and a client begins anew then
+    with caplog.at_level(logging.INFO):
+        loader.step(stop)
+        loader.step(stop)
+    problem = str(loader.left_out[target.id])
+    assert 'is beyond the end of partitions [0] of "patches", which may have been deleted and made again' in problem
+    assert problem in caplog.text
+    assert store.ledgers(target)[0].next_offset == 5
+    assert not loader.positions

@@ -100,7 +100,7 @@ def test_rankings_are_in_the_fingerprint_and_a_cache_without_is_as_before() -> N
 
 
 INEXACT = (2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, 2**64 - 1)
-INTEGERS = sorted({sign * each for each in (*INEXACT, 0, 1, 2**62, 2**62 + 1) for sign in (1, -1)})
+INTEGERS = sorted({sign * each for each in (*INEXACT, 0, 1, 2**62, 2**62 + 1, 2**63, 2**63 + 1) for sign in (1, -1)})
 
 
 @pytest.mark.parametrize("sort", ["number", "-number"])
@@ -110,10 +110,20 @@ def test_integers_are_in_their_exact_order(sort: str) -> None:
     in_order = [(number, key) for number in INTEGERS for key in ("", "a", "b")]
     by_place = [each for _, each in sorted(zip(places, in_order, strict=True), key=lambda pair: pair[0])]
     assert by_place == sorted(in_order, key=lambda pair: (-pair[0] if ranking.ranking.descending else pair[0], pair[1]))
+    for place, (number, key) in zip(places, in_order, strict=True):
+        read = ranking.read(place.member, place.score)
+        exact = None if abs(number) < 2**53 else -number if ranking.ranking.descending else number
+        assert (read.key, read.exact) == (key, exact)
     assert ranking.place(7.0, "a") == ranking.place(7, "a"), "JSON may have a whole number in either form"
     for wrong in ("7", 7.5, [7]):
         with pytest.raises(TypeError):
             ranking.place(wrong, "a")
+
+
+def test_a_member_that_others_wrote_is_shown_as_it_is() -> None:
+    ranking = Ranked(Ranking("number"), ColumnType.INTEGER)
+    for member in (b"", b"a", b"not by Headwater", bytes(9)):
+        assert ranking.read(member, 2.0**60).exact is None
 
 
 @pytest.mark.parametrize("sort", ["weight", "-weight"])

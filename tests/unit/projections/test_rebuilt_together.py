@@ -240,7 +240,7 @@ def test_a_store_that_is_slow_to_build_indexes_is_asked_again_and_the_log_is_rea
 ) -> None:
     stage, left = staged({}), [AWAY, AWAY]
 
-    def finish(_: Store, target: Target) -> Collection[str]:
+    def finish(_: Store, target: Target, at_least: int = 0) -> Collection[str]:
         if left:
             raise left.pop()
         return ()

@@ -55,6 +55,15 @@ def test_a_stream_view_is_not_rolled_back_if_patches_that_it_needs_are_gone(stag
     assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
 
 
+def test_nothing_is_rolled_back_to_a_generation_of_a_topic_that_was_made_again(staged: Staged) -> None:
+    stage = staged({})
+    two_generations(stage)
+    stage.registry.topics = {PATCHES: "another"}
+    with pytest.raises(RollbackFailed, match='generation 1: topic "patches" was deleted and made again since'):
+        roll_back(stage.rebuilder, gate_view())
+    assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
+
+
 def test_without_a_previous_generation_there_is_no_rollback_and_no_word_of_a_rebuild(staged: Staged) -> None:
     stage = staged({})
     ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])

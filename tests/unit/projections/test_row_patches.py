@@ -48,17 +48,44 @@ class Spark:
     def tombstones(self, _: object) -> dict[str, dict[bytes, int]]:
         return {}
 
+    def patches(self, *_: object) -> Iterator[tuple[str, str, int]]:
+        yield "by_thing@1/spark", "{}", 0
+
     def row_patches(self, *_: object) -> Iterator[Patch]:
         yield OF_SPARK
         if self.error is not None:
             raise self.error
 
 
-def made(log: Log, path: Path, spark: Spark | None) -> Iterator[Patch]:
+RANGES = {"0": (0, MALFORMED.at + 1)}
+
+
+def engine_of(log: Log, path: Path, spark: Spark | None) -> FoldingEngine:
     log_of_kafka: Any = log
     workers: Any = None if spark is None else lambda: spark
-    engine_of = FoldingEngine(LogSettings(state=path), log_of_kafka, lambda _: workers, workers)
-    return iter(engine_of.row_patches(Load(BY_THING, {"0": (0, MALFORMED.at + 1)}, []), KEYS))
+    return FoldingEngine(LogSettings(state=path), log_of_kafka, lambda _: workers, workers)
+
+
+def made(log: Log, path: Path, spark: Spark | None) -> Iterator[Patch]:
+    return iter(engine_of(log, path, spark).row_patches(Load(BY_THING, RANGES, []), KEYS))
+
+
+def test_patches_of_a_top_up_are_not_all_in_memory(tmp_path: Path) -> None:
+    log = Log()
+    patches = engine_of(log, tmp_path, None).patches(BY_THING, RANGES)
+    next(patches)
+    assert log.read < 10
+    assert 1 + sum(1 for _ in patches) >= len(SOURCES)
+    with_spark = Log()
+    next(engine_of(with_spark, tmp_path, Spark()).patches(BY_THING, RANGES))
+    assert with_spark.read < len(SOURCES) + 10, "once before, to know that Python can make all"
+
+
+def test_patches_of_a_top_up_are_made_by_the_same_reader(tmp_path: Path) -> None:
+    log = Log([*(Record.of(each) for each in SOURCES), MALFORMED])
+    assert list(engine_of(log, tmp_path, Spark()).patches(BY_THING, RANGES)) == [("by_thing@1/spark", "{}", 0)]
+    with pytest.raises(BulkLoadFailed, match=r"local processes cannot fold it: record .* is malformed JSON"):
+        list(engine_of(log, tmp_path, None).patches(BY_THING, RANGES))
 
 
 def test_patches_are_made_as_they_are_taken(tmp_path: Path) -> None:

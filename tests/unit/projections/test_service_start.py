@@ -157,7 +157,7 @@ def generation(number: int, version: int, *, published: bool = True, of: View = 
     return Generation(
         view.name, number, version, view.tag, view.fingerprint, "live", {}, {}, datetime.now(UTC), None,
         [], view.declaration, published, None, None, None, None,
-        datetime.now(UTC),
+        datetime.now(UTC), row_types=view.row_types,
     )  # fmt: skip
 
 

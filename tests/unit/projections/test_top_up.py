@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+import pytest
+
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.generations.resources import Resources
-from projections.generations.top_up import top_up
+from projections.generations.top_up import _batches, top_up
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
 from projections.table.declared_stores import Postgres
@@ -30,6 +32,14 @@ class Made:
         yield "puts@1/a", '{"p":0,"o":0,"i":0,"c":{"puts":1}}', 0
         yield "puts@1/b/c", '{"too_large":5000000}', 0
         yield "puts@1/d", '{"p":0,"o":0,"i":2,"c":{"puts":1}}', 0
+
+
+@pytest.mark.parametrize(("limit", "value"), [("CHUNK_PATCHES", 2), ("CHUNK_BYTES", 80)])
+def test_patches_are_applied_before_they_fill_memory(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    monkeypatch.setattr(f"projections.generations.top_up.{limit}", value)
+    made = [(f"puts@1/{number}", f'{{"p":0,"o":{number},"i":0,"c":{{"puts":1}}}}', 0) for number in range(5)]
+    found = [sum(map(len, batches[0].patches.values())) for batches in _batches(made, cast("Any", KeptLetters()), VIEW)]
+    assert found == [2, 2, 1]
 
 
 def test_a_patch_that_cannot_be_read_is_a_dead_letter_and_the_others_are_applied() -> None:

@@ -85,6 +85,8 @@ class FakeLags:
     def look(self) -> list[Lag]:
         return self.looks.pop(0)
 
+    def note_topics(self, found: Sequence[Lag]) -> None: ...
+
 
 class Replays:
     """Replays that are noted, by pass; those of `listings` fail."""

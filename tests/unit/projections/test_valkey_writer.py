@@ -12,7 +12,7 @@ from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
 
 FORM = DocumentForm("id", {"text": ColumnType.TEXT}, {"text": Itself("text")})
-WRITER = ValkeyWriter("valkey://nowhere", "rows:", FORM, Rankings("test", "texts", 1, ()))
+WRITER = ValkeyWriter("valkey://nowhere", "rows:", "counter", FORM, Rankings("test", "texts", 1, ()))
 
 
 def calls(*texts: str) -> list[tuple[list[str], list[bytes]]]:
