@@ -21,6 +21,7 @@ from projections.errors import StoreUnavailable
 from projections.generations.engine import holds_events
 from projections.generations.followed import followed
 from projections.generations.sources import ends_of, sources
+from projections.generations.state_places import NOTE_S
 from projections.generations.stream_report import note_start
 from projections.parts import LIVE, STREAMS, ready_file
 from projections.service import Service, served
@@ -56,7 +57,7 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
     checkpoint = checkpoint_directory(service.settings, views, cluster)
     threads = len(sources(views, service.settings)) + SPARE_THREADS
     spark = SparkSettings.from_environment(os.environ)
-    session = start_session(spark, name="live", threads=threads, lasting=True)
+    session = start_session(spark, name="live", threads=threads, lasting=True, state=service.settings.state)
     while held_by is not None and held_by.exists():
         time.sleep(HELD_LOOK_S)
     begins = starting_offsets(service, checkpoint)
@@ -100,30 +101,46 @@ def _offsets(file: Path) -> dict[str, int]:
 
 def run_stream_queries(service: Service, stop: threading.Event) -> None:
     """Run the queries of the stream views until `stop` is set. Spark starts when their sources have a record."""
-    from projections.spark.session import SparkSettings, has_died, start_session  # noqa: PLC0415
-    from projections.spark.streams.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
-
     service.prepare()
     views = service.views.of_kind(StreamView)
     _sweep(service)
     ready = ready_file(service.settings, STREAMS)
     ready.touch()
-    if not _have_records(service, views, stop):
-        return
-    ready.unlink(missing_ok=True)
-    _note_start(service, views)
+    with _noting(service):
+        if _have_records(service, views, stop):
+            ready.unlink(missing_ok=True)
+            _note_start(service, views)
+            _run_stream_queries(service, views, stop)
+
+
+def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: threading.Event) -> None:
+    from projections.spark.session import SparkSettings, has_died, start_session  # noqa: PLC0415
+    from projections.spark.streams.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
+
     spark = SparkSettings.from_environment(os.environ)
     threads, realtime = max(2, cores()), [view for view in views if view.realtime]
     readers = sum(len(sources([view], service.settings)) for view in realtime)
-    session = start_session(spark, name="streams", threads=threads + readers, lasting=bool(realtime))
+    session = start_session(
+        spark, name="streams", threads=threads + readers, lasting=bool(realtime), state=service.settings.state
+    )
     batches = trigger_s(len(views) - len(realtime), threads)
     with (
         followed(service.generations) as live,
         _beating(service, views),
-        starter(session, service.settings, batches, lambda target: service.applied([target.view])) as start,
+        starter(
+            session, service.settings, batches, lambda target: service.applied([target.view], answering=True)
+        ) as start,
     ):
-        streams = Streams(service.settings, lambda: served(views, live()), start, service.why_lost, time.monotonic)
-        run_streams(streams, stop, has_died, ready.touch, lambda: _sweep(service))
+        streams = Streams(
+            service.settings,
+            lambda: served(views, live()),
+            start,
+            service.why_lost,
+            service.other_state_place,
+            time.monotonic,
+        )
+        on_running = ready_file(service.settings, STREAMS).touch
+        run_streams(streams, stop, has_died, on_running, lambda: _sweep(service))
 
 
 @contextmanager
@@ -138,6 +155,24 @@ def _beating(service: Service, views: Sequence[StreamView]) -> Iterator[None]:
         beating(service.settings, sorted(waiting), beat_s, partitions=1),
     ):
         yield
+
+
+@contextmanager
+def _noting(service: Service) -> Iterator[None]:
+    """Say in the registry, again and again, that the state of stream views is in the folder of this process."""
+    done = threading.Event()
+
+    def note() -> None:
+        while True:
+            service.note_state_place()
+            if done.wait(NOTE_S):
+                return
+
+    threading.Thread(target=note, name="state place", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def _note_start(service: Service, views: Sequence[StreamView]) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +32,7 @@ from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generation, Generations
 from projections.generations.selection import ALL
 from projections.generations.sources import sources
+from projections.generations.state_places import others, own_place
 from projections.generations.upkeep import FIRST_RETRY_S, Replay, Upkeep
 from projections.loading.loader import Loader
 from projections.parts import NoParts, Parts
@@ -40,7 +41,7 @@ from projections.settings import StoreSettings
 from projections.spark.streams.continuing import why_lost
 from projections.stores.ledgers import position
 from projections.stores.open import open_store, opened_once
-from projections.stores.store import Ledger, Target
+from projections.stores.store import Ledger, Target, ViewStore
 from projections.table.view import TableView
 from projections.view import View, has_state
 
@@ -82,6 +83,7 @@ class Service:
         self._check_events()
         drop_leftovers(self.generations, self.stores)
         remove_left(self.settings)
+        self.note_state_place()
         views, current = self.views.views.values(), self.generations.live()
         lacks = {view.name: self._lack(view, current.get(view.name)) for view in views}
         missing = [view for view in views if lacks[view.name] == "rows"]
@@ -165,10 +167,11 @@ class Service:
         from projections.engines import SparkQueries, new_engine  # noqa: PLC0415
         from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
+        self.note_state_place()
         spark = SparkSettings.from_environment(os.environ)
         with (
             closing(KafkaLog(self.settings)) as event_log,
-            lazy_session(spark, name="build", threads=max(2, cores())) as session,
+            lazy_session(spark, name="build", threads=max(2, cores()), state=self.settings.state) as session,
         ):
             engine = new_engine(self.settings, event_log, session)
             queries = SparkQueries(self.settings, session)
@@ -198,7 +201,7 @@ class Service:
         with self._rebuilding() as rebuilder:
             yield partial(replace(rebuilder, taken_over=taken_over).rebuild_all, skip_poison=True)
 
-    def applied(self, views: Sequence[View] | None = None) -> dict[str, int]:
+    def applied(self, views: Sequence[View] | None = None, *, answering: bool = False) -> dict[str, int]:
         """By source, the offset below which every live generation of these views has applied everything; None: of all
         table views.
 
@@ -206,6 +209,10 @@ class Service:
         only be replayed, so it does not count. A generation that is being built needs the patches after its bulk,
         unless its builder is dead, or it is a view made with --as, or of a real-time view: their queries begin at the
         live generation, and what that has was in `patches` before.
+
+        answering: only in the stores that answer, so that one that is unavailable does not hold up the others. That is
+        enough for a query whose patches were all sent before any store had them: the other store still reads these.
+        Raises StoreUnavailable if a store (answering: each of them) does not answer.
         """
         views = self.views.of_kind(TableView) if views is None else views
         tags = {view.tag for view in views}
@@ -214,21 +221,40 @@ class Service:
         ]
         with opened_once(self.stores) as opened:
             for target in self.targets(views):
-                for declared in target.view.stores:
-                    if ledgers := opened(declared.name).ledgers(target):
+                for ledgers in _ledgers(target, opened, answering=answering):
+                    if ledgers:
                         positions.append(position(ledgers, sources([target.view], self.settings)))
         return {
             source: min((each[source] for each in positions if source in each), default=0)
             for source in sources(views, self.settings)
         }
 
+    def note_state_place(self) -> None:
+        """Say in the registry that this read side keeps the state of stream views in its folder, if it has any. An
+        error is logged: the next note says it."""
+        if any(has_state(view) for view in self.views.views.values()):
+            try:
+                self.generations.prepare()
+                self.generations.note_state_place(own_place(self.settings))
+            except (StoreUnavailable, OSError) as error:
+                log.warning("cannot note where the state of stream views is: %s", error)
+
+    def other_state_place(self) -> str | None:
+        """Where another running read side keeps the state of stream views; None if there is none, or it is unknown."""
+        try:
+            found = others(self.settings, self.generations.state_places())
+        except StoreUnavailable as error:
+            log.warning("cannot look for other read sides: %s", error)
+            return None
+        return found[0].place if found else None
+
     def why_lost(self, target: Target) -> str | None:
         """Why the query of a generation with state cannot continue here, after "its state"; None if it can.
 
         Stores that do not answer are left out; raises StoreUnavailable if none answers, and EventLogError.
         """
-        with closing(KafkaLog(self.settings)) as event_log:
-            return why_lost(target, self._ledgers(target), self.settings, event_log)
+        with closing(KafkaLog(self.settings)) as event_log, opened_once(self.stores) as opened:
+            return why_lost(target, _ledgers(target, opened, answering=True), self.settings, event_log)
 
     def _why_lost_if_known(self, view: View, own: Generation) -> str | None:
         """Likewise; None as well if it cannot be known now: before its query starts, its process looks again."""
@@ -239,18 +265,6 @@ class Service:
         except (StoreUnavailable, EventLogError, OSError) as error:
             log.warning("cannot compare the state of %s g%d with its rows: %s", view.tag, own.generation, error)
             return None
-
-    def _ledgers(self, target: Target) -> Iterator[Mapping[int, Ledger]]:
-        """The ledgers of a generation in each store that answers; raises StoreUnavailable if none does."""
-        away: list[StoreUnavailable] = []
-        for declared in target.view.stores:
-            with closing(open_store(declared.name, self.stores)) as store:
-                try:
-                    yield store.ledgers(target)
-                except StoreUnavailable as error:
-                    away.append(error)
-        if len(away) == len(target.view.stores):
-            raise away[0]
 
     def run_loader(self, store: str, stop: threading.Event) -> None:
         """Load into one store until `stop` is set."""
@@ -267,6 +281,23 @@ def served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:
     """The generations that this code loads: code of another version loads its own."""
     found = {(each.view, each.tag): each.generation for each in live}
     return [Target(view, found[view.name, view.tag]) for view in views if (view.name, view.tag) in found]
+
+
+def _ledgers(target: Target, opened: Callable[[str], ViewStore], *, answering: bool) -> Iterator[Mapping[int, Ledger]]:
+    """The ledgers of a generation in each of its stores; answering: only in those that answer.
+
+    Raises StoreUnavailable if a store (answering: each of them) does not answer.
+    """
+    away: list[StoreUnavailable] = []
+    for declared in target.view.stores:
+        try:
+            yield opened(declared.name).ledgers(target)
+        except StoreUnavailable as error:
+            if not answering:
+                raise
+            away.append(error)
+    if away and len(away) == len(target.view.stores):
+        raise away[0]
 
 
 def _code(views: Sequence[View]) -> str:

@@ -28,7 +28,8 @@ def start_spark(spare_threads: int = 0) -> SparkSession:
     from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a fold needs Spark
 
     threads = max(2, cores()) + spare_threads
-    return start_session(SparkSettings.from_environment(os.environ), name="replay", threads=threads)
+    state = LogSettings.from_environment(os.environ).state
+    return start_session(SparkSettings.from_environment(os.environ), name="replay", threads=threads, state=state)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
     """List the generations of each VIEW, including views made with --as: state, time of the build and size.
 
     `replay rollback` goes back to a retired generation, `replay prune` drops it. The number of rows is an estimate of
-    the store.
+    the store; PostgreSQL counts those of small tables.
     """
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as deployment:

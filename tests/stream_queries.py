@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Row
 
 from eventlog.envelope import partition_of
+from projections.spark.streams.damage import damaged_file
 from projections.spark.streams.frames import COUNTED
 from projections.spark.streams.output import numbered, row_texts
 from projections.spark.streams.query import NO_DATA_BATCHES, computed, output_mode, stream_session
@@ -114,6 +115,7 @@ def run(
         ran.plan = jvm._jsq.streamingQuery().lastExecution().optimizedPlan().toString()
     finally:
         query.stop()
+    assert damaged_file(folder / "checkpoint") is None, "or a view would be computed again at each start"
     return ran
 
 

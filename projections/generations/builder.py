@@ -30,6 +30,7 @@ from projections.generations.registry import Generation, Generations
 from projections.generations.resources import Resources
 from projections.generations.selection import Selection
 from projections.generations.sources import Ends, Noted
+from projections.generations.state_places import why_not_here
 from projections.generations.top_up import top_up
 from projections.generations.waits import Waits, pause, wait_for
 from projections.loading.dead_letters import DeadLetters
@@ -220,6 +221,20 @@ class Builder:
             self.generations,
             lambda done: build.on_step(Step(name, "swap", 1 + done, places)),
         )
+
+    def check_state_place(self, view: View, phase: str) -> None:
+        """Raise RebuildFailed if the read side could not continue what this process computes: see state_places."""
+        with named_failures(view.name, lambda: phase):
+            places = self.generations.state_places()
+            problem = why_not_here(self.settings, places)
+        if problem is not None:
+            raise RebuildFailed(view.name, phase, problem)
+        if phase == "start" and not any(each.is_fresh for each in places):
+            log.warning(
+                'no running read side has said where it keeps the state of "%s": if it has another folder than %s '
+                "(HEADWATER_STATE), it computes the view again",
+                view.name, self.settings.state.absolute(),
+            )  # fmt: skip
 
     def drop_if_possible(self, drop: Drop, view: View) -> None:
         """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""

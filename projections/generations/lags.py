@@ -16,7 +16,7 @@ from projections.generations.kept import missed, missed_since
 from projections.generations.lag import Lag
 from projections.generations.registry import Generation, Generations
 from projections.generations.sources import ends_of, sources
-from projections.generations.stream_report import read_report
+from projections.generations.stream_report import read_report, recomputed
 from projections.generations.tails import Tail, read_tails
 from projections.generations.topic_ids import made_again, topic_ids
 from projections.parts import STREAMS
@@ -133,7 +133,9 @@ class Lags:
 
     def _why_replay(self, applied: _Applied, ends: _Ends) -> str:
         """Why only a replay can bring it up to date; empty if patches can."""
-        name = applied.view.name
+        name, stream = applied.view.name, applied.lag.stream
+        if stream is not None and stream.state_lost:
+            return f"its state {stream.state_lost}: {recomputed(name)}"
         for topic in made_again(applied.live.topics, ends.topics):
             return f'topic "{topic}" was deleted and made again since it was built: run `replay rebuild {name}`'
         if gap(applied.ledgers, ends.patches, lambda each: ends.patches[each][0]) is not None:

@@ -16,7 +16,7 @@ from projections.generations.dropping import drop_old
 from projections.generations.sources import Ends
 from projections.generations.stream_report import read_report
 from projections.generations.waits import LOOK_S, Waits, wait_for
-from projections.view import View
+from projections.view import View, has_state
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +117,8 @@ class Rebuilder(Builder):
 
     def _query_steps(self, view: View, on_step: Callable[[Step], None]) -> Generator[Build, Loaded, Rebuilt]:
         """Rebuild a view by its own query; it waits for others whenever it has to wait."""
+        if has_state(view):
+            self.check_state_place(view, "start")
         with self.building(view, on_step) as build:
             with closing(self._take_over(build) if view.is_realtime else self._hand_over(build)) as waits:
                 for _ in waits:
@@ -126,7 +128,12 @@ class Rebuilder(Builder):
 
     def _hand_over(self, build: Build) -> Waits:
         """Make a generation live by its own query, which afterwards continues elsewhere from where it stopped here."""
-        yield from self.fill(build, lambda: self.swap(build))
+
+        def go_live() -> None:
+            self.check_state_place(build.target.view, "swap")  # again: it may be hours later
+            self.swap(build)
+
+        yield from self.fill(build, go_live)
         report = read_report(self.settings, build.target.tag)
         build.result.events, build.result.rows = report.records if report else 0, None
 

@@ -25,6 +25,7 @@ from commands.declaring.aggregate import Event
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations import registry_sql as statements
 from projections.generations.event_versions import Fields, fields_of
+from projections.generations.state_places import StatePlace
 from projections.stores.names import table_name
 from projections.stores.postgres_connection import connect, holders_of, retrying_locks, set_lock_limit
 from projections.table.declared_text import as_written
@@ -237,6 +238,17 @@ class Generations:
         values = {"view": view, "generation": generation, "store": store, "age_s": age_s}
         with self._connect() as connection:
             connection.execute(self._sql(statements.KEPT), values)
+
+    def note_state_place(self, place: StatePlace) -> None:
+        """Record that a read side uses this folder now for the state of stream views."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.NOTE_STATE_PLACE), [place.id, place.place])
+            connection.execute(self._sql(statements.FORGET_STATE_PLACES))
+
+    def state_places(self) -> list[StatePlace]:
+        """The folders that read sides use or have used, the last one first; their age is by PostgreSQL's clock."""
+        with self._connect() as connection, connection.cursor(row_factory=class_row(StatePlace)) as cursor:
+            return cursor.execute(self._sql(statements.STATE_PLACES)).fetchall()
 
     def note_topics(self, view: str, generation: int, topics: Mapping[str, str]) -> None:
         """Record the ids of the topics that a generation is made from, if they are not known yet."""

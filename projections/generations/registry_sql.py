@@ -63,6 +63,25 @@ CREATE TABLE IF NOT EXISTS {schema}._event_versions (
     recorded_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (type, version)
 );
+
+-- the folders in which read sides keep the state of stream views, and when each was last in use
+CREATE TABLE IF NOT EXISTS {schema}._state_places (
+    id       text PRIMARY KEY,
+    place    text NOT NULL,
+    noted_at timestamptz NOT NULL
+);
+"""
+
+NOTE_STATE_PLACE = """
+INSERT INTO {schema}._state_places (id, place, noted_at) VALUES (%s, %s, now())
+ON CONFLICT (id) DO UPDATE SET place = excluded.place, noted_at = excluded.noted_at
+"""
+
+FORGET_STATE_PLACES = "DELETE FROM {schema}._state_places WHERE noted_at < now() - interval '30 days'"
+
+STATE_PLACES = """
+SELECT id, place, extract(epoch FROM now() - noted_at)::double precision AS age_s
+FROM {schema}._state_places ORDER BY noted_at DESC
 """
 
 EVENT_VERSIONS = "SELECT type, version, fields FROM {schema}._event_versions"

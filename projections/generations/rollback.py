@@ -51,6 +51,7 @@ def _roll_back(builder: Builder, view: View, on_step: Callable[[Step], None]) ->
 def _continue(builder: Builder, build: Build) -> None:
     """Make it live by its query, which continues from where it was."""
     _check_continues(builder, build)
+    builder.check_state_place(build.target.view, "start")
     wait_for(builder.stream(build, lambda: builder.swap(build), anew=False))
 
 

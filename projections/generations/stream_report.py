@@ -25,6 +25,7 @@ class StreamReport:
     watermark: as Spark writes it; empty if there is none.
     starting: since the start of the query or its process, no batch has ended.
     failure: why the query stopped, or could not start; empty once a later attempt has held (see Watched.has_held).
+    state_lost: why it cannot continue, after "its state", so that the view must be computed again; else empty.
     """
 
     batch: int = -1
@@ -39,6 +40,7 @@ class StreamReport:
     watermark: str = ""
     starting: bool = False
     failure: str = ""
+    state_lost: str = ""
 
     def text(self) -> str:
         """One line for people."""
@@ -57,7 +59,8 @@ class StreamReport:
 def read_report(settings: LogSettings, tag: str) -> StreamReport | None:
     """The report of the generation with this tag; None if its query has not run on this machine."""
     try:
-        found = {"failure": "", **json.loads(_file(settings, tag).read_text())}  # earlier releases did not write it
+        # earlier releases did not write these
+        found = {"failure": "", "state_lost": "", **json.loads(_file(settings, tag).read_text())}
         return StreamReport(**{field.name: found[field.name] for field in fields(StreamReport)})
     except FileNotFoundError:
         return None
@@ -84,15 +87,23 @@ def write_report(settings: LogSettings, tag: str, report: StreamReport | None) -
 def note_start(settings: LogSettings, tag: str) -> StreamReport:
     """Note in the report that the query or its process starts, and return it: until a batch has ended, its view is not
     stalled, since the first batch reads all that came in the meantime."""
-    report = replace(read_report(settings, tag) or StreamReport(), starting=True)
+    report = replace(read_report(settings, tag) or StreamReport(), starting=True, state_lost="")
     write_report(settings, tag, report)
     return report
 
 
-def note_failure(settings: LogSettings, tag: str, cause: str) -> None:
-    """Note in the report why the query does not run: it failed, or could not be started."""
+def note_failure(settings: LogSettings, tag: str, cause: str, state_lost: str = "") -> None:
+    """Note in the report why the query does not run: it failed, or could not be started.
+
+    state_lost: see StreamReport.
+    """
     report = read_report(settings, tag) or StreamReport()
-    write_report(settings, tag, replace(report, starting=False, failure=cause))
+    write_report(settings, tag, replace(report, starting=False, failure=cause, state_lost=state_lost))
+
+
+def recomputed(view: str) -> str:
+    """What happens to a view whose state is lost."""
+    return f"`python -m projections` computes the view again; or run `replay rebuild {view}`"
 
 
 def _file(settings: LogSettings, tag: str) -> Path:

@@ -21,6 +21,7 @@ from eventlog.errors import SettingError
 from eventlog.variables import Variables
 from projections.spark.setup import class_archive, home
 from projections.spark.setup.jars import spark_jars
+from projections.spark.setup.working_folder import working_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,11 +187,14 @@ class SparkVariables(Variables):
     )
 
 
-def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: bool = False) -> SparkSession:
+def start_session(
+    settings: SparkSettings, *, name: str, threads: int, lasting: bool = False, state: Path | None = None
+) -> SparkSession:
     """The session of this process.
 
     threads: of a local master; the live query uses one per source partition, so give it two more than these. lasting:
-    it will run the same code for hours, so the code is optimised soon.
+    it will run the same code for hours, so the code is optimised soon. state: the folder of local state, in which a
+    local session has its working files; None: in that of temporary files.
     """
     # half a second that only those who need Spark pay
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
@@ -201,6 +205,8 @@ def start_session(settings: SparkSettings, *, name: str, threads: int, lasting: 
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         home.use()
     conf = SparkConf().setAppName(name).setAll(list(settings.options(threads, lasting=lasting).items()))
+    if settings.is_local and state is not None and (folder := working_folder(state)) is not None:
+        conf.set("spark.local.dir", str(folder))
     # An interruption waits for this thread: a JVM whose start is given up stays for ever. And only in the main thread,
     # Spark would handle SIGINT: by a call to the JVM, perhaps in the middle of another one, which then fails.
     with ThreadPoolExecutor(1) as other_thread:
@@ -225,15 +231,20 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def lazy_session(settings: SparkSettings, *, name: str, threads: int) -> Iterator[Callable[[], SparkSession]]:
-    """A session that starts at its first use, and again if its JVM has died. At the end it is stopped with its JVM."""
+def lazy_session(
+    settings: SparkSettings, *, name: str, threads: int, state: Path | None = None
+) -> Iterator[Callable[[], SparkSession]]:
+    """A session that starts at its first use, and again if its JVM has died. At the end it is stopped with its JVM.
+
+    state: see start_session.
+    """
     started: list[SparkSession] = []
 
     def session() -> SparkSession:
         if started and has_died():
             end(started.pop())
         if not started:
-            started.append(start_session(settings, name=name, threads=threads))
+            started.append(start_session(settings, name=name, threads=threads, state=state))
         return started[0]
 
     try:

@@ -22,7 +22,13 @@ from projections.table.monoids import State
 from projections.table.types import ColumnType
 
 # the planner's estimate, from the last ANALYZE, which a rebuild and autovacuum run; -1 if there was none
-SIZE: Final = "SELECT reltuples::bigint, pg_total_relation_size(oid) FROM pg_class WHERE oid = to_regclass(%s)"
+SIZE: Final = (
+    "SELECT reltuples::bigint, pg_relation_size(oid), pg_total_relation_size(oid) "
+    "FROM pg_class WHERE oid = to_regclass(%s)"
+)
+COUNT: Final = sql.SQL("SELECT count(*) FROM {}")
+COUNTED_BYTES: Final = 8 * 2**20
+"""A table of up to this size is counted, in milliseconds: autovacuum may never look at it."""
 
 
 class PostgresRows:
@@ -47,10 +53,12 @@ class PostgresRows:
         table = sql.Identifier(self._settings.environment, table_name(*target.id))
         with self._connected(target) as connection:
             row = connection.execute(SIZE, [table.as_string(connection)]).fetchone()
-        if row is None:
-            raise GenerationMissing(*target.id)
-        rows, size_bytes = row
-        return Size(rows if rows >= 0 else None, size_bytes)
+            if row is None:
+                raise GenerationMissing(*target.id)
+            rows, table_bytes, size_bytes = row
+            if table_bytes <= COUNTED_BYTES:
+                (rows,) = connection.execute(COUNT.format(table)).fetchone() or (None,)
+        return Size(rows if rows is not None and rows >= 0 else None, size_bytes)
 
     @contextmanager
     def _connected(self, target: Target) -> Iterator[psycopg.Connection[Any]]:

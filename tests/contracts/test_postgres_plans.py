@@ -11,6 +11,7 @@ from psycopg import sql
 from compose.settings import StackSettings
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
+from projections.stores.open import open_reader
 from projections.stores.postgres import PostgresStore
 from projections.stores.store import Batch, Target
 from projections.table.patch import Patch, Place
@@ -50,5 +51,6 @@ def test_a_table_that_grows_from_nothing_is_read_by_key(stack: StackSettings) ->
         scans, by_key = reads()
         assert by_key >= BATCHES
         assert scans <= 2, "to build the primary key, and to see whether the table is empty"
+        assert open_reader("postgres", settings).size(target).rows == BATCHES * ROWS, "nobody has analyzed the table"
     finally:
         server.clean()

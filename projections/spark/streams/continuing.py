@@ -10,6 +10,7 @@ from projections.errors import StreamQueryFailed
 from projections.generations.engine import holds_events
 from projections.generations.sources import sources
 from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.damage import damaged_file
 from projections.stores.store import Ledger, Target
 
 
@@ -28,6 +29,8 @@ def why_lost(
     checkpoint = Checkpoint.of(settings, target.tag)
     if not checkpoint.exists:
         return "is not on this machine"
+    if (damaged := damaged_file(checkpoint.folder)) is not None:
+        return f"cannot be read: {damaged.relative_to(checkpoint.folder)} is damaged or missing"
     reached = _furthest(target, ledgers, settings)  # first: the query may run elsewhere, and the checkpoint move on
     try:
         last = checkpoint.begun()

@@ -20,6 +20,14 @@ _CAUSE: Final = re.compile(r"(?:Caused by)?: ")
 """Before an exception of Java."""
 _SAYS_NOTHING: Final = re.compile(r"[\w.$]+:?$|(?:[\w.$]+: )?An error occurred while calling ")
 """Only a class, or py4j's sentence before the exception."""
+_REFUSALS: Final = (
+    "CANNOT_LOAD_STATE_STORE",
+    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+    "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+    "MALFORMED_LOG_FILE",
+    "Incomplete log file",
+)
+"""What Spark says of a checkpoint that it cannot read."""
 _AROUND: Final = tuple(
     re.compile(each)
     for each in (
@@ -56,6 +64,11 @@ def reason(error: BaseException, *, of_user: bool = False) -> str:
     line = " ".join(text.split()).removesuffix(":") or type(error).__name__
     place = f" ({_shown(place, SHOWN_CHARACTERS // 2)})" if place else ""
     return _shown(line, SHOWN_CHARACTERS - len(place)) + place
+
+
+def refuses_state(error: BaseException) -> bool:
+    """Whether Spark says that it cannot read the checkpoint of a query. It never raises."""
+    return any(each in text for each in _REFUSALS for text in map(_text, _chain(error)))
 
 
 def _shown(text: str, characters: int) -> str:

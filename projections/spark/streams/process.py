@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from eventlog.backoff import Backoff
 from eventlog.settings import LogSettings
-from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed
-from projections.generations.stream_report import note_failure
+from projections.errors import LiveQueryFailed, StoreUnavailable
+from projections.generations.stream_report import note_failure, recomputed
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.failures import reason
 from projections.spark.streams.progress import progress_sender
@@ -33,6 +33,8 @@ LOOK_S: Final = 0.5
 SWEEP_S: Final = 300.0
 RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None)
 """Of a query that fails: for ever, since what it waits for may come back, and a restart of all would not help it."""
+REFUSALS: Final = 4
+"""After so many failures in a row, the checkpoint that Spark refuses is lost: a disk may be full for a moment."""
 LOGGED_FAILURES: Final = 20
 """This many failures in a row are logged, and then every LOGGED_EVERY-th: about one per hour."""
 LOGGED_EVERY: Final = 60
@@ -41,6 +43,8 @@ Start = Callable[[Target, Checkpoint], Watched]
 """Starts the query of a generation."""
 WhyLost = Callable[[Target], str | None]
 """Why the query of a generation with state cannot continue here; None if it can. See `continuing.why_lost`."""
+Elsewhere = Callable[[], str | None]
+"""Where another read side of the deployment keeps state; None if no other one runs."""
 
 
 @dataclass
@@ -77,7 +81,8 @@ class _Run:
 class Streams:
     """Keeps a query running for each live generation; one that fails does not stop the others.
 
-    live: the live generations; raises StoreUnavailable. start: starts a query. why_lost: looked at before.
+    live: the live generations; raises StoreUnavailable. start: starts a query. why_lost: looked at before. elsewhere:
+    looked at if the state is lost.
     """
 
     def __init__(
@@ -86,9 +91,11 @@ class Streams:
         live: Callable[[], Sequence[Target]],
         start: Start,
         why_lost: WhyLost,
+        elsewhere: Elsewhere,
         now: Callable[[], float],
     ) -> None:
-        self._settings, self._live, self._start, self._why_lost, self._now = settings, live, start, why_lost, now
+        self._settings, self._live, self._start, self._now = settings, live, start, now
+        self._why_lost, self._elsewhere = why_lost, elsewhere
         self._runs: dict[str, _Run] = {}
 
     def step(self) -> None:
@@ -125,7 +132,8 @@ class Streams:
                 run.held.close()  # a rebuild has just made it live, and still runs its query
                 return
             if has_state(run.target.view) and (lost := self._why_lost(run.target)) is not None:
-                raise StreamQueryFailed(tag, f"its state {lost}: run `replay rebuild {run.target.view.name}`")
+                self._lost(tag, run, lost)
+                return
             committed = run.checkpoint.committed()
             run.query = self._start(run.target, run.checkpoint)
         except Exception as error:  # noqa: BLE001 - what a user's query, Spark or a disk raises must not stop the others
@@ -140,14 +148,24 @@ class Streams:
             cause = query.failure()
         except Exception as error:  # noqa: BLE001 - for example, Spark's JVM has ended
             cause = reason(error)
-        if cause is not None:
+        if cause is not None and query.refuses_state and run.failures + 1 >= REFUSALS:
+            self._lost(tag, run, f"cannot be read by Spark ({cause})")
+        elif cause is not None:
             self._failed(tag, run, cause)
         elif query.has_held:
             run.failures = 0
 
-    def _failed(self, tag: str, run: _Run, cause: str) -> None:
+    def _lost(self, tag: str, run: _Run, lost: str) -> None:
+        """The view is computed again, unless another read side may have the state: each would undo what the other one
+        has computed."""
+        if (place := self._elsewhere()) is not None:
+            self._failed(tag, run, f"its state {lost}; another read side runs with {place}: stop one of the two")
+        else:
+            self._failed(tag, run, f"its state {lost}: {recomputed(run.target.view.name)}", lost)
+
+    def _failed(self, tag: str, run: _Run, cause: str, state_lost: str = "") -> None:
         run.stop()
-        note_failure(self._settings, tag, cause)
+        note_failure(self._settings, tag, cause, state_lost)
         pause_s = RESTARTS.wait_s(run.failures)
         run.failures += 1
         run.not_before = self._now() + pause_s

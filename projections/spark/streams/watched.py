@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
 from projections.generations.stream_report import StreamReport, note_start, write_report
-from projections.spark.streams.failures import reason
+from projections.spark.streams.failures import reason, refuses_state
 from projections.spark.streams.frames import AMENDING, COUNTED, DROPPED, UNREADABLE
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Watched:
         self._report = note_start(settings, tag)
         self._held_from = now() + HELD_S + pause_s
         self._batch = -1
+        self.refuses_state = False
+        """Whether it ended because Spark cannot read its checkpoint."""
 
     def look(self) -> None:
         """Take in the batches that ended since the last look."""
@@ -84,6 +86,7 @@ class Watched:
         if error is None and self._query.isActive:
             return None
         cause = "it has stopped" if error is None else reason(error)
+        self.refuses_state = error is not None and refuses_state(error)
         self._report = replace(self._report, starting=False, failure=cause)
         write_report(self._settings, self._tag, self._report)
         return cause

@@ -19,6 +19,7 @@ from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from projections.generations.followed import followed
 from projections.generations.registry import Generations
+from projections.generations.state_places import FRESH_S, StatePlace
 from projections.stores.store import Target
 from projections.table.declared_stores import Postgres
 from projections.table.folds import last
@@ -120,6 +121,16 @@ def test_a_pause_between_replays_belongs_to_the_live_generation_of_this_version(
     assert second.next_replay > second.read_at > second.created_at
     registry.build(V2)
     assert registry.generations.live()[BY_GROUP.name].next_replay is None
+
+
+def test_read_sides_say_where_they_keep_state(registry: Registry) -> None:
+    generations = registry.generations
+    assert generations.state_places() == []
+    for place in (StatePlace("one", "a:/state"), StatePlace("two", "b:/state"), StatePlace("one", "c:/moved")):
+        generations.note_state_place(place)
+    found = generations.state_places()
+    assert [(each.id, each.place) for each in found] == [("one", "c:/moved"), ("two", "b:/state")]
+    assert all(0 <= each.age_s < FRESH_S for each in found)
 
 
 def test_loaders_follow_what_is_live_of_every_version(registry: Registry) -> None:

@@ -20,6 +20,7 @@ from projections.generations.building import Build
 from projections.generations.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generation
+from projections.generations.state_places import StatePlace
 from projections.generations.waits import Waits, pause
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
@@ -40,11 +41,15 @@ SETTINGS = LogSettings(partitions=2, patch_partitions=2)
 
 @dataclass
 class Registry:
-    """Generations by view and number: their state."""
+    """Generations by view and number: their state. places: those of read sides."""
 
     states: dict[tuple[str, int], str] = field(default_factory=dict)
     topics: dict[str, str] | None = None
     held: set[str] = field(default_factory=set)
+    places: list[StatePlace] = field(default_factory=list)
+
+    def state_places(self) -> list[StatePlace]:
+        return self.places
 
     @contextmanager
     def rebuilding(self, view: str) -> Iterator[Any]:

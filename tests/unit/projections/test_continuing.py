@@ -16,7 +16,7 @@ from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.continuing import why_lost
 from projections.stores.ledgers import initial_ledger
 from projections.stores.store import Ledger, Target
-from tests.checkpoints import begin_batch
+from tests.checkpoints import begin_batch, end_batch
 from tests.observed import gate_view
 
 GATES = Target(gate_view(), 1)
@@ -66,7 +66,47 @@ def test_what_a_power_failure_left_of_the_last_file_is_lost(settings: LogSetting
     checkpoint = Checkpoint.of(settings, GATES.tag)
     begin_batch(checkpoint, 90, {"0": 30, "1": 9})
     (checkpoint.folder / "offsets" / "91").write_text(left)
-    assert why_lost(GATES, [ledgers(both(30))], settings, MemoryLog()) == "cannot be read"
+    lost = why_lost(GATES, [ledgers(both(30))], settings, MemoryLog())
+    assert lost is not None
+    assert lost.startswith("cannot be read")
+
+
+def three_batches(settings: LogSettings) -> Checkpoint:
+    """The third one has not ended."""
+    checkpoint = Checkpoint.of(settings, GATES.tag)
+    for batch in (0, 1, 2):
+        begin_batch(checkpoint, batch, {"0": 30, "1": 9})
+        if batch < 2:
+            end_batch(checkpoint, batch, "0/0", "0/1", "1/0/left-keyWithIndexToValue")
+    return checkpoint
+
+
+@pytest.mark.parametrize("file", [
+    "metadata", "offsets/2", "offsets/1", "commits/1", "commits/0",
+    "state/0/1/2.changelog", "state/1/0/left-keyWithIndexToValue/2.changelog", "state/0/0/_metadata/schema",
+])  # fmt: skip
+def test_a_file_that_a_power_failure_emptied_is_named(settings: LogSettings, file: str) -> None:
+    checkpoint = three_batches(settings)
+    assert why_lost(GATES, [], settings, MemoryLog()) is None
+    (checkpoint.folder / file).write_text("")
+    assert why_lost(GATES, [], settings, MemoryLog()) == f"cannot be read: {file} is damaged or missing"
+
+
+@pytest.mark.parametrize("file", ["metadata", "state/0/1/2.changelog"])
+def test_a_file_that_is_missing_is_named(settings: LogSettings, file: str) -> None:
+    (three_batches(settings).folder / file).unlink()
+    assert why_lost(GATES, [], settings, MemoryLog()) == f"cannot be read: {file} is damaged or missing"
+
+
+def test_what_no_start_reads_may_be_damaged(settings: LogSettings) -> None:
+    checkpoint = three_batches(settings)
+    (checkpoint.folder / "state/0/0/3.changelog").write_text("")  # the third batch writes it again
+    (checkpoint.folder / "offsets/0").write_text("")
+    (checkpoint.folder / "state/0/0/1.changelog").unlink()
+    (checkpoint.folder / "state/0/0/2.zip").write_text("all of it")
+    (checkpoint.folder / "state/0/0/2.changelog").write_text("")
+    (checkpoint.folder / "state/0/1/2.changelog").rename(checkpoint.folder / "state/0/1/2_9b.changelog")
+    assert why_lost(GATES, [], settings, MemoryLog()) is None
 
 
 def test_a_query_that_has_not_begun_has_lost_its_state_only_if_there_were_records(settings: LogSettings) -> None:

@@ -21,6 +21,7 @@ from projections.generations.lags import Lags
 from projections.generations.registry import Generation
 from projections.generations.sources import sources
 from projections.generations.stream_report import note_failure
+from projections.generations.upkeep import to_replay
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
@@ -152,6 +153,18 @@ def test_a_view_without_its_ledger_is_lost_and_does_not_change_how_others_are_me
     scene.store.drop(Target(SLOW, 1))
     assert {name: each[:2] for name, each in scene.shown().items()} == {"slow": ("lost", None), "fast": ("behind", 1)}
     assert scene.log.read_offsets == 1
+
+
+def test_a_stream_view_whose_query_has_lost_its_state_is_lost_until_a_new_generation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scene, settings = Scene("", monkeypatch, gates=0), replace(SETTINGS, state=tmp_path)
+    note_failure(settings, "gates@1.g1", "its state is gone", "is gone")
+    found = scene.look(settings)["gates"]
+    assert (found.standing, to_replay([found], lambda _: False)) == ("lost", ["gates"])
+    assert found.problem == (
+        "its state is gone: `python -m projections` computes the view again; or run `replay rebuild gates`"
+    )
 
 
 def test_a_view_that_has_read_what_is_no_longer_in_the_log_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from projections.generations import builder
 from projections.generations.building import Build, Options, Rebuilt, Step
 from projections.generations.engine import BulkResult
 from projections.generations.rebuild import MAX_TOGETHER, QUERIES_TOGETHER, Rebuilder
+from projections.generations.state_places import StatePlace
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
@@ -439,3 +440,25 @@ def test_a_stream_view_whose_query_fails_leaves_the_live_generation(staged: Stag
     assert stage.registry.held == set()
     with pytest.raises(RebuildFailed, match='"gates" is a stream view, which is only built from all records'):
         stage.rebuilder.build_part(gate_view(), "part", Options())
+
+
+@pytest.mark.parametrize("moves_during_build", [False, True])
+def test_a_stream_view_that_the_running_read_side_could_not_continue_is_not_made_live(
+    staged: Staged, moves_during_build: bool
+) -> None:
+    stage = staged({})
+    observed(stage, "passed/s1/1")
+    other = StatePlace("other", "host:/state", 3.0)
+    stage.registry.places = [] if moves_during_build else [other]
+
+    def on_step(step: Step) -> None:
+        if step.view == "gates":
+            stage.registry.places = [other]
+
+    outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([gate_view(), *views("a")], on_step)}
+    assert isinstance(outcomes["a"], Rebuilt)
+    assert isinstance(outcomes["gates"], RebuildFailed)
+    assert outcomes["gates"].phase == ("swap" if moves_during_build else "start")
+    assert bool(stage.queries.ran) == moves_during_build
+    assert "keeps the state of stream views at host:/state, and this process at " in str(outcomes["gates"])
+    assert ("gates", 1) not in stage.registry.states

@@ -9,6 +9,7 @@ from eventlog.topics import PATCHES
 from projections.errors import RollbackFailed
 from projections.generations.building import Rebuilt
 from projections.generations.rollback import roll_back
+from projections.generations.state_places import StatePlace
 from tests.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, Staged
 
@@ -74,3 +75,12 @@ def test_without_a_previous_generation_there_is_no_rollback_and_no_word_of_a_reb
         'rollback of "gates" failed: there is no previous generation: see `replay generations gates`; '
         "the live generation is untouched"
     )
+
+
+def test_a_stream_view_is_not_rolled_back_from_a_folder_that_is_not_the_read_sides(staged: Staged) -> None:
+    stage = staged({})
+    two_generations(stage)
+    stage.registry.places = [StatePlace("other", "host:/state", 3.0)]
+    with pytest.raises(RollbackFailed, match="the running read side keeps the state of stream views at host:/state"):
+        roll_back(stage.rebuilder, gate_view())
+    assert stage.queries.ran == []

@@ -17,16 +17,18 @@ from commands.declaring.aggregate import Event
 from eventlog.backoff import RETRY_FOREVER
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
-from projections import service
+from projections import queries, service
 from projections.errors import StoreUnavailable
 from projections.generations.event_versions import Fields, fields_of
 from projections.generations.registry import Generation, Generations, served_by
-from projections.parts import EVERYTHING, LIVE, REPLAYING, Parts, ready_file
+from projections.generations.state_places import StatePlace, known_id
+from projections.parts import EVERYTHING, LIVE, REPLAYING, STREAMS, Parts, ready_file
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
 from projections.spark.streams.checkpoint import Checkpoint
+from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Ledger, Target, ViewStore
 from projections.supervise import supervise
@@ -165,6 +167,13 @@ class FakeRegistry(Generations):
     def __init__(self, live: Sequence[Generation]) -> None:
         self._live = live
         self.deployed: dict[tuple[str, int], Fields] = {}
+        self.places: list[StatePlace] = []
+
+    def note_state_place(self, place: StatePlace) -> None:
+        self.places.append(place)
+
+    def being_built(self) -> list[Generation]:
+        return []
 
     def event_versions(self) -> dict[tuple[str, int], Fields]:
         return self.deployed
@@ -215,7 +224,7 @@ def gates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Service, dic
     built = list[View]()
     monkeypatch.setattr(Service, "generations", FakeRegistry([generation(1, 1, of=GATES)]))
     monkeypatch.setattr(service, "drop_leftovers", lambda *_: None)
-    monkeypatch.setattr(service, "open_store", lambda name, _: stores[name])
+    monkeypatch.setattr(store_open, "open_store", lambda name, _: stores[name])
     monkeypatch.setattr(service, "KafkaLog", lambda _: MemoryLog())
 
     def build(_: Service, views: Sequence[View]) -> list[View]:
@@ -267,6 +276,56 @@ def test_a_store_that_is_away_is_not_asked_how_far_its_rows_are(
     Checkpoint.of(made.settings, "gates@1.g1").remove()
     made.build_missing()
     assert built == [GATES, GATES], "that it is gone is known without a store"
+
+
+def test_a_real_time_view_begins_where_the_stores_are_that_answer(
+    gates: tuple[Service, dict[str, ViewStore], list[View]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, stores, _ = gates
+    at_once = gate_view(realtime=True)
+    monkeypatch.setattr(Service, "generations", FakeRegistry([generation(1, 1, of=at_once)]))
+    stores["postgres"].create(Target(at_once, 1), {"observations/0": 60}, {0: 0})
+    stores["valkey"] = Away(Memory())
+    assert made.applied([at_once], answering=True)["observations/0"] == 60
+    with pytest.raises(StoreUnavailable):
+        made.applied([at_once])
+    stores["postgres"] = Away(Memory())
+    with pytest.raises(StoreUnavailable):
+        made.applied([at_once], answering=True)
+
+
+def test_a_read_side_with_state_says_where_it_keeps_it(
+    gates: tuple[Service, dict[str, ViewStore], list[View]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made, _, _ = gates
+    registry = FakeRegistry([generation(1, 1, of=GATES)])
+    monkeypatch.setattr(Service, "generations", registry)
+    made.build_missing()
+    (noted,) = registry.places
+    assert noted.id == known_id(made.settings)
+    assert noted.place.endswith(f":{tmp_path}")
+    replace(made, views=ViewRegistry([])).note_state_place()
+    assert registry.places == [noted], "without state it is of no interest"
+
+
+def test_the_process_of_stream_views_says_it_again_and_again(
+    gates: tuple[Service, dict[str, ViewStore], list[View]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _, _ = gates
+    registry = FakeRegistry([generation(1, 1, of=GATES)])
+    ready_file(made.settings, STREAMS).parent.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(Service, "generations", registry)
+    monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
+    monkeypatch.setattr(queries, "_sweep", lambda _: None)
+    monkeypatch.setattr(queries, "NOTE_S", 0.01)
+
+    def wait(*_: object) -> bool:
+        eventually(lambda: len(registry.places) > 2, "it is said again and again")
+        return False
+
+    monkeypatch.setattr(queries, "_have_records", wait)
+    queries.run_stream_queries(made, threading.Event())
+    assert {each.id for each in registry.places} == {known_id(made.settings)}
 
 
 def test_a_view_with_a_query_of_its_own_can_be_left_out(

@@ -20,7 +20,7 @@ from projections.generations.stream_report import note_start, read_report
 from projections.spark.streams import process
 from projections.spark.streams.checkpoint import Checkpoint, sweep
 from projections.spark.streams.continuing import why_lost
-from projections.spark.streams.process import LOGGED_FAILURES, RESTARTS, Streams, run_streams, starter
+from projections.spark.streams.process import LOGGED_FAILURES, REFUSALS, RESTARTS, Streams, run_streams, starter
 from projections.spark.streams.query import StreamQuery
 from projections.spark.streams.realtime import RealtimeQuery
 from projections.stores.memory import Memory, MemoryStore
@@ -36,6 +36,7 @@ class Query:
     def __init__(self, tag: str) -> None:
         self.tag, self.error, self.has_held, self.stopped = tag, "", False, False
         self.raised: Exception | None = None
+        self.refuses_state = False
 
     def look(self) -> None:
         if self.raised is not None:
@@ -62,7 +63,10 @@ class Scene:
         self.now = 0.0
         self.store = MemoryStore(Memory())
         start: Any = self._start
-        self.streams = Streams(self.settings, self._live, start, self._why_lost, lambda: self.now)
+        self.elsewhere: str | None = None
+        self.streams = Streams(
+            self.settings, self._live, start, self._why_lost, lambda: self.elsewhere, lambda: self.now
+        )
 
     def serve(self, *targets: Target) -> None:
         self.live = list(targets)
@@ -191,7 +195,39 @@ def test_a_generation_without_its_state_is_not_continued(scene: Scene, caplog: p
     scene.live = [Target(GATES, 7)]
     scene.streams.step()
     assert not scene.started
-    assert "its state is not on this machine: run `replay rebuild gates`" in caplog.text
+    assert "its state is not on this machine: `python -m projections` computes the view again" in caplog.text
+    report = read_report(scene.settings, "gates@1.g7")
+    assert report is not None
+    assert report.state_lost == "is not on this machine"
+    scene.now += 2
+    scene.serve(Target(GATES, 7))
+    assert note_start(scene.settings, "gates@1.g7").state_lost == "", "a disk may have come back"
+
+
+def test_a_state_that_spark_refuses_again_and_again_is_lost(scene: Scene) -> None:
+    scene.serve(Target(GATES, 1))
+    for number in range(1, REFUSALS + 1):
+        scene.started[-1].error, scene.started[-1].refuses_state = "no state directory", True
+        scene.streams.step()
+        report = read_report(scene.settings, "gates@1.g1")
+        assert report is not None
+        assert report.state_lost == ("cannot be read by Spark (no state directory)" if number == REFUSALS else "")
+        scene.now += RESTARTS.max_s
+        scene.streams.step()
+
+
+def test_a_state_that_another_read_side_may_have_is_not_computed_again(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.elsewhere = "other:/state"
+    scene.live = [Target(GATES, 7)]
+    scene.streams.step()
+    assert not scene.started
+    expected = "its state is not on this machine; another read side runs with other:/state: stop one of the two"
+    assert expected in caplog.text
+    report = read_report(scene.settings, "gates@1.g7")
+    assert report is not None
+    assert (report.failure, report.state_lost) == (expected, "")
 
 
 def test_a_generation_whose_state_is_older_than_its_rows_is_not_continued(
@@ -204,7 +240,7 @@ def test_a_generation_whose_state_is_older_than_its_rows_is_not_continued(
     scene.store.create(other, {"observations/0": 50}, {0: 0})
     scene.serve(older, other)
     assert list(scene.streams.running) == ["doors@1.g1"]
-    assert "its state is older than its rows: run `replay rebuild gates`" in caplog.text
+    assert "its state is older than its rows: `python -m projections` computes the view again" in caplog.text
     with scene.checkpoint(older).held() as free:
         assert free
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import orjson
 import pytest
@@ -539,6 +540,32 @@ def test_the_documented_views_are_taken(tmp_path: Path) -> None:
         module = imported(f"documented_{number}", text, tmp_path)
         (view,) = (each for each in vars(module).values() if isinstance(each, StreamView))
         assert computed(view, lambda *_: endless()).isStreaming
+
+
+def test_the_documented_days_of_a_zone_have_23_24_or_25_hours_and_are_sent_once(tmp_path: Path) -> None:
+    (block,) = (each for each in documented()[1] if "Metered" in each)
+    module = imported("documented_days", block, tmp_path)
+    registry = ObservationRegistry([("here", module.Metered)])
+    zone = ZoneInfo(module.ZONE)
+
+    def metered(number: int, at: datetime) -> Row:
+        body = {"id": str(number), "source": "s", "time": at.isoformat(), "data": {"meter": "m", "wh": 1}}
+        entry = to_entry(registry.read("metered", orjson.dumps(body)), at, None, None)
+        return raw(entry.key, entry.value, at)
+
+    hours, expected = [], Counter[str]()
+    for first in (datetime(2026, 3, 28, 20, tzinfo=UTC), datetime(2026, 10, 24, 20, tzinfo=UTC)):
+        for hour in range(56):  # a midnight, also to the millisecond, and those of the days around it
+            for at in (first + timedelta(hours=hour), first + timedelta(hours=hour + 1, milliseconds=-1)):
+                hours.append(at)
+                expected[f"m/{at.astimezone(zone):%Y-%m-%d}"] += 1
+    rows = [metered(number, at) for number, at in enumerate(hours)]
+    last = hours[-1] + 2 * DAY
+    ran = run(module.use_per_day, [*cut(rows, random.Random(3), 5), [beat(last)], [beat(last + DAY)]], tmp_path)
+    assert {key: row["wh"] for key, row in ran.rows.items()} == expected
+    assert (expected["m/2026-03-29"], expected["m/2026-10-25"], expected["m/2026-03-30"]) == (46, 50, 48)
+    assert len(ran.sent) == len(ran.rows), "each once"
+    assert (ran.counts[DROPPED], ran.dropped_by_watermark) == (0, 0)
 
 
 def test_values_that_no_store_could_hold_are_null() -> None:

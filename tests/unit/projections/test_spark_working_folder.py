@@ -1,0 +1,41 @@
+"""The folder of Spark's working files, and what becomes of it after a kill."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from projections.spark.setup.working_folder import working_folder
+
+HOLDS = """
+import sys
+from pathlib import Path
+from projections.spark.setup.working_folder import working_folder
+print(working_folder(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_folder_is_kept_while_its_process_lives_and_removed_after_a_kill(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        other = Path(process.stdout.readline().strip())
+        (other / "rocksdb").mkdir()
+        own = working_folder(tmp_path)
+        assert own is not None
+        assert {own.parent, other.parent} == {tmp_path / "spark"}
+        assert other.exists()
+        process.kill()
+        process.wait()
+        again = working_folder(tmp_path)
+        assert again is not None
+        assert (other.exists(), own.exists(), again != own) == (False, True, True), "this process lives"
+
+
+def test_without_a_usable_folder_spark_takes_that_of_temporary_files(tmp_path: Path) -> None:
+    (tmp_path / "spark").touch()
+    assert working_folder(tmp_path) is None
+    assert working_folder(tmp_path / "a,b") is None
