@@ -95,7 +95,8 @@ class _Poll:
                 at_s = loop.time() + LINGER_S if due_s is None else max(due_s, earliest_s)
                 if due_s is None or at_s > loop.time():
                     self._added.clear()
-                    if not await self._was_added_by(at_s) and due_s is None:
+                    # one that came just as the wait ended is there, although the wait was not woken by it
+                    if not await self._was_added_by(at_s) and due_s is None and not self._looks:
                         return
                     continue
                 earliest_s = loop.time() + MIN_INTERVAL_S
