@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import time
+import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -11,6 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.abc import PQGen
 from psycopg.rows import dict_row
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from projections.errors import StoreLocked, StoreUnavailable
 from projections.stores.postgres_text import NAME
@@ -38,6 +38,8 @@ ORDER BY xact_start LIMIT 3
 """
 
 Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 
 
 class LimitedConnection(psycopg.Connection[Any]):
@@ -75,16 +77,26 @@ def retrying_locks(change: Callable[[], Result], find_holders: Callable[[], str]
     change: one transaction; raises StoreUnavailable, caused by LockNotAvailable, if it cannot have a lock.
     find_holders: says who holds it. Raises StoreLocked with that at the end.
     """
-    deadline = time.monotonic() + LOCKED_S
-    while True:
-        try:
-            return change()
-        except StoreUnavailable as error:
-            if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-                raise
-            if time.monotonic() > deadline:
-                raise StoreLocked(NAME, find_holders()) from error
-        time.sleep(PAUSE_S * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+    try:
+        return Retrying(
+            retry=retry_if_exception(_is_locked),
+            wait=wait_random(0.5 * PAUSE_S, 1.5 * PAUSE_S),
+            stop=stop_after_delay(LOCKED_S),
+            before_sleep=_note,
+            reraise=True,
+        )(change)
+    except StoreUnavailable as error:
+        if not _is_locked(error):
+            raise
+        raise StoreLocked(NAME, find_holders()) from error
+
+
+def _is_locked(error: BaseException) -> bool:
+    return isinstance(error, StoreUnavailable) and isinstance(error.__cause__, psycopg.errors.LockNotAvailable)
+
+
+def _note(state: RetryCallState) -> None:
+    logger.info("somebody holds a lock on a table that is changed; attempt %d", state.attempt_number)
 
 
 def holders_of(connection: psycopg.Connection[Any], tables: list[str]) -> str:
