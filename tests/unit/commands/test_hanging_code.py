@@ -6,12 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
 from commands.handling.ownership import PartitionOwner
@@ -23,23 +23,11 @@ from eventlog.memory import MemoryLog, MemoryWriter
 from eventlog.ports import HANDLER, Entry, RevokedCallback, Role
 from eventlog.times import now_ms
 from eventlog.topics import COMMANDS, RECEIPTS, SLOW_CODE
+from tests.hanging_door import Door, Pass, Passed, door
 from tests.waiting import eventually
 
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 PARTITIONS = 3
-
-
-class Passed(Event, type="door.passed"):
-    door_id: str
-
-
-class Door(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Pass(Command, type="door.pass"):
-    door_id: str
-    waits: bool = False
 
 
 class Doors:
@@ -55,11 +43,7 @@ class Doors:
                 assert self.opened.wait(60)
             return [Passed(door_id=command.door_id)]
 
-        def evolve(state: Door, event: Passed) -> Door:
-            return state
-
-        door = Aggregate(name="door", id_field="door_id", initial=Door(), decide=decide, evolve=evolve)
-        self.registry = CommandRegistry([("here", door)])
+        self.registry = CommandRegistry([("here", replace(door, decide=decide))])
 
 
 class Member:
