@@ -7,9 +7,10 @@ from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Final
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from eventlog.errors import SettingError
 from eventlog.modules import read_modules
@@ -28,6 +29,7 @@ class LogSettings:
     replication: copies of each partition.
     receipts_days: how long a retried command is sure to get its first receipt.
     state: directory for local state of the processes.
+    checkpoints: a folder or URL for the state of stream views, which all machines share; empty: in `state`.
     modules: what the deployment loads: shipped domains, and dotted names of the user's packages (`read_modules`). The
     environment must name some.
     security: what Kafka's listener at `bootstrap` requires of its clients.
@@ -40,6 +42,7 @@ class LogSettings:
     replication: int = 1
     receipts_days: int = 7
     state: Path = Path(".headwater")
+    checkpoints: str = ""
     modules: tuple[str, ...] = ()
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
@@ -55,6 +58,7 @@ class LogSettings:
             replication=given.replication,
             receipts_days=given.receipts_days,
             state=given.state,
+            checkpoints=given.checkpoints,
             modules=read_modules(given.modules),
             security=KafkaSecurity.from_environment(env),
         )
@@ -84,6 +88,25 @@ class LogSettings:
         return f"{self.environment}.{name}"
 
 
+SHARED_FOLDER: Final = (
+    "the absolute path of a folder that all machines share, or a URL that Spark reads, such as s3a://bucket/headwater"
+)
+_SCHEMES: Final = ("file", "s3a", "gs", "abfss")
+"""Of URLs that both Spark and pyarrow read."""
+
+
+def _check_checkpoints(value: str) -> str:
+    url = urlsplit(value)
+    if "://" not in value:
+        if value and not Path(value).is_absolute():
+            raise ValueError("each process would have another folder")
+    elif url.scheme not in _SCHEMES or (url.scheme == "file") == bool(url.netloc) or url.query or url.fragment:
+        raise ValueError("not a URL that is known")
+    elif url.scheme == "file" and len(url.path) < 2:
+        raise ValueError("a folder, and not the whole disk")
+    return value
+
+
 class LogVariables(Variables):
     """The variables of LogSettings."""
 
@@ -96,6 +119,7 @@ class LogVariables(Variables):
     replication: Count = LogSettings.replication
     receipts_days: Days = LogSettings.receipts_days
     state: Path = Field(LogSettings.state, description="a folder that can be written")
+    checkpoints: Annotated[str, AfterValidator(_check_checkpoints)] = Field("", description=SHARED_FOLDER)
     modules: str = ""
 
 

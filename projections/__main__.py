@@ -25,9 +25,11 @@ from projections.service import Service
 from projections.settings import StoreSettings
 from projections.spark.setup.jars import JarError
 from projections.spark.setup.java import JavaError
+from projections.spark.streams.checkpoint import check_shared
 from projections.stores.open import STORES
 from projections.supervise import supervise
 from projections.supervision.errors import SupervisionError
+from projections.view import has_state
 
 app = typer.Typer(
     help="Headwater's read side. Without a command, it runs and supervises all parts.", add_completion=False
@@ -95,7 +97,10 @@ def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
 def _service() -> Service:
     settings = LogSettings.from_environment(os.environ)
     settings.make_state()
-    return Service(settings, StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules))
+    stores, views = StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules)
+    if any(has_state(view) for view in views.views.values()):
+        check_shared(settings, os.environ)
+    return Service(settings, stores, views)
 
 
 def _stopped_by_signal() -> threading.Event:

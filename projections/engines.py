@@ -20,7 +20,7 @@ from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.engine import FAILURES, Engine
 from projections.generations.selection import Selection
 from projections.generations.waits import Waits
-from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.checkpoint import Checkpoint, check_shared
 from projections.spark.streams.continuing import why_lost
 from projections.stores.store import Ledger, Target
 from projections.view import View
@@ -74,6 +74,7 @@ class SparkQueries:
 
     def begin(self, target: Target) -> None:
         """See StreamQueries.begin."""
+        check_shared(self.settings, os.environ)
         Checkpoint.of(self.settings, target.tag).create()
 
     def why_lost(self, target: Target, ledgers: Iterable[Mapping[int, Ledger]], log: EventLog) -> str | None:
@@ -85,6 +86,7 @@ class SparkQueries:
         """See StreamQueries.running."""
         from projections.spark.streams.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
 
+        check_shared(self.settings, os.environ)
         try:
             session = self.session()
         except FAILURES:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from projections.spark.streams.checkpoint import Checkpoint
+
+
+def disk(checkpoint: Checkpoint) -> Path:
+    """The folder of a checkpoint that is on a disk."""
+    assert isinstance(checkpoint.folder, Path)
+    return checkpoint.folder
 
 
 def end_batch(checkpoint: Checkpoint, batch: int, *stores: str) -> None:

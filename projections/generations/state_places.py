@@ -7,10 +7,10 @@ import socket
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from eventlog.settings import LogSettings
+from projections.generations.state_files import Remote, state_folder
 
 NOTE_S: Final = 60.0
 """Between two notes of a running read side."""
@@ -38,14 +38,20 @@ class StatePlace:
 def known_id(settings: LogSettings) -> str | None:
     """The id of this process's folder; None if no read side has ever used it. Raises OSError."""
     try:
-        return _file(settings).read_text()
+        return (state_folder(settings) / "id").read_text()
     except FileNotFoundError:
         return None
 
 
 def own_place(settings: LogSettings) -> StatePlace:
     """The folder of this process, which gets an id if it has none. Raises OSError."""
-    file = _file(settings)
+    folder = state_folder(settings)
+    file = folder / "id"
+    if isinstance(file, Remote):
+        if not file.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(uuid.uuid4().hex)  # of two processes, the last one decides; each reads it again below
+        return StatePlace(file.read_text(), str(folder))
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.name}.{os.getpid()}.part")
@@ -58,7 +64,7 @@ def own_place(settings: LogSettings) -> StatePlace:
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
-    return StatePlace(file.read_text(), f"{socket.gethostname()}:{settings.state.absolute()}")
+    return StatePlace(file.read_text(), f"{socket.gethostname()}:{settings.checkpoints or settings.state.absolute()}")
 
 
 def others(settings: LogSettings, places: Sequence[StatePlace]) -> list[StatePlace]:
@@ -76,12 +82,9 @@ def why_not_here(settings: LogSettings, places: Sequence[StatePlace]) -> str | N
     if any(each.is_fresh and each.id == own for each in places) or not (running := others(settings, places)):
         return None
     first = running[0]
+    variable = "HEADWATER_CHECKPOINTS" if settings.checkpoints else "HEADWATER_STATE"
     return (
         f"its query could not continue: the running read side keeps the state of stream views at {first.place}, and "
-        f"this process at {settings.state.absolute()}: run this there, with its HEADWATER_STATE; or stop that read "
-        f"side for good, and run this again after {FRESH_S / 60:.0f} minutes"
+        f"this process at {settings.checkpoints or settings.state.absolute()}: run this there, with its {variable}; or "
+        f"stop that read side for good, and run this again after {FRESH_S / 60:.0f} minutes"
     )
-
-
-def _file(settings: LogSettings) -> Path:
-    return settings.state.absolute() / "checkpoints" / "id"

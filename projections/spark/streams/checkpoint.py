@@ -1,20 +1,21 @@
-"""The checkpoint of a stream view's query: one per generation, in the state directory, for one process at a time."""
+"""The checkpoint of a stream view's query: one per generation, for one process at a time."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import logging
-import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from eventlog.settings import LogSettings
+from eventlog.errors import SettingError
+from eventlog.settings import SHARED_FOLDER, LogSettings
 from eventlog.source_positions import source_id
 from projections.errors import StreamQueryFailed
+from projections.generations.state_files import Remote, StateFolder, location_of, names, remove, state_folder
 from projections.generations.stream_report import write_report
 
 log = logging.getLogger(__name__)
@@ -26,24 +27,26 @@ _LOCK: Final = ".lock"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint. folder: Spark's files; the query of a generation without this folder cannot continue."""
+    """One checkpoint. folder: Spark's files; the query of a generation without this folder cannot continue.
 
-    folder: Path
+    lock: the file that is locked while the query runs. Beside the folder, it holds for all machines that share it.
+    For a URL it is in the local state, and holds for this machine; Spark ends the query of another machine that writes
+    the same batch.
+    """
+
+    folder: StateFolder
+    lock: Path
 
     @classmethod
     def of(cls, settings: LogSettings, tag: str) -> Checkpoint:
         """The checkpoint of the generation whose patches have this tag."""
-        return cls(_folder(settings) / tag)
+        folder, lock = _folder(settings) / tag, f"{tag}{_LOCK}"
+        return cls(folder, (_local(settings) if isinstance(folder, Remote) else folder.parent) / lock)
 
     @property
     def location(self) -> str:
-        """Where it is, for Spark, which does not decode an escaped "@"."""
-        return f"file://{self.folder}"
-
-    @property
-    def lock(self) -> Path:
-        """The file that is locked while the query runs."""
-        return self.folder.with_name(f"{self.folder.name}{_LOCK}")
+        """Where it is, for Spark."""
+        return location_of(self.folder)
 
     @property
     def exists(self) -> bool:
@@ -57,7 +60,7 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Delete it, if it exists."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove(self.folder)
 
     @contextmanager
     def held(self) -> Iterator[bool]:
@@ -65,7 +68,7 @@ class Checkpoint:
 
         Raises OSError if its lock file cannot be made or locked.
         """
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.lock.parent.mkdir(parents=True, exist_ok=True)
         with self.lock.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,7 +86,7 @@ class Checkpoint:
         return self._last("offsets")
 
     def _last(self, folder: str) -> int:
-        return max((int(each.name) for each in (self.folder / folder).glob("[0-9]*")), default=-1)
+        return max((int(each) for each in names(self.folder / folder) if each.isdecimal()), default=-1)
 
     def ends(self, batch: int, settings: LogSettings) -> dict[str, int]:
         """By source, the offset after the last record that a batch reads; Spark writes them before the batch begins."""
@@ -99,8 +102,20 @@ class Checkpoint:
         return found
 
 
-def _folder(settings: LogSettings) -> Path:
+def _folder(settings: LogSettings) -> StateFolder:
+    return state_folder(settings) / "streams" / settings.environment
+
+
+def _local(settings: LogSettings) -> Path:
     return settings.state.absolute() / "checkpoints" / "streams" / settings.environment
+
+
+def check_shared(settings: LogSettings, env: Mapping[str, str]) -> None:
+    """Raise SettingError if executors on other machines could not find the state of stream views."""
+    master = env.get("SPARK_MASTER", "")
+    if master and not master.startswith("local") and not settings.checkpoints:
+        needs = f"{SHARED_FOLDER}, because SPARK_MASTER is a cluster, and its machines must find the state of"
+        raise SettingError("HEADWATER_CHECKPOINTS", "", f"{needs} stream views")
 
 
 def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> list[str]:
@@ -109,9 +124,9 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
     registered: the tags of all generations. A generation is registered before it has a checkpoint, so they are asked
     for after the checkpoints were listed.
     """
-    folder = _folder(settings)
     try:
-        found = {each.name.removesuffix(_LOCK) for each in folder.iterdir()} if folder.exists() else set()
+        folders = {_folder(settings), _local(settings)}
+        found = {each.removesuffix(_LOCK) for folder in folders for each in names(folder)}
     except OSError as error:
         log.warning("cannot look for checkpoints that are no longer needed: %s", error)
         return []

@@ -28,9 +28,9 @@ def why_lost(
     """
     checkpoint = Checkpoint.of(settings, target.tag)
     if not checkpoint.exists:
-        return "is not on this machine"
+        return missing(settings)
     if (damaged := damaged_file(checkpoint.folder)) is not None:
-        return f"cannot be read: {damaged.relative_to(checkpoint.folder)} is damaged or missing"
+        return f"cannot be read: {damaged} is damaged or missing"
     reached = _furthest(target, ledgers, settings)  # first: the query may run elsewhere, and the checkpoint move on
     try:
         last = checkpoint.begun()
@@ -42,6 +42,11 @@ def why_lost(
     else:
         is_older = any(end > ends.get(source, 0) for source, end in reached.items())
     return "is older than its rows" if is_older else None
+
+
+def missing(settings: LogSettings) -> str:
+    """What is said of a state that is not there, after "its state"."""
+    return f"is not in {settings.checkpoints}" if settings.checkpoints else "is not on this machine"
 
 
 def _furthest(target: Target, ledgers: Iterable[Mapping[int, Ledger]], settings: LogSettings) -> dict[str, int]:

@@ -6,8 +6,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Final
+
+from projections.generations.state_files import StateFolder, names, sizes
 
 _LOGS: Final = ("offsets", "commits")
 _READ_ENTRIES: Final = 2
@@ -17,8 +19,9 @@ _STATE_FILE: Final = re.compile(r"([0-9]+)(?:_[^.]*)?\.(?:changelog|zip)")
 """The changes of one version of a store, or all of it; the first of these names is by version alone."""
 
 
-def damaged_file(folder: Path) -> Path | None:
-    """The first file of Spark's checkpoint `folder` that is missing or cannot be read; None if there is none.
+def damaged_file(folder: StateFolder) -> str | None:
+    """The first file of Spark's checkpoint `folder` that is missing or cannot be read, by its path in it; None if there
+    is none.
 
     Version N + 1 of each store is the state after batch N. What a batch that has not ended left is written again.
     """
@@ -26,41 +29,35 @@ def damaged_file(folder: Path) -> Path | None:
     if not begun:
         return None
     if not _is_json(folder / "metadata"):
-        return folder / "metadata"
+        return "metadata"
     for log in _LOGS:
         for number in _numbers(folder / log)[-_READ_ENTRIES:]:
             if not _HEAD.match((folder / log / str(number)).read_text(errors="replace")):
-                return folder / log / str(number)
+                return f"{log}/{number}"
     committed = _numbers(folder / "commits")
     return next(_damaged_state(folder / "state", committed[-1] + 1), None) if committed else None
 
 
-def _damaged_state(state: Path, version: int) -> Iterator[Path]:
+def _damaged_state(state: StateFolder, version: int) -> Iterator[str]:
     """The files of the state, at this version, that are missing or empty."""
-    stores = defaultdict[Path, dict[int, int]](dict)
-    for file in state.rglob("*"):
-        if file.parent.name == "_metadata" and not file.name.startswith(".") and _size(file) == 0:
-            yield file
+    stores = defaultdict[PurePosixPath, dict[int, int]](dict)
+    for name, size in sizes(state).items():
+        file = PurePosixPath("state", name)
+        if file.parent.name == "_metadata" and not file.name.startswith(".") and size == 0:
+            yield str(file)
         if named := _STATE_FILE.fullmatch(file.name):
             number = int(named[1])
-            stores[file.parent][number] = max(stores[file.parent].get(number, 0), _size(file))
-    for store, sizes in stores.items():
-        if not sizes.get(version):
-            yield store / f"{version}.changelog"
+            stores[file.parent][number] = max(stores[file.parent].get(number, 0), size)
+    for store, found in stores.items():
+        if not found.get(version):
+            yield str(store / f"{version}.changelog")
 
 
-def _numbers(log: Path) -> list[int]:
-    return sorted(int(each.name) for each in log.glob("[0-9]*") if each.name.isdigit())
+def _numbers(log: StateFolder) -> list[int]:
+    return sorted(int(each) for each in names(log) if each.isdecimal())
 
 
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:  # Spark deletes old versions meanwhile
-        return -1
-
-
-def _is_json(file: Path) -> bool:
+def _is_json(file: StateFolder) -> bool:
     try:
         return isinstance(json.loads(file.read_text()), dict)
     except (FileNotFoundError, ValueError):

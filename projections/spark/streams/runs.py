@@ -16,6 +16,7 @@ from projections.generations.stream_report import write_report
 from projections.generations.waits import Waits
 from projections.spark.session import uninterrupted
 from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.continuing import missing
 from projections.spark.streams.failures import reason
 from projections.spark.streams.progress import progress_sender
 from projections.spark.streams.query import TRIGGER_S, StreamQuery, stream_session
@@ -51,7 +52,7 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
         elif not checkpoint.exists:
             raise StreamQueryFailed(
                 target.tag,
-                f"its state is not on this machine: run `replay rebuild {view.name}`, which computes it again",
+                f"its state {missing(settings)}: run `replay rebuild {view.name}`, which computes it again",
             )
         with _named(target.tag), progress_sender(settings) as progress, ExitStack() as heartbeats:
             heartbeats.enter_context(beating(settings, view.beaten, partitions=1))

@@ -32,6 +32,7 @@ from projections.spark.streams.checkpoint import Checkpoint
 from projections.stream.view import StreamView
 from replay.verify import DIFFERENT_EXIT
 from tests.background import running
+from tests.checkpoints import disk
 from tests.domains import SHIPPED
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.sampled import SYSTEMS, System
@@ -206,7 +207,7 @@ class Faults:
             number = len(self._with_state) if kind.endswith("checkpoints") else 1
             for view in self._chance.sample(self._with_state, number):
                 for each in self._deployed.generations.of(view.name):
-                    folder = Checkpoint.of(self._deployed.settings, view.patch_tag(each.generation)).folder
+                    folder = disk(Checkpoint.of(self._deployed.settings, view.patch_tag(each.generation)))
                     shutil.rmtree(folder, ignore_errors=True)
         self._processes.supervise()
 

@@ -16,7 +16,7 @@ from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.continuing import why_lost
 from projections.stores.ledgers import initial_ledger
 from projections.stores.store import Ledger, Target
-from tests.checkpoints import begin_batch, end_batch
+from tests.checkpoints import begin_batch, disk, end_batch
 from tests.observed import gate_view
 
 GATES = Target(gate_view(), 1)
@@ -65,7 +65,7 @@ def test_without_a_checkpoint_no_store_is_asked(settings: LogSettings) -> None:
 def test_what_a_power_failure_left_of_the_last_file_is_lost(settings: LogSettings, left: str) -> None:
     checkpoint = Checkpoint.of(settings, GATES.tag)
     begin_batch(checkpoint, 90, {"0": 30, "1": 9})
-    (checkpoint.folder / "offsets" / "91").write_text(left)
+    (disk(checkpoint) / "offsets" / "91").write_text(left)
     lost = why_lost(GATES, [ledgers(both(30))], settings, MemoryLog())
     assert lost is not None
     assert lost.startswith("cannot be read")
@@ -88,24 +88,24 @@ def three_batches(settings: LogSettings) -> Checkpoint:
 def test_a_file_that_a_power_failure_emptied_is_named(settings: LogSettings, file: str) -> None:
     checkpoint = three_batches(settings)
     assert why_lost(GATES, [], settings, MemoryLog()) is None
-    (checkpoint.folder / file).write_text("")
+    (disk(checkpoint) / file).write_text("")
     assert why_lost(GATES, [], settings, MemoryLog()) == f"cannot be read: {file} is damaged or missing"
 
 
 @pytest.mark.parametrize("file", ["metadata", "state/0/1/2.changelog"])
 def test_a_file_that_is_missing_is_named(settings: LogSettings, file: str) -> None:
-    (three_batches(settings).folder / file).unlink()
+    (disk(three_batches(settings)) / file).unlink()
     assert why_lost(GATES, [], settings, MemoryLog()) == f"cannot be read: {file} is damaged or missing"
 
 
 def test_what_no_start_reads_may_be_damaged(settings: LogSettings) -> None:
     checkpoint = three_batches(settings)
-    (checkpoint.folder / "state/0/0/3.changelog").write_text("")  # the third batch writes it again
-    (checkpoint.folder / "offsets/0").write_text("")
-    (checkpoint.folder / "state/0/0/1.changelog").unlink()
-    (checkpoint.folder / "state/0/0/2.zip").write_text("all of it")
-    (checkpoint.folder / "state/0/0/2.changelog").write_text("")
-    (checkpoint.folder / "state/0/1/2.changelog").rename(checkpoint.folder / "state/0/1/2_9b.changelog")
+    (disk(checkpoint) / "state/0/0/3.changelog").write_text("")  # the third batch writes it again
+    (disk(checkpoint) / "offsets/0").write_text("")
+    (disk(checkpoint) / "state/0/0/1.changelog").unlink()
+    (disk(checkpoint) / "state/0/0/2.zip").write_text("all of it")
+    (disk(checkpoint) / "state/0/0/2.changelog").write_text("")
+    (disk(checkpoint) / "state/0/1/2.changelog").rename(disk(checkpoint) / "state/0/1/2_9b.changelog")
     assert why_lost(GATES, [], settings, MemoryLog()) is None
 
 

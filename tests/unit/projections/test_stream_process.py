@@ -25,7 +25,7 @@ from projections.spark.streams.query import StreamQuery
 from projections.spark.streams.realtime import RealtimeQuery
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
-from tests.checkpoints import begin_batch
+from tests.checkpoints import begin_batch, disk
 from tests.observed import gate_view
 
 GATES, DOORS = gate_view(), gate_view(name="doors")
@@ -255,7 +255,7 @@ def test_checkpoints_of_generations_that_are_gone_are_deleted(scene: Scene) -> N
     assert [each.lock.exists() for each in (old, live, running)] == [False, False, True]
     running.remove()
     assert sweep(scene.settings, lambda: ["gates@1.g2"]) == ["gates@1.g3"], "its lock is left"
-    assert list(live.folder.parent.iterdir()) == [live.folder]
+    assert list(disk(live).parent.iterdir()) == [disk(live)]
     assert sweep(LogSettings("other", state=scene.settings.state), lambda: []) == []
 
 
@@ -263,16 +263,16 @@ def test_what_a_checkpoint_says(scene: Scene) -> None:
     checkpoint = Checkpoint.of(scene.settings, "gates@1.g1")
     checkpoint.create()
     assert checkpoint.committed() == -1
-    assert checkpoint.location == f"file://{checkpoint.folder}", "Spark takes an escaped character for itself"
+    assert checkpoint.location == f"file://{disk(checkpoint)}", "Spark takes an escaped character for itself"
     for name in ("commits", "offsets"):
-        (checkpoint.folder / name).mkdir()
+        (disk(checkpoint) / name).mkdir()
     for batch in (0, 9, 10):
-        (checkpoint.folder / "commits" / str(batch)).touch()
-    (checkpoint.folder / "commits" / ".10.crc").touch()
+        (disk(checkpoint) / "commits" / str(batch)).touch()
+    (disk(checkpoint) / "commits" / ".10.crc").touch()
     assert checkpoint.committed() == 10
 
     def ends(*sources: str) -> dict[str, int]:
-        (checkpoint.folder / "offsets" / "11").write_text("\n".join(sources))
+        (disk(checkpoint) / "offsets" / "11").write_text("\n".join(sources))
         return checkpoint.ends(11, scene.settings)
 
     settings = json.dumps({"batchWatermarkMs": 0})
@@ -352,7 +352,7 @@ def test_checkpoints_that_cannot_be_deleted_stop_nothing(scene: Scene, caplog: p
 def test_a_folder_of_checkpoints_that_cannot_be_read_stops_nothing(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = scene.checkpoint(Target(GATES, 1)).folder.parent
+    folder = disk(scene.checkpoint(Target(GATES, 1))).parent
     folder.parent.mkdir(parents=True)
     folder.touch()
     assert sweep(scene.settings, lambda: []) == []

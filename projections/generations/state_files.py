@@ -1,0 +1,150 @@
+"""The folder with the state of stream views: on a disk, on one that machines share, or at a URL that Spark reads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import unquote, urlsplit
+
+from eventlog.settings import LogSettings
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_AS_PYARROW: Final = {"s3a": "s3"}
+"""Names of Hadoop for what pyarrow calls something else."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file or folder at a URL, with what callers need of a Path. Every method raises OSError.
+
+    A folder of an object store exists while it has a file, or was made with `mkdir`.
+    """
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return PurePosixPath(self.url).name
+
+    @property
+    def parent(self) -> Remote:
+        """The folder that it is in."""
+        return Remote(self.url.rpartition("/")[0])
+
+    def __truediv__(self, name: str) -> Remote:
+        return Remote(f"{self.url}/{name}")
+
+    def __str__(self) -> str:
+        return self.url
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        system, path = self._place()
+        return bool(system.get_file_info(path).type)
+
+    def read_text(self, errors: str = "strict") -> str:
+        """What the file has; raises FileNotFoundError."""
+        system, path = self._place()
+        with system.open_input_stream(path) as file:
+            return cast("bytes", file.read()).decode(errors=errors)
+
+    def write_text(self, text: str) -> None:
+        """Replace the file; readers of an object store see the old or the new one."""
+        system, path = self._place()
+        with system.open_output_stream(path) as file:
+            file.write(text.encode())
+
+    def mkdir(self, **_: bool) -> None:
+        """Make the folder, with those that it is in."""
+        system, path = self._place()
+        system.create_dir(path, recursive=True)
+
+    def iterdir(self) -> Iterator[Remote]:
+        """What is directly in the folder; nothing if there is none."""
+        return iter(self / name for name in self._under(recursive=False))
+
+    def sizes(self) -> dict[str, int]:
+        """The files in the folder and below, by their relative path, in bytes."""
+        return {name: size for name, size in self._under(recursive=True).items() if size is not None}
+
+    def remove(self) -> None:
+        """Delete the folder with all that is in it, if it exists."""
+        if self.exists():
+            system, path = self._place()
+            system.delete_dir(path)
+
+    def _under(self, *, recursive: bool) -> dict[str, int | None]:
+        from pyarrow.fs import FileSelector  # noqa: PLC0415 - a third of a second, for few deployments
+
+        system, path = self._place()
+        found = system.get_file_info(FileSelector(path, allow_not_found=True, recursive=recursive))
+        return {str(PurePosixPath(each.path).relative_to(path)): each.size for each in found}
+
+    def _place(self) -> tuple[FileSystem, str]:
+        scheme, host, path, _, _ = urlsplit(self.url)
+        system, root = _file_system(f"{_AS_PYARROW.get(scheme, scheme)}://{host}")
+        return system, root + path
+
+
+@cache
+def _file_system(root: str) -> tuple[FileSystem, str]:
+    """The file system of a URL without a path, and how the paths in it begin."""
+    from pyarrow.fs import FileSystem  # noqa: PLC0415
+
+    return cast("tuple[FileSystem, str]", FileSystem.from_uri(root))
+
+
+StateFolder = Path | Remote
+
+
+def state_folder(settings: LogSettings) -> StateFolder:
+    """The folder with the state of stream views, as HEADWATER_CHECKPOINTS says, or else in HEADWATER_STATE."""
+    given = settings.checkpoints
+    if not given:
+        return settings.state.absolute() / "checkpoints"
+    url = urlsplit(given)
+    if url.scheme == "file":
+        return Path(unquote(url.path))
+    return Remote(given.rstrip("/")) if "://" in given else Path(given)
+
+
+def location_of(folder: StateFolder) -> str:
+    """Its URL for Spark, which does not decode an escaped "@"."""
+    return folder.url if isinstance(folder, Remote) else f"file://{folder}"
+
+
+def sizes(folder: StateFolder) -> dict[str, int]:
+    """The files in the folder and below, by their relative path, in bytes; nothing if there is none."""
+    if isinstance(folder, Remote):
+        return folder.sizes()
+    found: dict[str, int] = {}
+    for file in folder.rglob("*"):
+        try:
+            if file.is_file():
+                found[file.relative_to(folder).as_posix()] = file.stat().st_size
+        except FileNotFoundError:  # Spark deletes old versions meanwhile
+            continue
+    return found
+
+
+def names(folder: StateFolder) -> list[str]:
+    """The names of what is directly in the folder; none if there is no such folder."""
+    try:
+        return [each.name for each in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+
+
+def remove(folder: StateFolder) -> None:
+    """Delete the folder with all that is in it, if it exists."""
+    if isinstance(folder, Remote):
+        folder.remove()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
