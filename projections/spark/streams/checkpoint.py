@@ -5,9 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +26,9 @@ log = logging.getLogger(__name__)
 _VERSION: Final = "v1"
 _NOTHING: Final = "-"
 _LOCK: Final = ".lock"
+_NOTE: Final = "headwater.json"
+_VERSIONS: Final = re.compile(r"([0-9]+)\.([0-9]+)")
+STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,32 @@ class Checkpoint:
         """Begin anew: a query that starts here reads its sources from the first record."""
         self.remove()
         self.folder.mkdir(parents=True)
+        self.note_spark()
+
+    def note_spark(self) -> None:
+        """Write which Spark the query has run with; the provider of its state is for people. Raises OSError."""
+        note = {"spark": spark_version(), "state": STATE_PROVIDER}
+        (self.folder / _NOTE).write_text(json.dumps(note))
+
+    def spark(self) -> str | None:
+        """The version of the Spark that the query has run with; None: an earlier release did not write it."""
+        try:
+            found = json.loads((self.folder / _NOTE).read_text())["spark"]
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+        return found if isinstance(found, str) and _VERSIONS.match(found) else None
+
+    def newer_spark(self) -> str | None:
+        """The Spark that the query has run with, if this one may not read what that has written.
+
+        Spark reads checkpoints of earlier versions, and patch releases change no format.
+        """
+        noted = self.spark()
+        return noted if noted and _minor(noted) > _minor(spark_version()) else None
+
+    def is_of_other_spark(self) -> bool:
+        """Whether the query has run with another version of Spark, and not for long with this one."""
+        return self.spark() not in (None, spark_version())
 
     def remove(self) -> None:
         """Delete it, if it exists."""
@@ -100,6 +132,17 @@ class Checkpoint:
                     source = source_id(topic.removeprefix(settings.topic("")), int(partition))
                     found[source] = min(offset, found.get(source, offset))
         return found
+
+
+@cache
+def spark_version() -> str:
+    """That of the Spark that is installed."""
+    return version("pyspark")
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    found = _VERSIONS.match(version)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _folder(settings: LogSettings) -> StateFolder:

@@ -9,7 +9,7 @@ from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.engine import holds_events
 from projections.generations.sources import sources
-from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.checkpoint import Checkpoint, spark_version
 from projections.spark.streams.damage import damaged_file
 from projections.stores.store import Ledger, Target
 
@@ -29,6 +29,8 @@ def why_lost(
     checkpoint = Checkpoint.of(settings, target.tag)
     if not checkpoint.exists:
         return missing(settings)
+    if (newer := checkpoint.newer_spark()) is not None:
+        return f"was written by Spark {newer}, which is newer than this Spark, {spark_version()}"
     if (damaged := damaged_file(checkpoint.folder)) is not None:
         return f"cannot be read: {damaged} is damaged or missing"
     reached = _furthest(target, ledgers, settings)  # first: the query may run elsewhere, and the checkpoint move on

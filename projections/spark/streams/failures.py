@@ -26,8 +26,21 @@ _REFUSALS: Final = (
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
     "MALFORMED_LOG_FILE",
     "Incomplete log file",
+    "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED",
+    "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED",
+    # what another Spark, or another release of Headwater, has made
+    "UnsupportedLogVersion",
+    "produced by a newer version of Spark",
+    "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
+    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
+    "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE",
+    "STATE_STORE_KEY_ROW_FORMAT_VALIDATION_FAILURE",
+    "STATE_STORE_VALUE_ROW_FORMAT_VALIDATION_FAILURE",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
 )
-"""What Spark says of a checkpoint that it cannot read."""
+"""What Spark says of a checkpoint that it cannot read, or cannot continue."""
 _AROUND: Final = tuple(
     re.compile(each)
     for each in (

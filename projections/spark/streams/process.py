@@ -52,6 +52,7 @@ class _Run:
     """The query of one generation, running or waiting for its next attempt.
 
     failures: since an attempt has held. not_before: time of the next attempt, by the monotonic clock.
+    is_of_other_spark: whether another version of Spark has made the checkpoint. is_noted: whether that is over.
     """
 
     target: Target
@@ -60,11 +61,22 @@ class _Run:
     held: ExitStack = field(default_factory=ExitStack)
     failures: int = 0
     not_before: float = 0.0
+    is_of_other_spark: bool = False
+    is_noted: bool = False
 
     @property
     def is_logged(self) -> bool:
         """Whether its last failure and the attempt after it are logged."""
         return self.failures <= LOGGED_FAILURES or self.failures % LOGGED_EVERY == 0
+
+    def note_spark(self) -> None:
+        """Note that this version of Spark continues the query, once its attempt has held."""
+        if not self.is_noted:
+            self.is_noted, self.is_of_other_spark = True, False
+            try:
+                self.checkpoint.note_spark()
+            except OSError as error:
+                log.warning("cannot note which Spark runs %s: %s", self.target.tag, error)
 
     def stop(self) -> None:
         """Stop the query, and let another process have its checkpoint."""
@@ -134,7 +146,7 @@ class Streams:
             if has_state(run.target.view) and (lost := self._why_lost(run.target)) is not None:
                 self._lost(tag, run, lost)
                 return
-            committed = run.checkpoint.committed()
+            committed, run.is_of_other_spark = run.checkpoint.committed(), run.checkpoint.is_of_other_spark()
             run.query = self._start(run.target, run.checkpoint)
         except Exception as error:  # noqa: BLE001 - what a user's query, Spark or a disk raises must not stop the others
             self._failed(tag, run, reason(error))
@@ -148,12 +160,13 @@ class Streams:
             cause = query.failure()
         except Exception as error:  # noqa: BLE001 - for example, Spark's JVM has ended
             cause = reason(error)
-        if cause is not None and query.refuses_state and run.failures + 1 >= REFUSALS:
+        if cause is not None and run.failures + 1 >= REFUSALS and (query.refuses_state or run.is_of_other_spark):
             self._lost(tag, run, f"cannot be read by Spark ({cause})")
         elif cause is not None:
             self._failed(tag, run, cause)
         elif query.has_held:
             run.failures = 0
+            run.note_spark()
 
     def _lost(self, tag: str, run: _Run, lost: str) -> None:
         """The view is computed again, unless another read side may have the state: each would undo what the other one

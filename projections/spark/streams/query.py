@@ -15,7 +15,7 @@ from projections.errors import StreamQueryFailed, ViewDeclarationError
 from projections.spark.kafka_source import connection
 from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
-from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.streams.checkpoint import STATE_PROVIDER, Checkpoint
 from projections.spark.streams.failures import reason
 from projections.spark.streams.frames import source_frame
 from projections.spark.streams.output import numbered, returned, row_texts
@@ -40,9 +40,7 @@ _SOURCE: Final[Mapping[str, str]] = {
 }
 NO_DATA_BATCHES: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
 _SESSION: Final[Mapping[str, str]] = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
+    "spark.sql.streaming.stateStore.providerClass": STATE_PROVIDER,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # heartbeats come, so a batch without records is never needed to close windows
     NO_DATA_BATCHES: "false",

@@ -18,7 +18,7 @@ from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 from tests.conftest import listens
 
-BROKERS, WORKERS = 3, 2
+BROKERS, WORKERS = 3, 3
 SPARK = Path(pyspark.__file__).parent
 
 

@@ -1,23 +1,31 @@
-"""The live query, bulk replay and loaders on a Spark cluster and three brokers, of which one each is lost."""
+"""The read side on a Spark cluster and three brokers, of which one each is lost."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import orjson
 import pytest
 
+from commands.sending.recorder import ObservationRecorder
 from compose.settings import StackSettings
 from eventlog import admin
 from eventlog.backoff import Backoff
+from eventlog.envelope import decode
 from eventlog.errors import EventLogError
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from eventlog.topics import OBSERVATIONS
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.rebuild import Rebuilder
 from projections.generations.registry import Generations
@@ -34,8 +42,11 @@ from projections.testing.histories import history
 from tests.background import running
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import some_folds
+from tests.integration.cluster import far_gates
+from tests.integration.cluster.far_gates import gates
 from tests.integration.cluster.machines import Machines, machines
 from tests.logged import append, logged, settle
+from tests.observed import LATE_AFTER, REGISTRY, Report, rows_in_python
 from tests.waiting import eventually
 
 BOUND_S = 300.0
@@ -51,6 +62,38 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield running
 
 
+@pytest.mark.timeout(1800)
+def test_a_view_with_state_is_right_when_a_worker_is_lost(
+    cluster: Machines, stack: StackSettings, tmp_path: Path
+) -> None:
+    """The workers share the folder with the state. It comes first: the other test needs the two that are left."""
+    settings = LogSettings("far_gates", cluster.bootstrap, partitions=2, replication=2, state=tmp_path / "driver")
+    stores = StoreSettings(settings.environment, stack.endpoints.postgres, patch_partitions=settings.patch_partitions)
+    variables = _variables(cluster, settings, stores) | {"HEADWATER_MODULES": far_gates.__name__}
+    shared = {"HEADWATER_CHECKPOINTS": str(tmp_path / "shared")}
+    command = [sys.executable, "-m", "replay", "rebuild", gates.name]
+    admin.prepare(settings)
+    log, generations = KafkaLog(settings), Generations(stores.postgres, settings.environment)
+    with OnPostgres(stores) as server:
+        generations.prepare()
+        _report(log, range(100))
+        refused = subprocess.run(command, env=os.environ | variables, timeout=600, capture_output=True, text=True)
+        assert "HEADWATER_CHECKPOINTS" in refused.stderr
+        subprocess.run(command, env=os.environ | variables | shared, timeout=600, check=True)
+        target = Target(gates, generations.live()[gates.name].generation)
+        streams = _supervised("projections", "streams", settings, variables | shared)
+        with streams, running(Loader(server.open(), lambda: [target], settings).run):
+            _report(log, range(100, 200))
+            eventually(lambda: _counts(server) == _expected(log), "the rows", BOUND_S)
+            cluster.kill("worker-3")
+            _report(log, range(200, 300))
+            eventually(lambda: _counts(server) == _expected(log), "the rows", BOUND_S)
+        assert [each.generation for each in generations.all()] == [target.generation], "it was not computed again"
+        assert not list(settings.state.rglob("*.changelog"))
+        assert list((tmp_path / "shared").rglob("*.changelog"))
+    log.close()
+
+
 @pytest.mark.timeout(1800)  # a session on a cluster takes a minute to start, and three are needed
 def test_views_are_right_when_a_broker_and_a_worker_are_lost(
     cluster: Machines, stack: StackSettings, tmp_path: Path
@@ -64,7 +107,8 @@ def test_views_are_right_when_a_broker_and_a_worker_are_lost(
         generations.prepare()
         _rebuild(cluster, settings, stores)
         target = Target(VIEW, generations.live()[VIEW.name].generation)
-        with _live(cluster, settings, stores), running(Loader(server.open(), lambda: [target], settings).run):
+        live = _supervised(MODULE, "live", settings, _variables(cluster, settings, stores))
+        with live, running(Loader(server.open(), lambda: [target], settings).run):
             _append(log, sources[:200])
             eventually(lambda: server.rows(VIEW) == fold(VIEW, logged(log)), "the rows", BOUND_S)
             cluster.kill("kafka-2")
@@ -77,6 +121,34 @@ def test_views_are_right_when_a_broker_and_a_worker_are_lost(
         for view in (VIEW, OTHER):
             assert server.rows(view) == fold(view, logged(log)), view.name
     log.close()
+
+
+def _report(log: KafkaLog, numbers: range) -> None:
+    """Append observations, some of them too late."""
+    now, chance, made = datetime.now(UTC), random.Random(numbers.start), []
+    for number in numbers:
+        time = now - timedelta(seconds=chance.choice((0, 1, 60, 590, 700, 3_600)))
+        data = {"gate": chance.choice("ab"), "weight": chance.randrange(9)}
+        document = {"id": str(number), "source": f"s{number % 5}", "time": time.isoformat(), "data": data}
+        made.append(REGISTRY.read("passed", orjson.dumps(document)))
+    asyncio.run(ObservationRecorder(log).record(made))
+
+
+def _expected(log: KafkaLog) -> dict[str, tuple[int, int]]:
+    """What Python makes of the observations in the log."""
+    found: list[Report] = []
+    for partition in range(log.partitions):
+        for each in log.read(OBSERVATIONS, partition, 0):
+            if not is_heartbeat_key(each.key):
+                envelope, time = decode(each.value), datetime.fromtimestamp(each.timestamp_ms / 1000, UTC)
+                data, recorded = envelope.data, envelope.recorded_time
+                assert recorded is not None
+                found.append(Report(len(found), data["gate"], data["weight"], time, recorded))
+    return rows_in_python(found, LATE_AFTER)
+
+
+def _counts(server: OnPostgres) -> dict[str, tuple[int, int]]:
+    return {key: (row["number"], row["weight"]) for key, row in server.rows(gates).items()}
 
 
 def main(part: str) -> None:
@@ -147,16 +219,16 @@ def _variables(cluster: Machines, settings: LogSettings, stores: StoreSettings) 
 
 
 @contextmanager
-def _live(cluster: Machines, settings: LogSettings, stores: StoreSettings) -> Iterator[None]:
-    """The live query, started again when it dies, as the supervisor of the read side does."""
-    part = ProcessSpec(
-        name="live",
-        argv=(sys.executable, "-m", MODULE, "live"),
-        log=settings.state / "live.log",
+def _supervised(module: str, part: str, settings: LogSettings, variables: Mapping[str, str]) -> Iterator[None]:
+    """A part of the read side, started again when it dies, as its supervisor does."""
+    spec = ProcessSpec(
+        name=part,
+        argv=(sys.executable, "-m", module, part),
+        log=settings.state / f"{part}.log",
         probe=lambda: None,
-        env=_variables(cluster, settings, stores),
+        env=variables,
     )
-    supervisor = Supervisor([part], Backoff(limit=1000))
+    supervisor = Supervisor([spec], Backoff(limit=1000))
     supervisor.start()
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -118,3 +119,24 @@ def test_a_query_that_has_not_begun_has_lost_its_state_only_if_there_were_record
         "a heartbeat came before it was built"
     )
     assert why_lost(GATES, [ledgers({"observations/0": 2})], settings, log) == OLDER
+
+
+@pytest.mark.parametrize(("noted", "lost"), [
+    ({"spark": "4.0.1"}, None),
+    ({"spark": "4.2.9"}, None),
+    ({"spark": "4.10.0"}, "was written by Spark 4.10.0, which is newer than this Spark, 4.2.0"),
+    ({"spark": "5.0.0"}, "was written by Spark 5.0.0, which is newer than this Spark, 4.2.0"),
+    ({"spark": "new"}, None),
+    ([], None),
+])  # fmt: skip
+def test_what_a_newer_spark_has_written_is_lost(
+    settings: LogSettings, noted: object, lost: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projections.spark.streams.checkpoint.spark_version", lambda: "4.2.0")
+    monkeypatch.setattr("projections.spark.streams.continuing.spark_version", lambda: "4.2.0")
+    checkpoint = three_batches(settings)
+    assert checkpoint.spark() == "4.2.0"
+    (disk(checkpoint) / "headwater.json").write_text(json.dumps(noted))
+    assert why_lost(GATES, [], settings, MemoryLog()) == lost
+    (disk(checkpoint) / "headwater.json").unlink()
+    assert why_lost(GATES, [], settings, MemoryLog()) is None, "an earlier release wrote no note"

@@ -438,3 +438,34 @@ def test_a_real_time_query_begins_where_all_stores_are(scene: Scene, monkeypatch
     with starter(SPARK, scene.settings, 0.5, lambda of: {"observations/0": of.generation}) as start:
         start(target, scene.checkpoint(target))
     assert starts == [{"observations/0": 3}]
+
+
+def test_what_an_older_spark_has_made_is_continued_or_computed_again(scene: Scene) -> None:
+    target = Target(GATES, 1)
+    checkpoint = scene.checkpoint(target)
+    checkpoint.create()
+    note = disk(checkpoint) / "headwater.json"
+    mine = checkpoint.spark()
+    assert mine is not None
+    note.write_text('{"spark": "4.0.0"}')
+    for failures in range(1, REFUSALS + 1):
+        scene.serve(target)
+        scene.started[-1].error = "something that only an older Spark writes"
+        scene.streams.step()
+        report = read_report(scene.settings, target.tag)
+        assert report is not None
+        assert bool(report.state_lost) == (failures == REFUSALS)
+        assert checkpoint.spark() == "4.0.0"
+        scene.now += 60
+    scene.serve(target)
+    scene.started[-1].has_held = True
+    scene.streams.step()
+    assert checkpoint.spark() == mine, "from here on only this Spark continues it"
+    for _ in range(REFUSALS):
+        scene.started[-1].error = "anything"
+        scene.streams.step()
+        report = read_report(scene.settings, target.tag)
+        assert report is not None
+        assert not report.state_lost
+        scene.now += 60
+        scene.streams.step()

@@ -1,0 +1,10 @@
+"""A stream view with state, for a deployment of its own."""
+
+from __future__ import annotations
+
+from projections import Postgres
+from tests.observed import Passed, gate_view
+
+__all__ = ["Passed", "gates"]
+
+gates = gate_view(stores=(Postgres(),))
