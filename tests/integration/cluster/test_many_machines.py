@@ -67,7 +67,7 @@ def test_a_view_with_state_is_right_when_a_worker_is_lost(
     cluster: Machines, stack: StackSettings, tmp_path: Path
 ) -> None:
     """The workers share the folder with the state. It comes first: the other test needs the two that are left."""
-    settings = LogSettings("far_gates", cluster.bootstrap, partitions=2, replication=2, state=tmp_path / "driver")
+    settings = LogSettings("far_gates", cluster.bootstrap, partitions=2, replication=3, state=tmp_path / "driver")
     stores = StoreSettings(settings.environment, stack.endpoints.postgres, patch_partitions=settings.patch_partitions)
     variables = _variables(cluster, settings, stores) | {"HEADWATER_MODULES": far_gates.__name__}
     shared = {"HEADWATER_CHECKPOINTS": str(tmp_path / "shared")}
@@ -214,6 +214,7 @@ def _variables(cluster: Machines, settings: LogSettings, stores: StoreSettings) 
         "HEADWATER_KAFKA": settings.bootstrap,
         "HEADWATER_POSTGRES": stores.postgres,
         "HEADWATER_PARTITIONS": str(settings.partitions),
+        "HEADWATER_REPLICATION": str(settings.replication),
         "HEADWATER_STATE": str(settings.state),
     }
 
