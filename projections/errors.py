@@ -104,10 +104,17 @@ class LedgerWentBack(ProjectionError):
     goes live, or the store has lost its last writes. Patches are read again from the ledger's position.
     """
 
-    def __init__(self, store: str, view: str, partition: int, expected: int, actual: int) -> None:
+    def __init__(
+        self, store: str, view: str, partition: int, expected: int, actual: int, source: str | None = None
+    ) -> None:
+        """source: whose offsets these are; None: those of `patches`."""
+        if source is None:
+            problem = f'at offset {actual} of partition {partition} of "patches", not at {expected}'
+            then = "reading again from there"
+        else:
+            problem, then = f'at offset {actual} of the source "{source}", not at {expected}', "start it again"
         super().__init__(
-            f'{store} has view "{view}" at offset {actual} of partition {partition} of "patches", not at {expected}: '
-            "another loader wrote it, or the last writes were lost; reading again from there"
+            f'{store} has view "{view}" {problem}: another loader wrote it, or the last writes were lost; {then}'
         )
         self.store, self.view, self.partition, self.expected, self.actual = store, view, partition, expected, actual
 

@@ -16,7 +16,8 @@ from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.refused_patches import apply_fitting
 from projections.stores.ledgers import position
-from projections.stores.store import Batch, Target
+from projections.stores.store import Batch, Ledger, Target
+from projections.table.patch import Place
 from projections.view import View
 
 log = logging.getLogger(__name__)
@@ -36,27 +37,51 @@ def top_up(target: Target, using: Resources) -> int:
     """
     patch_starts = patch_ends(using.log, using.settings)  # before the ends of sources
     ends = ends_of(using.log, sources([target.view], using.settings))
-    made, read = 0, read_by(target.view, _missing(target, using, ends))
+    found = _ledgers(target, using)
+    reached = [{partition: dict(ledger.applied) for partition, ledger in each.items()} for each in found]
+    made, read = 0, read_by(target.view, _missing(found, ends))
     if holds_events(using.log, read):
         for batches in _batches(using.engine.patches(target.view, read), using.letters, target.view):
-            for store in using.stores:
-                apply_fitting(partial(store.apply, [target]), batches, store.name, using.letters)
+            for store, places in zip(using.stores, reached, strict=True):
+                _follow(target, batches, places)
+                refused = apply_fitting(partial(store.apply, [target]), batches, store.name, using.letters)
+                if not refused:  # else the ledger may end before the last patch
+                    _note(target, batches, places)
             made += sum(len(found) for batch in batches.values() for found in batch.patches.values())
     progress = {target.tag: {each: end - 1 for each, end in ends.items() if end}}
-    for store in using.stores:
-        store.apply([target], {each: Batch(offset, {}, progress) for each, offset in patch_starts.items()})
+    for store, places in zip(using.stores, reached, strict=True):
+        last = {each: Batch(offset, {}, progress) for each, offset in patch_starts.items()}
+        _follow(target, last, places)
+        store.apply([target], last)
         store.settle(now=True)
     return made
 
 
-def _missing(target: Target, using: Resources, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """By source, what at least one store has not applied; raises GenerationMissing."""
-    reached = []
-    for store in using.stores:
-        ledgers = store.ledgers(target)
-        if len(ledgers) < using.settings.patch_partitions:
-            raise GenerationMissing(*target.id)
-        reached.append(position(ledgers, ends))
+def _follow(target: Target, batches: Mapping[int, Batch], reached: Mapping[int, Mapping[str, Place]]) -> None:
+    """Let a store refuse the batches if it has lost what it had before: later patches alone would give wrong rows."""
+    for partition, batch in batches.items():
+        batch.follows = {target.tag: dict(reached[partition])}
+
+
+def _note(target: Target, batches: Mapping[int, Batch], reached: Mapping[int, dict[str, Place]]) -> None:
+    """Note that a store has applied the batches."""
+    for partition, batch in batches.items():
+        places = reached[partition]
+        for patch in batch.patches.get(target.tag, ()):
+            places[patch.source] = max(patch.place, places.get(patch.source, patch.place))
+
+
+def _ledgers(target: Target, using: Resources) -> list[Mapping[int, Ledger]]:
+    """Those of each store; raises GenerationMissing."""
+    found = [store.ledgers(target) for store in using.stores]
+    if any(len(each) < using.settings.patch_partitions for each in found):
+        raise GenerationMissing(*target.id)
+    return [*found]
+
+
+def _missing(found: Iterable[Mapping[int, Ledger]], ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """By source, what at least one store has not applied."""
+    reached = [position(ledgers, ends) for ledgers in found]
     return {each: (min(at[each] for at in reached), end) for each, end in ends.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from eventlog.topics import PATCHES
 from projections.errors import Unloadable
@@ -32,13 +33,13 @@ def apply_fitting(
         for tag, patches in batch.patches.items():
             for patch in patches:
                 # `next` stays until the end: after a crash here, the batch is read again
-                single = Batch(batch.first_offset, {tag: [patch]}, first_offset=batch.first_offset)
+                single = replace(batch, next_offset=batch.first_offset, patches={tag: [patch]}, progress={})
                 try:
                     apply({partition: single})
                 except Unloadable as error:
                     add_letter(letters, store, tag, patch, error)
                     refused += 1
-        apply({partition: Batch(batch.next_offset, {}, batch.progress, batch.first_offset)})
+        apply({partition: replace(batch, patches={})})
     return refused
 
 

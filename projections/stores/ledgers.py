@@ -66,6 +66,11 @@ def check(store: str, target: Target, found: Mapping[int, Ledger], batches: Mapp
             raise GenerationMissing(*target.id)
         if ledger.next_offset < batch.first_offset:
             raise LedgerWentBack(store, target.view.name, partition, batch.first_offset, ledger.next_offset)
+        for source, place in batch.follows.get(target.tag, {}).items():
+            if not ledger.has(source, place):
+                raise LedgerWentBack(
+                    store, target.view.name, partition, place.offset + 1, ledger.reached(source), source
+                )
 
 
 def take_new(ledger: Ledger, batch: Batch, tag: str) -> list[Patch]:

@@ -73,6 +73,8 @@ class Batch:
     progress: dict[str, dict[str, int]] = field(default_factory=dict)
     """By tag, like `patches`: the progress of a live query does not cover views that it does not know."""
     first_offset: int = 0
+    follows: dict[str, dict[str, Place]] = field(default_factory=dict)
+    """By tag and source, the place that a ledger must have reached before: patches from the log have no offsets."""
 
 
 class BulkWriter(Protocol):
@@ -135,9 +137,9 @@ class ViewStore(Protocol):
         Every target's ledger advances, with or without patches for it.
 
         Raises GenerationMissing if a target's ledger is gone (then nothing is written, because patches on empty rows
-        would give wrong rows), LedgerWentBack if a ledger is before the `first_offset` of its batch, and Unloadable if
-        the store cannot hold a value of a patch; then any part of the batches may have been applied, as the ledgers
-        say.
+        would give wrong rows), LedgerWentBack if a ledger is before the `first_offset` of its batch or before what it
+        follows, and Unloadable if the store cannot hold a value of a patch; then any part of the batches may have been
+        applied, as the ledgers say.
         """
 
     def settle(self, *, now: bool = False) -> None:

@@ -42,6 +42,7 @@ NO_DATA_BATCHES: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
 _SESSION: Final[Mapping[str, str]] = {
     "spark.sql.streaming.stateStore.providerClass": STATE_PROVIDER,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # no rowChecksum: of a changelog that lacks its end, with its .crc, all rows that are left are whole
     # heartbeats come, so a batch without records is never needed to close windows
     NO_DATA_BATCHES: "false",
 }

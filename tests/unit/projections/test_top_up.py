@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +13,7 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
+from projections.errors import LedgerWentBack
 from projections.generations.resources import Resources
 from projections.generations.top_up import _batches, top_up
 from projections.stores.memory import Memory, MemoryStore
@@ -54,3 +57,37 @@ def test_a_patch_that_cannot_be_read_is_a_dead_letter_and_the_others_are_applied
     assert (key, what) == ("patches/replay/puts@1/b/c", b"puts@1/b/c")
     assert "5000000 bytes" in reason
     assert store.ledgers(TARGET)[0].reached("0") == 1
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_store_that_comes_back_older_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    monkeypatch.setattr("projections.generations.top_up.CHUNK_PATCHES", 1)
+    letters, log, memory = KeptLetters(), MemoryLog(partitions=1), Memory()
+    store = MemoryStore(memory)
+    for _ in range(4):
+        log.submit(Entry(EVENTS, "thing/1", b"{}", 1), 0).result()
+    store.create(TARGET, {}, {0: 0})
+
+    class Restored:
+        def patches(self, *_: object) -> Iterator[tuple[str, str, int]]:
+            for number in range(4):
+                if number == after:
+                    older = deepcopy(memory.__dict__)
+                yield f"puts@1/{number}", f'{{"p":0,"o":{number},"i":0,"c":{{"puts":1}}}}', 0
+                if number == after:  # it has just been applied
+                    memory.__dict__.update(older)
+
+    settings, unused = LogSettings(partitions=1, patch_partitions=1), cast("Any", None)
+    using = Resources(settings, log, unused, cast("Any", Restored()), unused, [store], cast("Any", letters))
+    with pytest.raises(LedgerWentBack, match=r'source "0".*the last writes were lost; start it again'):
+        top_up(TARGET, using)
+    assert top_up(TARGET, replace(using, engine=cast("Any", Again()))) == 4
+    assert store.rows(TARGET).keys() == {"0", "1", "2", "3"}
+
+
+class Again:
+    """An engine that makes all patches."""
+
+    def patches(self, *_: object) -> Iterator[tuple[str, str, int]]:
+        for number in range(4):
+            yield f"puts@1/{number}", f'{{"p":0,"o":{number},"i":0,"c":{{"puts":1}}}}', 0
