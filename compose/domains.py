@@ -18,7 +18,7 @@ def read_domains(text: str) -> tuple[str, ...]:
 
     Raises DomainsError if a name is not a shipped domain.
     """
-    shipped = tuple(shipped_domains())
+    shipped = shipped_domains()
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if names == ("all",):
         return shipped

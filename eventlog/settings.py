@@ -45,7 +45,7 @@ class LogSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> LogSettings:
-        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones, or AmbiguousModule."""
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
         given = LogVariables.read(env)
         return cls(
             environment=given.environment,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compose.parts import wheels
 from compose.settings import HOST, StackSettings
-from compose.shop.database import create_shop
+from headwater.samples.shop.database import create_shop
 from projections.supervision.process import ProcessSpec
 
 _LOG4J = Path(__file__).with_name("connect-log4j2.properties")

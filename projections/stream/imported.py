@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from projections.stream.syntax import all_nodes, declared, reached, shape
+from projections.stream.syntax import FACE, all_nodes, declared, reached, text_of
 
-_WORDS: Final = ("projections", "commands")
+_WORDS: Final = (FACE, "projections", "commands")
 """Where declarations import their words from."""
 
 
@@ -35,7 +35,7 @@ def imported_texts(query: Callable[..., Any], nodes: Iterable[ast.AST]) -> list[
                 "in that module with def, class or ="
             )
         used = reached([each.name] if each.name else found, found)
-        texts |= {f"{each.module}: {name} = {shape(node)}" for name, node in used.items()}
+        texts |= {f"{each.module}: {text_of(name, node)}" for name, node in used.items()}
         left += ours.imports(used.values(), each.module)
     return sorted(texts)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
+from compose.to_try import TO_TRY
 
 from commands.declaring.aggregate import Aggregate
 from compose.settings import Ports, StackSettings
-from compose.to_try import TO_TRY
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from tests.acceptance.conftest import Service

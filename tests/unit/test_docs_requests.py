@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 import pytest
+from compose.to_try import TO_TRY
 
 from api.query import read_query
-from compose.to_try import TO_TRY
 from eventlog.modules import shipped_domains
 from projections.registry import ViewRegistry
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from compose.to_try import TO_TRY
 
 from compose.demo import SAMPLES
 from compose.domains import main, read_deployed, read_domains
 from compose.errors import DomainsError
-from compose.to_try import TO_TRY
 from eventlog.modules import shipped_domains
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ def test_domains_are_read(text: str, domains: tuple[str, ...]) -> None:
     assert main([text]) == 0
 
 
-@pytest.mark.parametrize("text", ["order", "orders,x", "all,orders", "bank.domain", "commands.aggregates.orders"])
+@pytest.mark.parametrize("text", ["order", "orders,x", "all,orders", "bank.domain", "headwater.samples.orders.domain"])
 def test_a_wrong_one_is_told_which_there_are(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DomainsError, match=f"DOMAINS is '{text}'; set it to all, or to some of {ALL}"):
         read_domains(text)

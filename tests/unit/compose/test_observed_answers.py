@@ -11,18 +11,19 @@ import pytest
 
 from commands.declaring.observation import ObservationRegistry
 from compose.demo import SAMPLES
-from compose.happened import Happened
-from compose.observed.buses import legs, positions
-from compose.observed.checkouts import suspect
-from compose.observed.payments import EVIDENCE, distant, rapid, records, wrongly_blocked
-from compose.observed.report import Report
-from compose.observed.sample import SENT_WITHIN, ObservedSample
-from compose.observed.sensors import SENSOR_DOMAIN, averages, silences
-from compose.observed.shop_floor import daily, totals
-from compose.observed.ski_lifts import busiest_lifts, rides_per_lift
-from compose.observed.timelines import timelines
-from compose.observed.web import click_through, views_per_page, visits
-from compose.stored_rows import is_equal
+from compose.samples.happened import Happened
+from compose.samples.observed import SENT_WITHIN, ObservedSample
+from compose.samples.report import Report
+from compose.samples.stored_rows import is_equal
+from headwater.samples.buses.expected import legs, positions
+from headwater.samples.checkouts.expected import suspect
+from headwater.samples.payments.expected import EVIDENCE, distant, rapid, records, wrongly_blocked
+from headwater.samples.sensors.expected import averages, silences
+from headwater.samples.sensors.traffic import SENSOR_DOMAIN
+from headwater.samples.shop_floor.expected import daily, totals
+from headwater.samples.ski_lifts.expected import busiest_lifts, rides_per_lift
+from headwater.samples.timelines.expected import timelines
+from headwater.samples.web.expected import click_through, views_per_page, visits
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OBSERVED = [name for name, sample in SAMPLES.items() if isinstance(sample(), ObservedSample)]

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from compose.to_try import TO_TRY, TO_TRY_ALWAYS
 from rich.console import Console
 
 from commands.codec import read_command
@@ -23,7 +24,6 @@ from compose.demo import SAMPLES
 from compose.page import page
 from compose.run import log_to_file
 from compose.settings import Ports, StackSettings
-from compose.to_try import TO_TRY, TO_TRY_ALWAYS
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.cli import app as sources
 from eventlog.settings import LogSettings
@@ -40,7 +40,7 @@ def commands(text: str) -> list[str]:
     ]
 
 
-OWN = "commands.aggregates.payments.card"
+OWN = "headwater.samples.payments.domain"
 """A module, and not the name of a shipped domain."""
 
 
@@ -107,7 +107,7 @@ def test_another_terminal_can_capture_the_shop_at_once() -> None:
     assert {source.database, source.salt, "HEADWATER_CONNECT"} < given.keys()
     assert given[source.database] == SETTINGS.endpoints.shop_database
     verbs = {command.name or command.callback.__name__ for command in sources.registered_commands if command.callback}
-    shop = [shlex.split(command)[3:] for _, command in TO_TRY["shop"] if "eventlog.sources" in command]
+    shop = [shlex.split(command)[3:] for _, command in TO_TRY["shop"] if "eventlog.capturing" in command]
     assert {verb for verb, *_ in shop} == {"status"} <= verbs
 
 

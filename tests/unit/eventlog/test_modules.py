@@ -137,14 +137,14 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
         "buses": ("commands.observations.buses", "projections.views.buses"),
         "checkouts": ("commands.observations.checkouts", "projections.views.checkouts"),
         "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
-        "orders": ("commands.aggregates.orders", "commands.processes.orders", "projections.views.orders"),
+        "orders": ("headwater.samples.orders.domain", "commands.processes.orders", "projections.views.orders"),
         "payments": (
             "commands.aggregates.payments",
             "commands.observations.payments",
             "commands.processes.payments",
             "projections.views.payments",
         ),
-        "sales": ("commands.aggregates.sales", "projections.views.sales"),
+        "sales": ("headwater.samples.sales.domain", "projections.views.sales"),
         "saved_searches": (
             "commands.aggregates.saved_searches",
             "commands.observations.saved_searches",
@@ -152,8 +152,8 @@ def test_a_shipped_domain_is_all_its_packages() -> None:
         ),
         "sensors": ("commands.observations.sensors", "projections.views.sensors"),
         "shop": (
-            "eventlog.sources.shop",
-            "commands.aggregates.shop",
+            "eventlog.capturing.shop",
+            "headwater.samples.shop.domain",
             "commands.processes.shop",
             "projections.views.shop",
         ),
@@ -169,7 +169,7 @@ def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() 
         return {module.rpartition(".")[0] for module, _ in find(["orders", "listings", "shop"], type, room)}
 
     assert {room: where(room) for room in ROOMS} == {
-        "eventlog.sources": {"eventlog.sources.shop"},
+        "eventlog.capturing": {"eventlog.capturing.shop"},
         "commands.aggregates": {f"commands.aggregates.{name}" for name in ("listings", "orders", "shop")},
         "commands.observations": {"commands.observations.listings"},
         "commands.processes": {"commands.processes.orders", "commands.processes.shop"},
@@ -216,7 +216,7 @@ def test_a_folder_without_modules_is_no_module(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_domain_of_a_module() -> None:
-    assert domain_of("commands.aggregates.orders.stock") == domain_of("commands.processes.orders") == "orders"
-    assert domain_of("projections.views.listings.listings") == "listings"
+    assert domain_of("headwater.samples.orders.domain.stock") == domain_of("commands.processes.orders") == "orders"
+    assert domain_of("headwater.samples.listings.views") == "listings"
     for other in ("projections.views.streams", "commands.aggregates.orders_of_mine", "orders"):
         assert domain_of(other) is None

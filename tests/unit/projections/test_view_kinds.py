@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from commands.aggregates.listings.listing import Listed
 from eventlog.settings import LogSettings
+from headwater.samples.listings.domain import Listed
 from projections.errors import ViewDeclarationError
 from projections.folding.engine import only_spark
 from projections.generations.selection import ALL
