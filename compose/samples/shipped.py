@@ -19,3 +19,11 @@ def to_try(domain: str) -> Sequence[tuple[str, str]]:
     """What can be tried with a shipped domain, and the command for it: `TO_TRY` of its module `to_try`."""
     found: Sequence[tuple[str, str]] = import_module(f"{SAMPLES}.{domain}.to_try").TO_TRY
     return found
+
+
+def create_captured(server: str) -> None:
+    """Create the database that the sample `shop` captures, if it does not exist.
+
+    server: libpq URL of a role that may create roles and databases. Raises psycopg.Error if the server refuses.
+    """
+    import_module(f"{SAMPLES}.shop.database").create_shop(server)

@@ -14,6 +14,8 @@ from projections.stream.syntax import FACE, all_nodes, declared, reached, text_o
 
 _WORDS: Final = (FACE, "projections", "commands")
 """Where declarations import their words from."""
+_SAMPLES: Final = f"{FACE}.samples."
+"""What of the face's package is as a user's modules are."""
 
 
 def imported_texts(query: Callable[..., Any], nodes: Iterable[ast.AST]) -> list[str]:
@@ -85,7 +87,7 @@ class Ours:
         return Imported(module, names[0] if names else "") if self._has(module) else None
 
     def _has(self, module: str) -> bool:
-        if module in _WORDS:
+        if module in _WORDS or (module.startswith(f"{FACE}.") and not module.startswith(_SAMPLES)):
             return False
         if self._folder is not None:
             return (self._folder / f"{module}.py").exists()

@@ -175,7 +175,7 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, ON
         ("buses", ONLY_BUSES),
         ("shop_floor", ONLY_SHOP_FLOOR),
         (",".join(SHIPPED), ALL),
-        ("headwater.samples.orders.domain,commands.processes.orders", (*ONLY_ORDERS[:3], {"streams"})),
+        ("headwater.samples.orders.domain,headwater.samples.orders.processes", (*ONLY_ORDERS[:3], {"streams"})),
         ("kiosk", ({"order"}, set(), set(), {"streams", "orders_placed"})),
         ("kiosk.domain", ({"order"}, set(), set(), {"streams"})),
         (
@@ -202,7 +202,7 @@ def test_the_user_s_order_is_the_one_that_decides() -> None:
 
 @pytest.mark.usefixtures("kiosk")
 def test_two_aggregates_of_one_name_stay_an_error() -> None:
-    said = r'"commands\.aggregates\.orders\.order" and "kiosk\.domain" both declare an aggregate "order"'
+    said = r'"headwater\.samples\.orders\.domain\.order" and "kiosk\.domain" both declare an aggregate "order"'
     with pytest.raises(DeclarationError, match=said):
         CommandRegistry.load(["orders", "kiosk"])
 

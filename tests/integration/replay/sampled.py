@@ -22,7 +22,7 @@ from eventlog.ports import Entry
 from eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.samples.orders.expected import LINES, large_order_lines
 from headwater.samples.orders.traffic import Orders
-from headwater.samples.sales import rows as sales_rows
+from headwater.samples.sales import expected as sales_rows
 from headwater.samples.sales.facts import facts
 from headwater.samples.sales.traffic import VIEWS as SALES_VIEWS
 from projections.registry import ViewRegistry

@@ -352,6 +352,6 @@ def test_a_row_whose_key_column_is_null_belongs_to_no_instance() -> None:
 
 
 def test_a_process_of_a_source_that_is_not_deployed_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r'"public\.customers" of the source "shop".*add the module "eventlog'):
-        ProcessRegistry.load(["commands.processes.shop", "headwater.samples.shop.domain"])
+    with pytest.raises(DeclarationError, match=r'"public\.customers" of the source "shop".*add the module "headwater'):
+        ProcessRegistry.load(["headwater.samples.shop.processes", "headwater.samples.shop.domain"])
     assert ProcessRegistry.load(["shop"]).tables == {Customer.topic(): Customer}

@@ -10,11 +10,12 @@ import orjson
 import pytest
 
 from commands.declaring.observation import ObservationRegistry
-from compose.demo import SAMPLES
 from compose.samples.happened import Happened
 from compose.samples.observed import SENT_WITHIN, ObservedSample
 from compose.samples.report import Report
+from compose.samples.shipped import sample_of
 from compose.samples.stored_rows import is_equal
+from eventlog.modules import shipped_domains
 from headwater.samples.buses.expected import legs, positions
 from headwater.samples.checkouts.expected import suspect
 from headwater.samples.payments.expected import EVIDENCE, distant, rapid, records, wrongly_blocked
@@ -26,7 +27,7 @@ from headwater.samples.timelines.expected import timelines
 from headwater.samples.web.expected import click_through, views_per_page, visits
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-OBSERVED = [name for name, sample in SAMPLES.items() if isinstance(sample(), ObservedSample)]
+OBSERVED = [name for name in shipped_domains() if isinstance(sample_of(name), ObservedSample)]
 VIENNA: dict[str, Any] = {"latitude": 48.21, "longitude": 16.37}
 GRAZ: dict[str, Any] = {"latitude": 47.07, "longitude": 15.44}
 
@@ -210,7 +211,7 @@ def test_a_follower_sees_earlier_posts_until_they_are_deleted_or_the_follow_ends
 
 @pytest.mark.parametrize("domain", OBSERVED)
 def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> None:
-    sample, registry = SAMPLES[domain](), ObservationRegistry.load([domain])
+    sample, registry = sample_of(domain), ObservationRegistry.load([domain])
     requests = [request for requests in sample.rounds() for request in requests]
     assert len(requests) == sample.number
     assert {request.type for request in requests} == set(registry.types)
