@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from itertools import count
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg.rows import dict_row
 
 from compose.errors import ComposeError
 from compose.samples.sample import SETTLE_S, Client, Deployment, Request, Sample, settled
-from compose.samples.stored_rows import Rows, cached, differences, documents, table
 
 from .database import create_shop
+from .expected import Paid, mismatches
 from .filling import fill
 from .transactions import Traffic
 
@@ -34,42 +29,9 @@ TRADED: Final = 3
 """How many transactions are made in each turn while views are rebuilt."""
 LOOK_AGAIN_S, POLL_S = 0.2, 0.005
 
-# What the views show, as SQL has it. Times are compared to the millisecond, because views have no more.
-SHOWN_CUSTOMERS: Final = """
-SELECT id::text AS key, name, email, is_business, credit_limit::text AS credit_limit,
-       date_trunc('milliseconds', created_at) AS customer_since
-FROM customers
-"""
-SHOWN_PRODUCTS: Final = """
-SELECT sku AS key, name, category::text AS category, description, price::text AS price, weight_kg, labels,
-       available_from::text AS available_from, date_trunc('milliseconds', changed_at) AS changed_at
-FROM products
-"""
 # The traffic changes keys of products. A record of the new key lacks a long description that stays as it is, unless the
 # old row has it: the connector may look for the new row before other sessions see its commit.
 KEEP_LONG_VALUES: Final = "ALTER TABLE products REPLICA IDENTITY FULL"
-# What customers are as aggregates, as SQL has it.
-IMPORTED_CUSTOMERS: Final = """
-SELECT id::text AS key, name, email, is_business, (credit_limit * 100)::bigint AS credit_limit_cents FROM customers
-"""
-# The last event of each customer that was not removed.
-LAST_EVENTS: Final = """
-SELECT substr(stream, 10) AS key, record FROM (
-    SELECT DISTINCT ON (stream) stream, type, record FROM {} WHERE stream LIKE 'customer/%%'
-    ORDER BY stream, sequence DESC
-) last WHERE type <> 'customer.removed'
-"""
-# The time of each payment's event.
-PAYMENT_TIMES: Final = "SELECT stream, time FROM {} WHERE type = 'payment.received'"
-
-
-@dataclass(frozen=True)
-class Paid:
-    """A payment that was sent."""
-
-    customer: str
-    cents: int
-    refunded: bool = False
 
 
 class Shop:
@@ -140,7 +102,7 @@ class Shop:
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
         # wait for the connector: SQL has no position that a view could be asked for
-        return await settled(lambda: self._differences(deployment), LOOK_AGAIN_S)
+        return await settled(lambda: mismatches(deployment, self._shop, self._payments), LOOK_AGAIN_S)
 
     def _fill(self) -> bool:
         """Fill the tables if they are empty, and find out the keys; returns whether they were empty."""
@@ -178,35 +140,6 @@ class Shop:
         self._payments[name] = Paid(paid.customer, paid.cents, refunded=True)
         return Request("payment.refund", {"payment_id": name})
 
-    def _differences(self, deployment: Deployment) -> list[str]:
-        with psycopg.connect(self._shop, row_factory=dict_row) as connection:
-            customers, products, aggregates = (
-                {row.pop("key"): row for row in connection.execute(query)}
-                for query in (SHOWN_CUSTOMERS, SHOWN_PRODUCTS, IMPORTED_CUSTOMERS)
-            )
-        customers = with_payments(customers, self._payments, _payment_times(deployment))
-        checked = [
-            ("streams", aggregates, _last_events(deployment, aggregates)),
-            ("customer_360", customers, table(deployment, "customer_360", "customer_id")),
-            ("customer_360", customers, cached(deployment, "customer_360")),
-            ("product_search", products, documents(deployment, "product_search", "sku")),
-        ]
-        return [text for view, expected, actual in checked for text in differences(view, expected, actual, "SQL")]
-
-
-def with_payments(customers: Rows, payments: Mapping[str, Paid], times: Mapping[str, datetime]) -> Rows:
-    """The customers with the columns that come from payments. times: of the events of payments, by the payment's id."""
-    number, cents, latest = Counter[str](), Counter[str](), dict[str, datetime]()
-    for name, paid in payments.items():
-        number[paid.customer] += 1
-        cents[paid.customer] += 0 if paid.refunded else paid.cents
-        if name in times:
-            latest[paid.customer] = max(times[name], latest.get(paid.customer, times[name]))
-    return {
-        key: {**row, "payments": number[key], "paid_cents": cents[key], "last_payment_at": latest.get(key)}
-        for key, row in customers.items()
-    }
-
 
 def apply(deployment: Deployment) -> None:
     """Capture the shop as a user would; raises ComposeError with what the command says if it fails."""
@@ -236,21 +169,6 @@ async def _wait_shown(client: Client, rows: Mapping[str, str]) -> None:
 
 def _receive(name: str, paid: Paid) -> Request:
     return Request("payment.receive", {"payment_id": name, "customer_id": paid.customer, "amount_cents": paid.cents})
-
-
-def _last_events(deployment: Deployment, aggregates: Rows) -> Rows:
-    """What the events say of each customer, with the fields that are in `aggregates`."""
-    names = next(iter(aggregates.values()), {}).keys()
-    query = psycopg.sql.SQL(LAST_EVENTS).format(psycopg.sql.Identifier(deployment.environment, "streams"))
-    with psycopg.connect(deployment.endpoints.postgres) as connection:
-        found = {key: json.loads(record)["data"] for key, record in connection.execute(query, ())}
-    return {key: {name: data.get(name) for name in names} for key, data in found.items()}
-
-
-def _payment_times(deployment: Deployment) -> dict[str, Any]:
-    query = psycopg.sql.SQL(PAYMENT_TIMES).format(psycopg.sql.Identifier(deployment.environment, "streams"))
-    with psycopg.connect(deployment.endpoints.postgres) as connection:
-        return {stream.removeprefix("payment/"): at for stream, at in connection.execute(query)}
 
 
 def sample() -> Sample:

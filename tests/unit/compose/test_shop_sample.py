@@ -14,8 +14,9 @@ from commands.declaring.registry import CommandRegistry
 from compose.samples.sample import Request
 from compose.samples.stored_rows import differences
 from headwater.samples.shop.domain.payment import Payment, payment
+from headwater.samples.shop.expected import with_payments
 from headwater.samples.shop.source import Customer
-from headwater.samples.shop.traffic import PAYMENTS, ROUNDS, Shop, with_payments
+from headwater.samples.shop.traffic import PAYMENTS, ROUNDS, Shop
 from headwater.samples.shop.views import customer_360
 from projections.testing import rows_of
 
