@@ -174,7 +174,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
 
 
 async def run(domains: Sequence[str]) -> Report:
-    """The whole demo of some shipped domains, on its own stack, ports and data, removed afterwards."""
+    """The whole demo of some samples, on its own stack, ports and data, removed afterwards."""
     settings = StackSettings(state := _folder(), free_ports())
     api_port = free_port()
     environment = {
@@ -216,7 +216,7 @@ def _clean(state: Path, failed: bool) -> None:
 
 
 def main(domains: Sequence[str]) -> int:
-    """Run the demo of some shipped domains and print its summary; 1 on any mismatch."""
+    """Run the demo of some samples and print its summary; 1 on any mismatch."""
     report = asyncio.run(run(domains))
     print(json.dumps(report.summary()), flush=True)
     return 1 if report.mismatches else 0

@@ -2,7 +2,7 @@
 
 EventLogError
 ├── SettingError         a setting is missing or wrong
-├── UnknownModule        HEADWATER_MODULES has a name that is not a module or a shipped domain
+├── UnknownModule        HEADWATER_MODULES has a name that is not a module or a sample
 ├── ModuleBroken         a module with declarations cannot be imported
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
 ├── NotAnEnvelope        a record is not a CloudEvents document that Headwater can read
@@ -44,12 +44,12 @@ class SettingError(EventLogError):
 
 
 class UnknownModule(EventLogError):
-    """A name in HEADWATER_MODULES is neither a module that Python finds nor a shipped domain."""
+    """A name in HEADWATER_MODULES is neither a module that Python finds nor a sample."""
 
     def __init__(self, name: str, shipped: Sequence[str]) -> None:
         super().__init__(
             f'there is no module "{name}": correct the name in HEADWATER_MODULES, or add the folder with the module '
-            f"to PYTHONPATH; shipped domains ({', '.join(shipped)}) need no folder"
+            f"to PYTHONPATH; samples ({', '.join(shipped)}) need no folder"
         )
         self.name, self.shipped = name, tuple(shipped)
 

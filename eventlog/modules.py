@@ -16,7 +16,7 @@ from eventlog.places import place_of, raised_at
 Declaration = TypeVar("Declaration")
 
 SAMPLES: Final = "headwater.samples"
-"""The package of the sample domains, a sub-package each."""
+"""The package of the samples, a sub-package each."""
 DECLARING: Final = ("source", "domain", "processes", "views")
 """The modules or packages of a sample that declare something; the others make it live in `run` and `demo`."""
 VARIABLE: Final = "HEADWATER_MODULES"
@@ -24,13 +24,13 @@ VARIABLE: Final = "HEADWATER_MODULES"
 
 @cache
 def shipped_domains() -> tuple[str, ...]:
-    """The names of the sample domains."""
+    """The names of the samples."""
     samples = importlib.import_module(SAMPLES)
     return tuple(sorted(each.name for each in pkgutil.iter_modules(samples.__path__) if each.ispkg))
 
 
 def read_modules(text: str) -> tuple[str, ...]:
-    """The names in a value of HEADWATER_MODULES: of sample domains, and of a user's modules.
+    """The names in a value of HEADWATER_MODULES: of samples, and of a user's modules.
 
     Raises SettingError if there is none, because a deployment without its modules takes its own views for undeclared
     ones.
@@ -98,7 +98,7 @@ def by_name(
 
 
 def domain_of(module: str) -> str | None:
-    """The sample domain that the module of this name belongs to."""
+    """The sample that the module of this name belongs to."""
     package, _, below = module.partition(f"{SAMPLES}.")
     domain = below.partition(".")[0]
     return domain if not package and domain in shipped_domains() else None

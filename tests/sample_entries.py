@@ -1,4 +1,4 @@
-"""What the API and the handlers append for the traffic of sample domains."""
+"""What the API and the handlers append for the traffic of samples."""
 
 from __future__ import annotations
 

@@ -87,6 +87,4 @@ class CommandRegistry:
 
 
 def _of_domain(domain: str) -> str:
-    return (
-        f' of the shipped domain "{domain}", which this deployment does not have: add "{domain}" to HEADWATER_MODULES'
-    )
+    return f' of the sample "{domain}", which this deployment does not have: add "{domain}" to HEADWATER_MODULES'

@@ -1,1 +1,1 @@
-"""What makes a sample domain live in `run` and `demo`: its interface, its traffic, and the check of its rows."""
+"""What makes a sample live in `run` and `demo`: its interface, its traffic, and the check of its rows."""

@@ -1,4 +1,4 @@
-"""Leaderboards of sample domains: the order of rows, in the API's answers and in the sorted sets of Valkey."""
+"""Leaderboards of samples: the order of rows, in the API's answers and in the sorted sets of Valkey."""
 
 from __future__ import annotations
 

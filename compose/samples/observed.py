@@ -1,4 +1,4 @@
-"""A sample domain of observations in `make run` and `make demo`."""
+"""A sample of observations in `make run` and `make demo`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class Domain:
-    """A sample domain of observations.
+    """A sample of observations.
 
     length: of the traffic; shorter than any view's `late_after`.
     traffic: the reports from a time on, for a length of time.

@@ -107,7 +107,7 @@ async def settled(find: Callable[[], Iterable[str]], look_again_s: float) -> lis
 
 
 class Sample(Protocol):
-    """A shipped domain in use: what is sent, changes outside Headwater, and the check of its views."""
+    """A sample in use: what is sent, changes outside Headwater, and the check of its views."""
 
     things: str
     """What `number` counts: listings, orders and so on."""

@@ -1,4 +1,4 @@
-"""The traffic of the shipped sample domains, and what to try with them, found by their names."""
+"""The traffic of the shipped samples, and what to try with them, found by their names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from eventlog.modules import SAMPLES
 
 
 def sample_of(domain: str) -> Sample:
-    """A new sample of a shipped domain: `sample()` of its module `traffic`."""
+    """A new sample by its name: `sample()` of its module `traffic`."""
     found: Sample = import_module(f"{SAMPLES}.{domain}.traffic").sample()
     return found
 
 
 def to_try(domain: str) -> Sequence[tuple[str, str]]:
-    """What can be tried with a shipped domain, and the command for it: `TO_TRY` of its module `to_try`."""
+    """What can be tried with a sample, and the command for it: `TO_TRY` of its module `to_try`."""
     found: Sequence[tuple[str, str]] = import_module(f"{SAMPLES}.{domain}.to_try").TO_TRY
     return found
 

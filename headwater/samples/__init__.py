@@ -1,4 +1,4 @@
-"""The sample domains, a folder each, written as a user would.
+"""The samples, a folder each, written as a user would.
 
 `HEADWATER_MODULES=orders` means `headwater.samples.orders`.
 """

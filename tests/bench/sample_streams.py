@@ -112,7 +112,7 @@ def _compared(session: SparkSession, settings: LogSettings, view: StreamView, se
 
 
 def traffics() -> dict[str, Callable[[int], list[Entry]]]:
-    """By sample domain, what makes the records of a round; each round is after the one before."""
+    """By sample, what makes the records of a round; each round is after the one before."""
     return {**{name: partial(_observed, name, domain) for name, domain in OBSERVED.items()}, "sales": _sales}
 
 

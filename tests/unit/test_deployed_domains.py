@@ -218,7 +218,7 @@ def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: 
 
 def test_a_view_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None:
     (kiosk / "views.py").write_text(VIEWS.format(events="headwater.samples.orders.domain.order"))
-    said = r'view "orders_placed": reads "order\.placed" of the shipped domain "orders".*add "orders".*"kiosk\.views"'
+    said = r'view "orders_placed": reads "order\.placed" of the sample "orders".*add "orders".*"kiosk\.views"'
     for modules in (["kiosk.views"], ["kiosk.views", "listings"], ["kiosk.views", "kiosk.domain"]):
         with pytest.raises(ViewDeclarationError, match=said):
             ViewRegistry.load(modules)
@@ -228,7 +228,7 @@ def test_a_view_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None
 
 def test_a_process_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None:
     (kiosk / "expiry.py").write_text(EXPIRY)
-    said = r'process "expiry" handles "order\.placed" of the shipped domain "orders".*add "orders".*"kiosk\.expiry"'
+    said = r'process "expiry" handles "order\.placed" of the sample "orders".*add "orders".*"kiosk\.expiry"'
     with pytest.raises(DeclarationError, match=said):
         ProcessRegistry.load(["kiosk.expiry"])
     assert set(ProcessRegistry.load(["orders", "kiosk.expiry"]).processes) == {"order_fulfilment", "expiry"}
@@ -301,7 +301,7 @@ def test_a_command_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> N
         imported="\nfrom headwater.samples.orders.domain.order import Expire", helper="", command="Expire(order_id='1')"
     )
     (kiosk / "sending.py").write_text(text)
-    with pytest.raises(DeclarationError, match=r'sends "order\.expire" of the shipped domain "orders".*add "orders"'):
+    with pytest.raises(DeclarationError, match=r'sends "order\.expire" of the sample "orders".*add "orders"'):
         ProcessRegistry.load(["kiosk.counting", "kiosk.sending"])
 
 

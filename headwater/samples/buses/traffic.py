@@ -1,4 +1,4 @@
-"""The sample domain `buses`: buses that drive around, and stop at the stops of their line."""
+"""The sample `buses`: buses that drive around, and stop at the stops of their line."""
 
 from __future__ import annotations
 

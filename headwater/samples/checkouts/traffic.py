@@ -1,4 +1,4 @@
-"""The sample domain `checkouts`: new devices of accounts, and payments from them, some by guessing cards."""
+"""The sample `checkouts`: new devices of accounts, and payments from them, some by guessing cards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sample domain `listings`: trades real properties, and checks every view with pandas."""
+"""The sample `listings`: trades real properties, and checks every view with pandas."""
 
 from __future__ import annotations
 

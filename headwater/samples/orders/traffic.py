@@ -1,4 +1,4 @@
-"""The sample domain `orders`: orders for more stock than there is; the events show the outcome of each order.
+"""The sample `orders`: orders for more stock than there is; the events show the outcome of each order.
 
 The events are read from the view `streams`. Lines of large orders are rows of the real-time view `large_order_lines`.
 """

@@ -1,4 +1,4 @@
-"""The sample domain `payments`: cards that are charged, some by thieves, and the phones of their holders."""
+"""The sample `payments`: cards that are charged, some by thieves, and the phones of their holders."""
 
 from __future__ import annotations
 

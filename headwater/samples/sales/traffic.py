@@ -1,4 +1,4 @@
-"""The sample domain `sales` in `make run` and `make demo`."""
+"""The sample `sales` in `make run` and `make demo`."""
 
 from __future__ import annotations
 

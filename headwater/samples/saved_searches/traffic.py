@@ -1,4 +1,4 @@
-"""The sample domain `saved_searches`: searches that are saved, changed and deleted, and homes that are offered."""
+"""The sample `saved_searches`: searches that are saved, changed and deleted, and homes that are offered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sample domain `sensors`: thermometers of a building, of which some go silent."""
+"""The sample `sensors`: thermometers of a building, of which some go silent."""
 
 from __future__ import annotations
 

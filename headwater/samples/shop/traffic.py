@@ -1,4 +1,4 @@
-"""The sample domain `shop`: SQL traffic on a captured database, payments, views and customers checked with SQL."""
+"""The sample `shop`: SQL traffic on a captured database, payments, views and customers checked with SQL."""
 
 from __future__ import annotations
 

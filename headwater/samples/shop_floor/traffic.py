@@ -1,4 +1,4 @@
-"""The sample domain `shop_floor`: what the tills of a shop sell."""
+"""The sample `shop_floor`: what the tills of a shop sell."""
 
 from __future__ import annotations
 

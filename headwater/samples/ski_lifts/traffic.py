@@ -1,4 +1,4 @@
-"""The sample domain `ski_lifts`: skiers at the turnstiles of lifts."""
+"""The sample `ski_lifts`: skiers at the turnstiles of lifts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sample domain `timelines`: posts of authors, and readers who follow them, and stop."""
+"""The sample `timelines`: posts of authors, and readers who follow them, and stop."""
 
 from __future__ import annotations
 

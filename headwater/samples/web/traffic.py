@@ -1,4 +1,4 @@
-"""The sample domain `web`: visitors who open pages, search, and click on results."""
+"""The sample `web`: visitors who open pages, search, and click on results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DOMAINS of `make run` and `make demo`: which shipped domains run, and what a wrong one is told."""
+"""DOMAINS of `make run` and `make demo`: which samples run, and what a wrong one is told."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def commands(text: str) -> list[str]:
 
 
 OWN = "headwater.samples.payments.domain"
-"""A module, and not the name of a shipped domain."""
+"""A module, and not the name of a sample."""
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_the_domain_of_the_events_must_be_deployed(tmp_path: Path, monkeypatch: 
         "    sources={'placed': events(Placed, late_after='1h')}, query=all_of_them, stores=(Postgres(),))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ViewDeclarationError, match=r'reads "order\.placed" of the shipped domain "orders"'):
+    with pytest.raises(ViewDeclarationError, match=r'reads "order\.placed" of the sample "orders"'):
         ViewRegistry.load(["orders_by_time"])
     assert ViewRegistry.load(["orders_by_time", "orders"]).view("orders_by_time").classes == (Placed,)
 

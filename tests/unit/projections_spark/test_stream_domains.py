@@ -1,4 +1,4 @@
-"""The stream views of the sample domains, on Spark: the rows that plain Python expects, whatever the batches."""
+"""The stream views of the samples, on Spark: the rows that plain Python expects, whatever the batches."""
 
 from __future__ import annotations
 
