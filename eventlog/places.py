@@ -16,8 +16,8 @@ from typing import Final
 _LIBRARY: Final = re.compile(r"/lib/python3[.\d]*/|^<")
 _PYTHON: Final = Path(sysconfig.get_path("stdlib"))
 _CHECKOUT: Final = Path(__file__).parents[1]
-_ROOMS: Final = frozenset({"api", "commands", "eventlog", "projections", "replay"})
-_DECLARATIONS: Final = frozenset({"aggregates", "observations", "processes", "sources", "views"})
+_ROOMS: Final = frozenset({"api", "commands", "eventlog", "headwater", "projections", "replay"})
+_DECLARATIONS: Final = frozenset({"aggregates", "observations", "processes", "samples", "sources", "views"})
 """Rooms below these whose files are like those of users."""
 
 

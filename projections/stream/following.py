@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from projections.stream.imported import Imported, Ours, full_name
-from projections.stream.syntax import all_nodes, declared, dotted, reached
+from projections.stream.syntax import FACE, all_nodes, declared, dotted, reached
 
 FOLLOWING: Final = frozenset({"in_order", "pattern"})
-"""Words of `projections` for which imported functions count too. They do not for other queries, whose digests are
+"""Words of declarations for which imported functions count too. They do not for other queries, whose digests are
 stored."""
-_PROJECTIONS: Final = "projections"
+_FACES: Final = frozenset({FACE, "projections"})
 
 
 def is_following(query: Callable[..., Any], known: Mapping[str, ast.AST]) -> bool:
@@ -26,10 +26,10 @@ def is_following(query: Callable[..., Any], known: Mapping[str, ast.AST]) -> boo
 
 def _is_a_word(node: ast.AST) -> bool:
     match node:
-        case ast.ImportFrom(module=str() as module, names=names) if module.partition(".")[0] == _PROJECTIONS:
+        case ast.ImportFrom(module=str() as module, names=names) if module.partition(".")[0] in _FACES:
             return any(each.name in FOLLOWING for each in names)
-        case ast.Attribute(value=ast.Name(id="projections"), attr=name):
-            return name in FOLLOWING
+        case ast.Attribute(value=ast.Name(id=face), attr=name):
+            return face in _FACES and name in FOLLOWING
         case _:
             return False
 
@@ -46,7 +46,7 @@ def _reaches_a_word(query: Callable[..., Any], known: Mapping[str, ast.AST]) -> 
         if each.module not in modules:
             modules[each.module] = _declared(ours, each.module)
         for path in _imported_paths(each, modules[each.module]):
-            if path[0] == _PROJECTIONS and not FOLLOWING.isdisjoint(path):
+            if path[0] in _FACES and not FOLLOWING.isdisjoint(path):
                 return True
             found = ours.at(path)
             left += [found] if found else []

@@ -10,10 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from projections.stream.syntax import all_nodes, declared, reached, shape
+from projections.stream.syntax import FACE, all_nodes, declared, reached, shape, tree_of
 
-_WORDS: Final = ("projections", "commands")
-"""Where declarations import their words from."""
+_WORDS: Final = (FACE, "projections", "commands")
+"""Where declarations import their words from, now and earlier."""
+_SAMPLES: Final = f"{FACE}.samples."
+"""What of that package is as a user's modules are."""
 
 
 def imported_texts(query: Callable[..., Any], nodes: Iterable[ast.AST]) -> list[str]:
@@ -59,7 +61,7 @@ class Ours:
         try:
             spec = None if self._folder else _spec(module)
             file = self._folder / f"{module}.py" if self._folder else Path((spec and spec.origin) or "")
-            return ast.parse(file.read_text())
+            return tree_of(file.read_text())
         except (ImportError, OSError, SyntaxError, ValueError) as error:
             raise ValueError(f'its query uses module "{module}", whose source cannot be read: {error}') from error
 
@@ -85,7 +87,7 @@ class Ours:
         return Imported(module, names[0] if names else "") if self._has(module) else None
 
     def _has(self, module: str) -> bool:
-        if module in _WORDS:
+        if module in _WORDS or (module.startswith(f"{FACE}.") and not module.startswith(_SAMPLES)):
             return False
         if self._folder is not None:
             return (self._folder / f"{module}.py").exists()

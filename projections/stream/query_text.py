@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 from projections.stream.following import is_following
 from projections.stream.imported import imported_texts
-from projections.stream.syntax import declared, reached, shape
+from projections.stream.syntax import declared, reached, shape, tree_of
 
 NO_FUNCTION: Final = "its query must be a function that is declared with def in a module"
 
@@ -26,7 +25,7 @@ def query_digest(query: Callable[..., Any]) -> str:
     if not inspect.isfunction(query) or query.__qualname__ != query.__name__:
         raise ValueError(NO_FUNCTION)
     try:
-        tree = ast.parse("".join(inspect.findsource(query)[0]))
+        tree = tree_of("".join(inspect.findsource(query)[0]))
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the source of its query cannot be read: {error}") from error
     known = declared(tree)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from projections.errors import ViewDeclarationError
+from projections.stream.imported import Ours
 from tests.observed import gate_view
 
 VIEW = """
@@ -86,6 +88,42 @@ def test_other_queries_have_the_digests_that_are_stored(tmp_path: Path) -> None:
     )
     changed = FILES | {"views.py": view, "limits.py": "LIMIT = 4\n"}
     assert digest(tmp_path / "before", FILES | {"views.py": view}) == digest(tmp_path / "after", changed)
+
+
+FACES = {
+    "from commands import Event\nfrom projections import TEXT, in_order": "from headwater import TEXT, Event, in_order",
+    "from projections import UNCHANGED as SAME, in_order": "from headwater import UNCHANGED as SAME, in_order",
+    "from commands import Event, after": "from headwater import Event, after",
+}
+
+
+@pytest.mark.parametrize("query", ["by_gate(passed)", "TEXT", "SAME", "Event", "Event, compare"])
+@pytest.mark.parametrize("earlier", FACES)
+def test_a_digest_stays_if_words_are_only_imported_from_the_other_place(
+    tmp_path: Path, earlier: str, query: str
+) -> None:
+    """Those that are stored are of modules that import from `commands` and `projections`."""
+    view = "from .steps import compare\n{}\ndef by_gate(passed):\n    in_order = compare\n    return {}\n"
+    before = FILES | {"views.py": view.format(earlier, query)}
+    after = FILES | {"views.py": view.format(FACES[earlier], query)}
+    assert digest(tmp_path / "before", before) == digest(tmp_path / "after", after)
+
+
+@pytest.mark.parametrize("how", ["from headwater import in_order", "import headwater", "import headwater as h"])
+def test_words_of_the_face_are_words_for_which_imports_count(tmp_path: Path, how: str) -> None:
+    word = {"import headwater": "headwater.in_order", "import headwater as h": "h.in_order"}.get(how, "in_order")
+    view = f"{how}\nfrom .steps import compare\ndef by_gate(passed):\n    return {word}(passed, step=compare)\n"
+    files = FILES | {"views.py": view}
+    assert digest(tmp_path / "before", files) != digest(tmp_path / "after", files | {"limits.py": "LIMIT = 4\n"})
+
+
+def test_what_a_module_of_a_shipped_sample_imports_from_the_face_is_not_its_own() -> None:
+    """It is in the package `headwater`, too."""
+    query = type("Query", (), {"__module__": "headwater.samples.gates"})
+    (face,) = ast.parse("import headwater").body
+    assert list(Ours(query).imports([face], query.__module__)) == []
+    (other,) = ast.parse("from headwater.testing import given").body
+    assert list(Ours(query).imports([other], query.__module__)) == []
 
 
 RULES = """
