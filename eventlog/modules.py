@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from types import ModuleType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from eventlog.errors import AmbiguousModule, ModuleBroken, SettingError, UnknownModule
 from eventlog.places import place_of, raised_at
@@ -24,6 +27,10 @@ ROOMS: Final = (
 )
 """The packages that contain the shipped domains. A domain has a sub-package with its name in each one it needs."""
 VARIABLE: Final = "HEADWATER_MODULES"
+SAFE_PATH: Final = ("-P",)
+"""Options of Python for the processes of Headwater: a folder `commands` beside a user's package must not hide ours."""
+PROJECT_FILE: Final = "pyproject.toml"
+"""Of the current folder: its `modules` under `[tool.headwater]` are loaded if VARIABLE is not set."""
 
 
 @cache
@@ -38,12 +45,13 @@ def shipped_domains() -> Mapping[str, tuple[str, ...]]:
 
 
 def read_modules(text: str) -> tuple[str, ...]:
-    """The shipped domains and user's modules in a value of HEADWATER_MODULES.
+    """The shipped domains and user's modules in a value of HEADWATER_MODULES, else those of the project.
 
     Raises SettingError if it names none, because a deployment without its modules takes its own views for undeclared
     ones, and AmbiguousModule if a name is both a shipped domain and a module that Python finds.
     """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    look_in_current_folder()
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())) or project_modules()
     for name in names:
         if name in shipped_domains() and (place := _place(name)):
             raise AmbiguousModule(name, place, shipped_domains()[name])
@@ -51,6 +59,32 @@ def read_modules(text: str) -> tuple[str, ...]:
         samples = ", ".join(shipped_domains())
         raise SettingError(VARIABLE, text, f"your modules, such as bank.domain,bank.views, or to samples ({samples})")
     return names
+
+
+def project_modules() -> tuple[str, ...]:
+    """The modules that the project in the current folder names in its PROJECT_FILE; none if it names none.
+
+    Raises SettingError if the file cannot be read, or has something else there than a list of names.
+    """
+    file = Path.cwd() / PROJECT_FILE
+    try:
+        document: Mapping[str, Any] = tomllib.loads(file.read_text()) if file.is_file() else {}
+        names = document.get("tool", {}).get("headwater", {}).get("modules", [])
+    except (OSError, ValueError, AttributeError) as error:
+        raise SettingError(VARIABLE, "", f"your modules, or correct {file}, which cannot be read: {error}") from error
+    if not isinstance(names, list) or not all(isinstance(each, str) and each for each in names):
+        raise SettingError(VARIABLE, "", f'your modules, or correct {file}: write modules = ["bank"], a list of names')
+    return tuple(dict.fromkeys(names))
+
+
+def look_in_current_folder() -> None:
+    """Let Python find modules in the current folder, however this program was started, but after all others.
+
+    So a folder there that is called like a package of Headwater, or like a library, hides neither.
+    """
+    here = str(Path.cwd())
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)
 
 
 def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple[str, Declaration]]:
@@ -61,6 +95,7 @@ def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple
     that several modules import is listed once. Raises UnknownModule if there is no module of a name, and ModuleBroken
     if a module cannot be imported.
     """
+    look_in_current_folder()
     found: dict[int, tuple[str, Declaration]] = {}
     for name in names:
         for package in _packages(name, room):
