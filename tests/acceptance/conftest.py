@@ -53,7 +53,9 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def service(stack: StackSettings, shop: Path, bank: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(
+    stack: StackSettings, shop: Path, bank: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
     """Headwater with the samples `listings` and `orders`, `shop` and a new project, in an environment of its own."""
     port = free_port()
     environment = {
