@@ -56,7 +56,7 @@ def wrong_name(name: str) -> str:
         return f'"{name}" is a keyword of Python: choose another name'
     kinds = {
         "a package of Headwater": OURS,
-        "a shipped sample": shipped_domains().keys(),
+        "a shipped sample": shipped_domains(),
         "a module of Python": sys.stdlib_module_names,
         "a name that the project needs itself": RESERVED,
         "an installed package": packages_distributions().keys(),

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from projections.stream.syntax import FACE, all_nodes, declared, reached, shape, tree_of
+from projections.stream.syntax import FACE, all_nodes, declared, reached, text_of
 
 _WORDS: Final = (FACE, "projections", "commands")
-"""Where declarations import their words from, now and earlier."""
+"""Where declarations import their words from."""
 _SAMPLES: Final = f"{FACE}.samples."
-"""What of that package is as a user's modules are."""
+"""What of the face's package is as a user's modules are."""
 
 
 def imported_texts(query: Callable[..., Any], nodes: Iterable[ast.AST]) -> list[str]:
@@ -37,7 +37,7 @@ def imported_texts(query: Callable[..., Any], nodes: Iterable[ast.AST]) -> list[
                 "in that module with def, class or ="
             )
         used = reached([each.name] if each.name else found, found)
-        texts |= {f"{each.module}: {name} = {shape(node)}" for name, node in used.items()}
+        texts |= {f"{each.module}: {text_of(name, node)}" for name, node in used.items()}
         left += ours.imports(used.values(), each.module)
     return sorted(texts)
 
@@ -61,7 +61,7 @@ class Ours:
         try:
             spec = None if self._folder else _spec(module)
             file = self._folder / f"{module}.py" if self._folder else Path((spec and spec.origin) or "")
-            return tree_of(file.read_text())
+            return ast.parse(file.read_text())
         except (ImportError, OSError, SyntaxError, ValueError) as error:
             raise ValueError(f'its query uses module "{module}", whose source cannot be read: {error}') from error
 

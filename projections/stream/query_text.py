@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 from projections.stream.following import is_following
 from projections.stream.imported import imported_texts
-from projections.stream.syntax import declared, reached, shape, tree_of
+from projections.stream.syntax import declared, reached, text_of
 
 NO_FUNCTION: Final = "its query must be a function that is declared with def in a module"
 
@@ -25,14 +26,14 @@ def query_digest(query: Callable[..., Any]) -> str:
     if not inspect.isfunction(query) or query.__qualname__ != query.__name__:
         raise ValueError(NO_FUNCTION)
     try:
-        tree = tree_of("".join(inspect.findsource(query)[0]))
+        tree = ast.parse("".join(inspect.findsource(query)[0]))
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the source of its query cannot be read: {error}") from error
     known = declared(tree)
     if query.__name__ not in known:
         raise ValueError(NO_FUNCTION)
     used = reached([query.__name__], known)
-    texts = [f"{name} = {shape(node)}" for name, node in used.items()]
+    texts = [text_of(name, node) for name, node in used.items()]
     if is_following(query, known):
         texts += imported_texts(query, used.values())
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]

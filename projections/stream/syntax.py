@@ -6,36 +6,10 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-import commands
-import projections
-
 FACE: Final = "headwater"
-"""Where declarations import their words from."""
+"""The package that declarations import their words from."""
 _DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IGNORED: Final = frozenset({"returns", "annotation", "type_comment", "type_params", "kind", "ctx"})
-_EARLIER_FACES: Final = {package.__name__: frozenset(package.__all__) for package in (commands, projections)}
-"""Where they imported them from before there was FACE."""
-
-
-def tree_of(text: str) -> ast.Module:
-    """The syntax tree of a module, in which words of FACE are imported from the package that they came from earlier.
-
-    So a digest that is stored stays as it is if a module only imports from the other place.
-    """
-    found: ast.Module = _EarlierImports().visit(ast.parse(text))
-    return found
-
-
-class _EarlierImports(ast.NodeTransformer):
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.ImportFrom]:
-        if node.module != FACE or node.level:
-            return [node]
-        left, found = node.names, list[ast.ImportFrom]()
-        for package, words in _EARLIER_FACES.items():
-            if names := [each for each in left if each.name in words]:
-                found.append(ast.ImportFrom(module=package, names=names, level=0))
-                left = [each for each in left if each not in names]
-        return [*found, ast.ImportFrom(module=FACE, names=left, level=0)] if left else found
 
 
 def declared(tree: ast.Module) -> dict[str, ast.AST]:
@@ -69,6 +43,19 @@ def dotted(node: ast.AST) -> Iterator[list[str]]:
         return
     for each in _children(inner):
         yield from dotted(each)
+
+
+def text_of(name: str, node: ast.AST) -> str:
+    """What a fingerprint has of a declaration or an import by this name.
+
+    Of a word of the face it is the word alone: other words that the same line imports do not count.
+    """
+    match node:
+        case ast.ImportFrom(module=module, level=0, names=names) if module == FACE:
+            (word,) = (each.name for each in names if (each.asname or each.name) == name)
+            return f"{name} = {FACE}.{word}"
+        case _:
+            return f"{name} = {shape(node)}"
 
 
 def shape(value: object) -> str:

@@ -59,7 +59,7 @@ def test_type_checkers_and_editors_see_what_is_imported_at_run_time(file: str) -
     tree = ast.parse((ROOT / "headwater" / file).read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     face = headwater if file == "__init__.py" else headwater.testing
-    shown = dict[str, object]()
+    shown: dict[str, object] = {}
     for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         module = __import__(str(node.module), fromlist=["_"])
