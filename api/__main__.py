@@ -12,8 +12,8 @@ from eventlog.logs import log_to_stderr
 from eventlog.settings import accept_no_arguments
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Serve until stopped; returns the exit code. arguments: none, or `--help`."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until stopped; returns the exit code. arguments: none, or `--help`; None: those of the process."""
     accept_no_arguments("python -m api", __doc__, arguments)
     try:
         log_to_stderr(os.environ)
@@ -31,4 +31,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -31,8 +31,11 @@ class HandlerVariables(Variables):
     handlers: Processes = 1
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the handlers of the environment's deployment; returns the exit code. arguments: none, or `--help`."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the handlers of the environment's deployment; returns the exit code.
+
+    arguments: none, or `--help`; None: those of the process.
+    """
     accept_no_arguments("python -m commands", __doc__, arguments)
     try:
         log_to_stderr(os.environ)
@@ -51,4 +54,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

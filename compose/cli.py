@@ -22,6 +22,7 @@ from compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
 from compose.state import StateDirectory
 from eventlog.errors import EventLogError
 from eventlog.modules import shipped_domains
+from eventlog.programs import called_as
 from projections.errors import ProjectionError
 from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from projections.spark.setup.java import JavaError
@@ -45,7 +46,7 @@ To change one, edit 'wants' and run: python -m compose lock"""
 def main() -> None:
     """Run the command line; expected errors are printed in one line, with exit code 1."""
     try:
-        app()
+        app(prog_name=called_as())
     except (SupervisionError, EventLogError, CommandError, ProjectionError, JarError, JavaError) as error:
         _err.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)

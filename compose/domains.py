@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from compose.errors import DomainsError
-from eventlog.modules import VARIABLE, read_modules, shipped_domains
+from eventlog.modules import VARIABLE, project_modules, read_modules, shipped_domains
 
 SAMPLE: Final = ("listings",)
 """The sample of `make run` and `make demo` if nothing else is named."""
@@ -28,7 +28,8 @@ def read_domains(text: str) -> tuple[str, ...]:
 
 
 def read_deployed(domains: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The modules that `make run` runs: the samples in DOMAINS, else HEADWATER_MODULES, else SAMPLE.
+    """The modules that `make run` runs: the samples in DOMAINS, else HEADWATER_MODULES, else those of the project in
+    the current folder, else SAMPLE.
 
     Raises DomainsError if DOMAINS is wrong or both are set, and what `read_modules` raises.
     """
@@ -36,7 +37,7 @@ def read_deployed(domains: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     if chosen and modules:
         both = ",".join((modules, *chosen))
         raise DomainsError(domains, f"nothing, and set {VARIABLE} to '{both}'")
-    return chosen or (read_modules(modules) if modules else SAMPLE)
+    return chosen or (read_modules(modules) if modules or project_modules() else SAMPLE)
 
 
 def main(words: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ import httpx
 
 from api.settings import ApiVariables
 from compose.settings import HOST, StackSettings
+from eventlog.modules import SAFE_PATH
 from eventlog.settings import LogSettings
 from projections.parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
@@ -66,14 +67,14 @@ def service_specs(
     ]
     if watched:
         watch = _spec("sources", settings.logs, variables)
-        specs.append(replace(watch, argv=(sys.executable, "-m", "eventlog.sources", "watch", *watched)))
+        specs.append(replace(watch, argv=(sys.executable, *SAFE_PATH, "-m", "eventlog.sources", "watch", *watched)))
     return specs
 
 
 def _spec(module: str, logs: Path, variables: Mapping[str, str]) -> ProcessSpec:
     return ProcessSpec(
         name=module,
-        argv=(sys.executable, "-m", module),
+        argv=(sys.executable, *SAFE_PATH, "-m", module),
         log=logs / f"{module}.log",
         env=variables,
         probe=lambda: None,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from types import ModuleType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from eventlog.errors import ModuleBroken, SettingError, UnknownModule
 from eventlog.places import place_of, raised_at
@@ -20,6 +23,10 @@ SAMPLES: Final = "headwater.samples"
 DECLARING: Final = ("source", "domain", "processes", "views")
 """The modules or packages of a sample that declare something; the others make it live in `run` and `demo`."""
 VARIABLE: Final = "HEADWATER_MODULES"
+SAFE_PATH: Final = ("-P",)
+"""Options of Python for the processes of Headwater: a folder `commands` beside a user's package must not hide ours."""
+PROJECT_FILE: Final = "pyproject.toml"
+"""Of the current folder: its `modules` under `[tool.headwater]` are loaded if VARIABLE is not set."""
 
 
 @cache
@@ -30,16 +37,43 @@ def shipped_domains() -> tuple[str, ...]:
 
 
 def read_modules(text: str) -> tuple[str, ...]:
-    """The names in a value of HEADWATER_MODULES: of samples, and of a user's modules.
+    """The names in a value of HEADWATER_MODULES, else in the project: of samples, and of a user's modules.
 
     Raises SettingError if there is none, because a deployment without its modules takes its own views for undeclared
     ones.
     """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    look_in_current_folder()
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())) or project_modules()
     if not names:
         samples = ", ".join(shipped_domains())
         raise SettingError(VARIABLE, text, f"your modules, such as bank.domain,bank.views, or to samples ({samples})")
     return names
+
+
+def project_modules() -> tuple[str, ...]:
+    """The modules that the project in the current folder names in its PROJECT_FILE; none if it names none.
+
+    Raises SettingError if the file cannot be read, or has something else there than a list of names.
+    """
+    file = Path.cwd() / PROJECT_FILE
+    try:
+        document: Mapping[str, Any] = tomllib.loads(file.read_text()) if file.is_file() else {}
+        names = document.get("tool", {}).get("headwater", {}).get("modules", [])
+    except (OSError, ValueError, AttributeError) as error:
+        raise SettingError(VARIABLE, "", f"your modules, or correct {file}, which cannot be read: {error}") from error
+    if not isinstance(names, list) or not all(isinstance(each, str) and each for each in names):
+        raise SettingError(VARIABLE, "", f'your modules, or correct {file}: write modules = ["bank"], a list of names')
+    return tuple(dict.fromkeys(names))
+
+
+def look_in_current_folder() -> None:
+    """Let Python find modules in the current folder, however this program was started, but after all others.
+
+    So a folder there that is called like a package of Headwater, or like a library, hides neither.
+    """
+    here = str(Path.cwd())
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)
 
 
 def find(names: Sequence[str], kind: type[Declaration]) -> list[tuple[str, Declaration]]:
@@ -49,6 +83,7 @@ def find(names: Sequence[str], kind: type[Declaration]) -> list[tuple[str, Decla
     first, the object) in the order of modules and attributes; an object that several modules import is listed once.
     Raises UnknownModule if there is no module of a name, and ModuleBroken if a module cannot be imported.
     """
+    look_in_current_folder()
     found: dict[int, tuple[str, Declaration]] = {}
     for name in names:
         for package in declaring_modules(name):

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 
 from eventlog.errors import SettingError
 from eventlog.modules import read_modules
+from eventlog.programs import called_as
 from eventlog.security import KafkaSecurity
 from eventlog.variables import Brokers, Count, Days, EnvironmentName, Variables
 
@@ -123,7 +124,11 @@ class LogVariables(Variables):
     modules: str = ""
 
 
-def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str]) -> None:
-    """Exit with help if `arguments` ask for it, and with an error for any other argument: settings are variables."""
+def accept_no_arguments(program: str, what: str | None, arguments: Sequence[str] | None) -> None:
+    """Exit with help if `arguments` ask for it, and with an error for any other argument: settings are variables.
+
+    program: the name in the help if arguments are given; for those of the process (None) it is as that was called.
+    """
     epilog = "Settings are environment variables; docs/settings.md lists them."
-    ArgumentParser(program, description=what, epilog=epilog).parse_args(arguments)
+    named = called_as() if arguments is None else None
+    ArgumentParser(named or program, description=what, epilog=epilog).parse_args(arguments)

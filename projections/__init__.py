@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventlog.modules import first_with
+from eventlog.shadowing import refuse_hidden
 
 if TYPE_CHECKING:
     from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from projections.table.lookups import Lookup
     from projections.table.rows import Deleted
     from projections.table.view import TableView
+
+refuse_hidden("projections", "headwater projections", "commands")
 
 __all__ = [
     "BOOLEAN",

@@ -16,6 +16,7 @@ import typer
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
+from eventlog.programs import called_as
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
 from projections.parts import LIVE_HELD_BY
@@ -41,7 +42,7 @@ def main() -> int:
     """Run the command line; known errors are printed in one line, with exit code 1."""
     try:
         log_to_stderr(os.environ)
-        app()
+        app(prog_name=called_as())
     except (EventLogError, CommandError, ProjectionError, SupervisionError, JarError, JavaError) as error:
         log.critical("%s", error)
         return 1

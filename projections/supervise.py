@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from eventlog.backoff import RETRY_FOREVER
+from eventlog.modules import SAFE_PATH
 from projections.generations.upkeep import Upkeep
 from projections.parts import (
     EVERYTHING,
@@ -126,7 +127,7 @@ def _stream_part(service: Service) -> ProcessSpec:
 def _part(service: Service, name: str, words: tuple[str, ...]) -> ProcessSpec:
     return ProcessSpec(
         name=name,
-        argv=(sys.executable, "-m", "projections", *words),
+        argv=(sys.executable, *SAFE_PATH, "-m", "projections", *words),
         log=service.settings.state.absolute() / "logs" / f"projections-{name}.log",
         probe=lambda: None,
     )

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from eventlog.logs import log_to_stderr
+from eventlog.programs import called_as
 from projections.errors import UnknownView
 from replay import dead_letters, erase, explain, list_views, plan, prune, rebuild, status, verify
 from replay.errors import AmbiguousTarget, NameTaken, NoSuchLetter, NoTerminal, NothingToDrop, NothingToErase
@@ -73,4 +74,4 @@ _COMMANDS: Final = typer.main.get_command(app)  # here, so that an interruption 
 
 def main() -> None:
     """Run the command line."""
-    _COMMANDS()
+    _COMMANDS(prog_name=called_as())

@@ -11,12 +11,13 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError
 from commands.testing.golden import GoldenFiles, add_missing
 from eventlog.errors import EventLogError
+from eventlog.programs import called_as
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 if a file must be written by hand, 2 if a module cannot be imported."""
     parser = ArgumentParser(
-        "python -m commands.testing",
+        (called_as() if words is None else None) or "python -m commands.testing",
         description="Write the missing golden files, one per event version. Commit them, and never change them.",
     )
     parser.add_argument("modules", nargs="+", metavar="MODULE", help="a module with aggregates, such as bank.domain")

@@ -24,6 +24,7 @@ from eventlog.capturing.source_status import SourceStatus, status_of
 from eventlog.capturing.watching import Watcher
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
+from eventlog.programs import called_as
 from eventlog.settings import LogSettings
 
 FAILED_EXIT: Final = 1
@@ -178,7 +179,7 @@ def remove(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name=called_as())
 
 
 def _end_on_signals() -> threading.Event:

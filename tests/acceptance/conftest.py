@@ -45,15 +45,25 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def service(stack: StackSettings, shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Headwater with the samples `listings` and `orders`, and `shop`, in an environment of its own."""
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project that `headwater new bank` writes."""
+    folder = tmp_path_factory.mktemp("projects")
+    subprocess.run([sys.executable, "-m", "headwater", "new", "bank"], cwd=folder, check=True)
+    return folder / "bank"
+
+
+@pytest.fixture(scope="session")
+def service(
+    stack: StackSettings, shop: Path, bank: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """Headwater with the samples `listings` and `orders`, `shop` and a new project, in an environment of its own."""
     port = free_port()
     environment = {
         **stack.endpoints.environment(),
         "HEADWATER_ENVIRONMENT": f"accept_{uuid.uuid4().hex[:8]}",
-        "HEADWATER_MODULES": "listings,orders,shop.domain,shop.views",
+        "HEADWATER_MODULES": "listings,orders,shop.domain,shop.views,bank",
         "HEADWATER_STATE": str(tmp_path_factory.mktemp("state")),
-        "PYTHONPATH": str(shop),
+        "PYTHONPATH": os.pathsep.join(map(str, (shop, bank))),
     }
     settings = StackSettings(Path(environment["HEADWATER_STATE"]), stack.ports)
     supervisor = Supervisor(service_specs(settings, port, environment))

@@ -1,0 +1,53 @@
+"""`headwater COMMAND`, also `python -m headwater COMMAND`: one command for every part of Headwater.
+
+Each command is the command line of one part. Nothing is imported before it is known which: `headwater api --help` needs
+no Spark. This module imports nothing else, because the processes of a rebuild import it again.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, NamedTuple
+
+
+class Part(NamedTuple):
+    """A command line. module: has `main`. words: what it calls this command; without any, it has only this one."""
+
+    help: str
+    module: str
+    words: tuple[str, ...] = ()
+
+
+PARTS: Final = {
+    "new": Part("Write a small project of your own, which runs at once.", "headwater.new"),
+    "run": Part("Run servers, handler, projections and API on this machine, until Ctrl-C.", "compose.cli", ("run",)),
+    "demo": Part("Load samples, check and rebuild every view, and exit.", "compose.cli", ("demo",)),
+    "up": Part("Start the local servers only.", "compose.cli", ("up",)),
+    "down": Part("Stop the local servers; their data is kept.", "compose.cli", ("down",)),
+    "stack": Part("Show the local servers: status, logs; and the other commands about them.", "compose.cli"),
+    "api": Part("Run the HTTP API.", "api.__main__"),
+    "handler": Part("Run the handler, which decides commands and runs processes.", "commands.__main__"),
+    "projections": Part("Run the read side, which keeps views up to date, or a part of it.", "projections.__main__"),
+    "replay": Part("Show views, rebuild them from the log, and compare, drop or erase.", "replay.__main__"),
+    "sources": Part("Register captured databases, and operate them.", "eventlog.capturing.cli"),
+    "golden": Part("Write the missing golden files of your events.", "commands.testing.__main__"),
+}
+
+
+def main() -> int:
+    """Run the command that the first argument names; returns its exit code."""
+    arguments = sys.argv[1:]
+    part = PARTS.get(arguments[0]) if arguments else None
+    if part is None:
+        from headwater.usage import show  # noqa: PLC0415 - only here
+
+        return show(arguments, {name: each.help for name, each in PARTS.items()})
+    from importlib import import_module  # noqa: PLC0415 - as the parts themselves
+
+    program = "headwater" if part.words else f"headwater {arguments[0]}"
+    sys.argv[:] = [program, *part.words, *arguments[1:]]
+    return import_module(part.module).main() or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

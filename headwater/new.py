@@ -1,0 +1,79 @@
+"""`headwater new NAME`: writes a small project that runs at once."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from importlib.metadata import packages_distributions
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from eventlog.modules import shipped_domains
+
+TEMPLATES: Final = {
+    "README.md": "README.md.txt",
+    "pyproject.toml": "pyproject.toml.txt",
+    "{name}/__init__.py": None,
+    "{name}/domain.py": "domain.py.txt",
+    "{name}/views.py": "views.py.txt",
+    "tests/test_{name}.py": "test.py.txt",
+}
+"""By path in the project, the template in `headwater/project`, where NAME stands for the name; None: an empty file."""
+RESERVED: Final = frozenset({"account", "headwater", "test", "tests"})
+OURS: Final = frozenset({"api", "commands", "compose", "eventlog", "projections", "replay"})
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the project; returns the exit code. words: the arguments; None: those of the process."""
+    parser = ArgumentParser(
+        "headwater new", description="Write a small project of your own: an aggregate, a view, and their tests."
+    )
+    parser.add_argument("name", metavar="NAME", help="of its package and of the new folder, such as bank")
+    name = parser.parse_args(words).name
+    folder = Path(name)
+    problem = wrong_name(name) or (f'there is "{folder}" already: choose another name' if folder.exists() else "")
+    if problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    try:
+        write(name, folder)
+    except OSError as error:
+        print(f'error: the folder "{folder}" cannot be written: {error.strerror or error}', file=sys.stderr)
+        return 1
+    print(f"made {folder}: run\n\n    cd {folder}\n    headwater run\n\n{folder / 'README.md'} says what to try")
+    return 0
+
+
+def wrong_name(name: str) -> str:
+    """Why a package should not have this name, and what to do; empty if it may."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        return f'"{name}" is no name of a package: use lower-case letters, digits and _, and begin with a letter'
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        return f'"{name}" is a keyword of Python: choose another name'
+    kinds = {
+        "a package of Headwater": OURS,
+        "a shipped sample": shipped_domains(),
+        "a module of Python": sys.stdlib_module_names,
+        "a name that the project needs itself": RESERVED,
+        "an installed package": packages_distributions().keys(),
+    }
+    kind = next((kind for kind, names in kinds.items() if name in names), "")
+    return f'"{name}" is {kind}, and one would hide the other: choose another name' if kind else ""
+
+
+def write(name: str, folder: Path) -> None:
+    """Write the files of the project `name` into `folder`, which must not exist; raises OSError."""
+    folder.mkdir()
+    for path, template in TEMPLATES.items():
+        file = folder / path.format(name=name)
+        file.parent.mkdir(exist_ok=True)
+        text = files("headwater").joinpath("project", template).read_text() if template else ""
+        file.write_text(text.replace("NAME", name))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""What `headwater new bank` writes is an application: the commands of its README work."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+from tests.acceptance.conftest import Service
+from tests.waiting import eventually
+
+
+def test_the_lines_of_its_readme_open_an_account_and_read_its_owner(service: Service, bank: Path) -> None:
+    text = (bank / "README.md").read_text().replace("http://127.0.0.1:18080", service.api)
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    assert lines[0].startswith("headwater run")
+
+    def answer(line: str) -> dict[str, object]:
+        ran = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=120, check=True)
+        found: dict[str, object] = json.loads(ran.stdout)
+        return found
+
+    opened, deposited = (answer(line) for line in lines[1:3])
+    assert (opened["stream"], opened["version"], deposited["version"]) == ("account/A", 1, 2)
+    expected = {"owner": "Ada", "accounts": 1, "deposited_cents": 500}
+    eventually(lambda: answer(lines[3]) == expected, "the view has the deposit")

@@ -1,0 +1,54 @@
+"""The command `headwater`: it lists its commands, hands each its arguments, and imports only what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.__main__ import PARTS
+
+SCRIPT = "import sys\nfrom headwater.__main__ import main\nsys.exit(main())\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """What an installation makes of the entry point."""
+    path = tmp_path / "headwater"
+    path.write_text(SCRIPT)
+    return path
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_help_has_a_line_for_each_command(script: Path) -> None:
+    ended = run(str(script), "--help")
+    assert ended.returncode == 0
+    for name, part in PARTS.items():
+        assert f"{name} " in ended.stdout and part.help in ended.stdout
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_command_is_that_of_its_part_under_its_name(script: Path, name: str) -> None:
+    ended = run(str(script), name, "--help")
+    assert ended.returncode == 0, ended.stderr
+    assert f"usage: headwater {name}" in ended.stdout.lower()
+
+
+def test_what_is_not_a_command_is_an_error_that_names_one(script: Path) -> None:
+    ended = run(str(script), "rnu")
+    assert (ended.returncode, ended.stderr) == (2, 'error: there is no command "rnu": did you mean "run"?\n')
+
+
+@pytest.mark.parametrize("words", ["--help", "api --help", "new --help"])
+def test_help_imports_neither_spark_nor_a_store(words: str) -> None:
+    code = (
+        f"import sys\nsys.argv[1:] = {words.split()!r}\nfrom headwater.__main__ import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('pyspark', 'psycopg', 'elasticsearch', 'pandas') if name in sys.modules])"
+    )
+    assert run("-c", code).stdout.splitlines()[-1] == "[]"

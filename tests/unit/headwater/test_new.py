@@ -1,0 +1,93 @@
+"""`headwater new` writes a project that passes its checks and tests, and refuses names that would not work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.new import main, wrong_name
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """With Headwater as it is installed, and no other setting."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture
+def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    assert main(["bank"]) == 0
+    return tmp_path / "bank"
+
+
+def test_its_files_pass_ruff_mypy_and_their_tests(bank: Path) -> None:
+    for words in (
+        ("ruff", "check", "--isolated", "--line-length", "120", "--select", "E,F,W,I,UP,B,SIM,D1", "--ignore", "D104"),
+        ("ruff", "format", "--check"),
+        ("mypy", "."),
+        ("pytest", "-q", "-p", "no:cacheprovider"),
+    ):
+        ignored = ("--per-file-ignores", "tests/*:D1") if "check" in words and "--isolated" in words else ()
+        ended = run(bank, "-m", *words, *ignored)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_every_entry_point_finds_it_in_its_folder(bank: Path) -> None:
+    """Also if Python does not look in the current folder, as for a console script."""
+    for words in (("-m", "replay"), ("-P", "-m", "replay"), ("-P", "-m", "headwater", "replay")):
+        ended = run(bank, *words, "explain", "owners")
+        assert ended.returncode == 0, ended.stderr
+        assert "deposited_cents" in ended.stdout
+
+
+def test_folders_named_like_packages_of_headwater_hide_none_of_them(bank: Path) -> None:
+    for name in ("api", "commands", "eventlog", "projections"):
+        (bank / name).mkdir()
+        (bank / name / "__init__.py").write_text("raise RuntimeError('hidden')\n")
+    ended = run(bank, "-P", "-m", "headwater", "replay", "explain", "owners")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_folder_that_is_there_stays_as_it_is(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (bank / "README.md").write_text("mine")
+    assert main(["bank"]) == 2
+    assert 'there is "bank" already' in capsys.readouterr().err
+    assert (bank / "README.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("my-bank", "no name of a package"),
+        ("Bank", "no name of a package"),
+        ("../bank", "no name of a package"),
+        ("2bank", "no name of a package"),
+        ("", "no name of a package"),
+        ("class", "keyword"),
+        ("match", "keyword"),
+        ("api", "a package of Headwater"),
+        ("commands", "a package of Headwater"),
+        ("json", "a module of Python"),
+        ("pydantic", "an installed package"),
+        ("listings", "a shipped sample"),
+        ("tests", "needs itself"),
+    ],
+)
+def test_a_name_that_would_not_work_is_refused(name: str, said: str) -> None:
+    assert said in wrong_name(name)
+
+
+def test_wrong_modules_of_a_project_are_named(bank: Path) -> None:
+    (bank / "pyproject.toml").write_text('[tool.headwater]\nmodules = "bank"\n')
+    ended = run(bank, "-m", "replay", "list")
+    assert ended.returncode == 1
+    assert f'correct {bank}/pyproject.toml: write modules = ["bank"], a list of names' in ended.stderr

@@ -1,0 +1,47 @@
+"""A folder of the user that hides a package of Headwater from `python -m` is named in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("program", "hidden", "command"),
+    [
+        ("api", "commands", "headwater api"),
+        ("api", "projections", "headwater api"),
+        ("replay", "commands", "headwater replay"),
+        ("projections", "commands", "headwater projections"),
+        ("compose", "api", "headwater run"),
+    ],
+)
+def test_what_is_hidden_is_named(tmp_path: Path, program: str, hidden: str, command: str) -> None:
+    folder = tmp_path / hidden
+    folder.mkdir()
+    for has_init in (False, True):
+        if has_init:
+            (folder / "__init__.py").write_text("")
+        ended = subprocess.run(
+            [sys.executable, "-m", program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        if has_init:
+            assert ended.returncode == 1
+            assert len(ended.stderr.splitlines()) == 1, ended.stderr
+            assert f'"{folder}/__init__.py" hides the package "{hidden}"' in ended.stderr
+            assert f"run {command}," in ended.stderr
+        else:  # a folder without __init__.py hides nothing
+            assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("program", ["commands", "api"])
+def test_a_folder_that_the_program_does_not_need_is_no_problem(tmp_path: Path, program: str) -> None:
+    (tmp_path / "compose").mkdir()
+    (tmp_path / "compose" / "__init__.py").write_text("")
+    ended = subprocess.run(
+        [sys.executable, "-m", program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
