@@ -134,6 +134,8 @@ CASES = (
 )
 MATRIX = Matrix.of("edges.matrix", CASES)
 PLAIN = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "year")
+SOON = {"connect.keep.alive.interval.ms": "2000"}
+"""Tables are read again after a sign of life of the server, which is sent after 16 s otherwise."""
 COUNT = sum(len(case.values) for case in CASES)
 
 
@@ -212,7 +214,7 @@ def operator(settings: SourceSettings, server: MariaDb) -> Iterator[Operator]:
     admin.prepare_topics(log, source_topics(SOURCE, log))
     said: list[str] = []
     with Operator(SOURCE, settings, KafkaConnect(settings.connect), said.append) as made:
-        made.connect.register(names.connector, connector_config(SOURCE, settings, 10))
+        made.connect.register(names.connector, connector_config(SOURCE, settings, 10) | SOON)
         try:
             matrix, keyed = Topic(log, MATRIX.table), Topic(log, Keyed)
             eventually(lambda: len(matrix.read()) >= COUNT and len(keyed.read()) >= len(KEYED), "they are read")
