@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.capturing.columns import Column, Truncated
+from eventlog.capturing.columns import Column, Kind, Truncated
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.mysql.positions import BinlogPosition, file_number
@@ -20,6 +20,7 @@ from eventlog.capturing.values import (
     converter,
     is_stand_in,
     is_stored_apart,
+    timestamp,
 )
 
 
@@ -92,7 +93,7 @@ class ChangeDecoder:
         self._table = table.table
         self._columns = tuple(table.columns.values())
         self._names = tuple(table.columns)
-        self._converters = _converters(self._columns)
+        self._converters = _converters(self._columns, table.key)
         self._short = tuple(each for each in self._columns if isinstance(each.mask, Truncated))
         self._strict = any(not each.nullable for each in self._columns)
         row = _row_type("Row", self._columns)
@@ -253,8 +254,12 @@ def _row_type(name: str, columns: tuple[Column, ...]) -> type[msgspec.Struct]:
     )
 
 
-def _converters(columns: tuple[Column, ...]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    found = ((column.name, converter(column)) for column in columns)
+def _converters(columns: tuple[Column, ...], key: tuple[str, ...]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """How each column is converted. Those of the key have the text of the key, which must stay as it was."""
+    found = (
+        (column.name, timestamp if column.kind is Kind.TIMESTAMP and column.name not in key else converter(column))
+        for column in columns
+    )
     return tuple((name, convert) for name, convert in found if convert is not None)
 
 

@@ -1,8 +1,8 @@
-"""Whether a table has the columns that a captured class declares, with types that fit."""
+"""Whether a table has the columns that a captured class declares, with types and values that can be captured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from eventlog.capturing.columns import Column
@@ -40,3 +40,14 @@ def _same_but_for_case(declared: type[Captured], there: Mapping[str, Found]) -> 
     """Each declared column with another one of the table that has its name in another case."""
     for name in declared.columns:
         yield from ((name, other) for other in there if other != name and other.lower() == name.lower())
+
+
+def value_problems(declared: type[Captured], misread: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Values that a snapshot would misread, with what solves it. misread: columns, each with what they have."""
+    for name, what in misread:
+        yield f'column "{name}" of table "{declared.table}" has {what}: change these rows, or leave the column out'
+
+
+def why_misread(misread: Sequence[tuple[str, str]]) -> str | None:
+    """The same as a reason not to read a table again; None if there are none."""
+    return "; ".join(f'its column "{name}" has {what}' for name, what in misread) or None

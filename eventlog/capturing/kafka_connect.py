@@ -11,6 +11,7 @@ import httpx
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
+from eventlog.capturing.connector_failures import with_advice
 from eventlog.capturing.errors import ConnectError, ConnectUnavailable
 
 TIMEOUT_S: Final = 30.0
@@ -28,7 +29,7 @@ class ConnectorState:
     """What Connect says of a connector: `RUNNING`, `PAUSED`, `STOPPED`, `FAILED`, `UNASSIGNED` or `RESTARTING`.
 
     task: the same of its one task, which captures; empty if there is none. error: the first line of why it failed, and
-    the causes behind it.
+    the causes behind it, with what helps if that is known.
     """
 
     connector: str
@@ -138,7 +139,8 @@ class KafkaConnect:
             return None
         found = _read(answer, _Status)
         task = found.tasks[0] if found.tasks else _Part(state="")
-        return ConnectorState(found.connector.state, task.state, reason_of(task.trace or found.connector.trace))
+        reason = reason_of(task.trace or found.connector.trace)
+        return ConnectorState(found.connector.state, task.state, with_advice(reason))
 
     def pause(self, connector: str) -> None:
         """Stop capturing until `resume`; the connector keeps its task and its connections."""

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eventlog.capturing.column_checks import column_problems
+from eventlog.capturing.column_checks import column_problems, value_problems
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.mysql.database import CapturedServer, quoted
+from eventlog.capturing.mysql.misread_values import misread_values
 from eventlog.capturing.mysql.properties import databases, server_id
 from eventlog.capturing.mysql.sql import COLUMNS, GRANTS, SERVER, TABLE, TABLES, UNREADABLE_COLUMNS, VARIABLES
 from eventlog.capturing.mysql.types import TableColumn, type_problem
@@ -22,8 +23,11 @@ _PERIOD: Final = re.compile(r"^ +PERIOD FOR (`(?:[^`]|``)+`|SYSTEM_TIME)", re.MU
 EVERYTHING: Final = "ALL PRIVILEGES"
 
 
-def check_server(server: CapturedServer) -> Checked:
-    """Check the server, the account and the tables of a source; raises SourceProblem if the server does not answer."""
+def check_server(server: CapturedServer, registered: bool) -> Checked:
+    """Check the server, the account and the tables of a source; raises SourceProblem if the server does not answer.
+
+    registered: whether the source's connector is, so that its tables have been read.
+    """
     (found,) = server.rows(SERVER)
     variables = {each["Variable_name"].lower(): each["Value"] for each in server.rows(VARIABLES)}
     version = tuple(map(int, re.findall(r"\d+", found["version"])[:2]))
@@ -34,7 +38,7 @@ def check_server(server: CapturedServer) -> Checked:
         *_log_problems(server, kind, found, variables),
         *_right_problems(server, account),
         *(_unreadable_tables(server) if kind == "mariadb" else ()),
-        *(each for table in server.source.tables for each in _table_problems(server, table, account)),
+        *(each for table in server.source.tables for each in _table_problems(server, table, account, registered)),
     )
     return Checked(version[0], problems)
 
@@ -150,7 +154,7 @@ def account_sql(account: str) -> str:
     return f"'{user}'@'{host}'"
 
 
-def _table_problems(server: CapturedServer, declared: type[Captured], account: str) -> Iterator[str]:
+def _table_problems(server: CapturedServer, declared: type[Captured], account: str, registered: bool) -> Iterator[str]:
     schema, name = declared.table.split(".")
     place = {"schema": schema, "name": name}
     found = server.rows(TABLE, place)
@@ -175,6 +179,21 @@ def _table_problems(server: CapturedServer, declared: type[Captured], account: s
     (definition,) = server.rows(f"SHOW CREATE TABLE {quoted(declared.table)}")
     columns = _columns(server, place, definition["Create Table"])
     yield from column_problems(declared, columns, type_problem)
+    yield from _key_type_problems(declared, columns)
+    if not registered:
+        yield from value_problems(declared, misread_values(server, declared))
+
+
+def _key_type_problems(declared: type[Captured], columns: Mapping[str, TableColumn]) -> Iterator[str]:
+    """Types of which Debezium writes a text in a snapshot, and another one in a change: a row would have two keys."""
+    for name in declared.key:
+        if name in columns and columns[name].shown.startswith("timestamp("):
+            shown = columns[name].shown
+            yield (
+                f'column "{name}" of table "{declared.table}" is {shown}, whose texts in a snapshot differ from those '
+                f"in changes, so that a row would have two keys: declare another key, or run ALTER TABLE "
+                f"{declared.table} MODIFY {name} {shown.replace('timestamp', 'datetime')} NOT NULL"
+            )
 
 
 def _columns(server: CapturedServer, place: Mapping[str, str], definition: str) -> dict[str, TableColumn]:

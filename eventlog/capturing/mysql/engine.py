@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from eventlog.capturing.column_checks import why_misread
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.mysql.address import MySqlAddress
 from eventlog.capturing.mysql.checks import check_server
 from eventlog.capturing.mysql.database import CapturedServer, open_server
+from eventlog.capturing.mysql.misread_values import misread_values
 from eventlog.capturing.mysql.properties import properties
 from eventlog.capturing.mysql.rows import absent
 from eventlog.capturing.naming import HEARTBEATS, SourceNames
@@ -87,7 +89,7 @@ class BinlogSession:
     offset: StoredOffset
 
     def check(self, registered: bool) -> Checked:
-        return check_server(self.server)
+        return check_server(self.server, registered)
 
     def lost(self) -> str | None:
         place, logs = self._place(), self.server.logs()
@@ -106,7 +108,8 @@ class BinlogSession:
         return []
 
     def unchunked(self, table: type[Captured]) -> str | None:
-        """None: keys of all types that are captured can be compared."""
+        """Keys of all types that are captured can be compared, but not all values are read as they are."""
+        return why_misread(misread_values(self.server, table))
 
     def standing(self, is_running: bool) -> Standing:
         logs = self.server.logs()

@@ -22,10 +22,21 @@ FIXED: Final[Mapping[str, str]] = {
     "bigint.unsigned.handling.mode": "precise",  # as a signed number, half of the values would be negative
     "key.converter.decimal.format": "NUMERIC",  # else base64
     "value.converter.decimal.format": "NUMERIC",
+    "enable.time.adjuster": "false",  # else the years 1 to 99 become 2001 and so on
     "connect.keep.alive.interval.ms": str(KEEP_ALIVE_MS),
     "schema.history.internal.store.only.captured.tables.ddl": "false",  # a table may be declared later
     "schema.history.internal.store.only.captured.databases.ddl": "true",
 }
+
+
+MARIADB_DRIVER: Final[Mapping[str, str]] = {
+    # snapshots read a timestamp in the zone of the worker's Java otherwise, and changes in UTC
+    "driver.connectionTimeZone": "UTC",
+    "driver.forceConnectionTimeZoneToSession": "true",
+    "driver.preserveInstants": "true",
+    "driver.yearIsDateType": "false",  # a snapshot would stop at the year 0000
+}
+"""How MariaDB's driver reads values in snapshots, whatever zone the worker has."""
 
 
 def properties(source: Source, names: SourceNames, kafka: Mapping[str, str]) -> dict[str, str]:
@@ -34,6 +45,7 @@ def properties(source: Source, names: SourceNames, kafka: Mapping[str, str]) -> 
     security = {name: value for name, value in kafka.items() if name != "bootstrap.servers"}
     return {
         **FIXED,
+        **(MARIADB_DRIVER if source.engine == "mariadb" else {}),
         **_heartbeat(names),
         "database.server.id": str(server_id(names)),
         "database.include.list": ",".join(re.escape(each) for each in databases(source)),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from eventlog.capturing.column_checks import column_problems
+from eventlog.capturing.column_checks import column_problems, value_problems
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.ports import Checked
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot
+from eventlog.capturing.postgres.misread_values import misread_values
 from eventlog.capturing.postgres.sql import COLUMNS, SAME_BUT_FOR_CASE, SERVER, TABLE, UNKEYED, UNREADABLE_TYPES
 from eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
 
@@ -32,7 +33,7 @@ def check_database(database: CapturedDatabase, registered: bool) -> Checked:
     server = database.row(SERVER)
     assert server is not None  # noqa: S101 - the role that asks is there
     slot = database.slot()
-    tables = [_table_problems(database, table, server["role"]) for table in database.source.tables]
+    tables = [_table_problems(database, table, server["role"], registered) for table in database.source.tables]
     problems = (
         *_server_problems(server, slot),
         *_unreadable_types(database),
@@ -71,7 +72,7 @@ def _unreadable_types(database: CapturedDatabase) -> Iterator[str]:
         )
 
 
-def _table_problems(database: CapturedDatabase, declared: type[Captured], role: str) -> Iterator[str]:
+def _table_problems(database: CapturedDatabase, declared: type[Captured], role: str, registered: bool) -> Iterator[str]:
     schema, name = declared.table.split(".")
     found = database.row(TABLE, schema=schema, name=name)
     if found is None:
@@ -111,6 +112,8 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
     yield from _key_problems(database, declared, found)
     yield from _key_type_problems(declared, columns)
     yield from _long_value_problems(declared, found, columns)
+    if not registered and found["may_use"] and found["may_select"]:
+        yield from value_problems(declared, misread_values(database, declared))
 
 
 def _key_problems(database: CapturedDatabase, declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:

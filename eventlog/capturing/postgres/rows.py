@@ -7,8 +7,10 @@ from typing import Final
 
 from psycopg import sql
 
+from eventlog.capturing.column_checks import why_misread
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.postgres.database import CapturedDatabase
+from eventlog.capturing.postgres.misread_values import misread_values
 
 UNCOMPARED: Final = frozenset({"timestamptz", "timestamp", "time", "timetz"})
 """Debezium 3.6 compares keys of these types with texts if it reads a table in chunks, which PostgreSQL refuses."""
@@ -57,4 +59,4 @@ def unchunked(database: CapturedDatabase, table: type[Captured]) -> str | None:
     for name in table.key:
         if name in columns and columns[name]["type"] in UNCOMPARED:
             return f'its key column "{name}" is {columns[name]["shown"]}, which Debezium cannot compare'
-    return None
+    return why_misread(misread_values(database, table))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -19,6 +20,7 @@ from compose.stack import Stack
 from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.errors import UnreadableChange
+from eventlog.capturing.kafka_connect import KafkaConnect
 from tests.integration.sources.captured import Connector, Record, Topic, captured
 from tests.seeds import examples
 from tests.waiting import eventually
@@ -117,6 +119,11 @@ class Dollar(Captured, table="public.dollar", key=("a$b", "c")):
     c: int
 
 
+class Wide(Captured, table="public.wide", key="id"):
+    id: int
+    note: str | None
+
+
 class Many(Captured, table="public.many", key="id"):
     id: int
     number: int
@@ -148,9 +155,11 @@ STATEMENTS = (
     "CREATE TABLE short (id int PRIMARY KEY, one text NOT NULL, two text NOT NULL, number int NOT NULL)",
     "ALTER TABLE short REPLICA IDENTITY FULL",
     "CREATE TABLE dollar (a$b int, c int, PRIMARY KEY (a$b, c))",
+    "CREATE TABLE wide (id int PRIMARY KEY, note text)",
+    "ALTER TABLE wide REPLICA IDENTITY FULL",
     "CREATE TABLE many (id int PRIMARY KEY, number int NOT NULL)",
 )
-SOURCE = Source(name="things", tables=(Typed, Long, LongFull, Masked, Changing, Short, Dollar, Many))
+SOURCE = Source(name="things", tables=(Typed, Long, LongFull, Masked, Changing, Short, Dollar, Wide, Many))
 
 MANY = 100_000
 LONG_NUMBER = "123456789012345678901234567890.12345678901234567890"
@@ -240,6 +249,44 @@ def test_messages_of_other_programs_are_not_captured(connector: Connector, conne
     connection.execute("INSERT INTO short VALUES (9, 'a', 'a', 0)")
     read(connector.topic(Short), 1)
     assert connector.task()["state"] == "RUNNING"
+
+
+def test_capturing_goes_on_after_a_row_that_is_too_large_once_its_column_is_shortened(
+    connector: Connector, connection: psycopg.Connection[Any]
+) -> None:
+    topic = connector.topic(Wide)
+    connection.execute("INSERT INTO wide VALUES (1, 'before')")
+    eventually(lambda: len(topic.read()) == 1, "the row before it comes")
+    with connection.transaction():
+        connection.execute("INSERT INTO wide VALUES (2, 'with it')")
+        connection.execute("INSERT INTO wide SELECT 3, string_agg(md5(n::text), '') FROM generate_series(1, 150000) n")
+    connection.execute("INSERT INTO wide VALUES (4, 'after')")
+    eventually(lambda: connector.task()["state"] == "FAILED", "it stops")
+    with closing(KafkaConnect(connector.settings.connect)) as connect:
+        state = connect.state(connector.names.connector)
+    assert state is not None
+    assert "a row needs more than 4,194,304 bytes: shorten a long column with Truncated(…)" in state.error
+    connector.put(**{"column_truncate_to_20_chars": "public\\.wide\\.note"})
+    connector.wait_running()
+    eventually(lambda: "4" in topic.rows or not topic.read(), "it goes on")
+    assert {key: len(row["note"]) for key, row in topic.rows.items()} == {"1": 6, "2": 7, "3": 20, "4": 5}
+    assert not topic.twice()
+    connector.put()
+    connector.wait_running()
+
+
+def test_capturing_goes_on_after_a_message_that_is_too_large_once_it_is_left_out(
+    connector: Connector, connection: psycopg.Connection[Any]
+) -> None:
+    topic = connector.topic(Wide)
+    connector.put(message_prefix_include_list="headwater,headwater\\.command")
+    connector.wait_running()
+    connection.execute("SELECT pg_logical_emit_message(true, 'headwater.command', repeat('x', 5000000))")
+    connection.execute("INSERT INTO wide VALUES (5, 'after')")
+    eventually(lambda: connector.task()["state"] == "FAILED", "it stops")
+    connector.put()
+    connector.wait_running()
+    eventually(lambda: topic.read() and "5" in topic.rows, "it goes on")
 
 
 def test_a_shortened_value_that_begins_like_a_mark_of_ours_is_a_value(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -20,6 +21,11 @@ class Client(Captured, table="crm.clients", key="id"):
     id: int
 
 
+class Moment(Captured, table="crm.moments", key="at"):
+    at: datetime
+
+
+MOMENTS = Source("moments", (Moment,), engine="mariadb")
 SOURCE = Source("crm", (Client,), engine="mariadb")
 
 
@@ -40,7 +46,7 @@ def server() -> Iterator[MariaDb]:
 def problems(server: MariaDb) -> list[str]:
     address = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}")
     with open_server(SOURCE, SourceNames.of(SOURCE, "test"), address) as opened:
-        return list(check_server(opened).problems)
+        return list(check_server(opened, registered=False).problems)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +71,20 @@ def test_tables_at_which_debezium_stops_are_named_although_they_are_not_declared
         assert problems(server) == []
     finally:
         server.sql("DROP TABLE crm.`of others`")
+
+
+@pytest.mark.parametrize("precision", ["(1)", "(6)"])
+def test_a_key_that_has_two_texts_is_refused(server: MariaDb, precision: str) -> None:
+    server.sql(f"CREATE TABLE crm.moments (at timestamp{precision} PRIMARY KEY)")
+    address = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}")
+    try:
+        with open_server(MOMENTS, SourceNames.of(MOMENTS, "test"), address) as opened:
+            (problem,) = check_server(opened, registered=True).problems
+            assert problem.startswith(f'column "at" of table "crm.moments" is timestamp{precision}, whose texts')
+            server.sql(problem.rpartition("or run ")[2])
+            assert check_server(opened, registered=True).problems == ()
+    finally:
+        server.sql("DROP TABLE crm.moments")
 
 
 def test_a_system_versioned_table_is_refused(server: MariaDb) -> None:

@@ -71,6 +71,14 @@ def test_the_connector_is_mariadb_s_with_a_history_of_the_schema() -> None:
     assert "cdc.crm.message" not in topics
 
 
+def test_snapshots_read_times_in_utc_whatever_zone_the_worker_has_and_years_as_they_are() -> None:
+    made = config()
+    assert made["enable.time.adjuster"] == "false"
+    assert made["driver.connectionTimeZone"] == "UTC"
+    assert made["driver.forceConnectionTimeZoneToSession"] == "true"
+    assert made["driver.preserveInstants"] == "true"
+
+
 def test_a_database_without_a_captured_table_is_noticed() -> None:
     wanted = config()
     assert new_databases(wanted, wanted) == []
