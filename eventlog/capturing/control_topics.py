@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
@@ -14,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
-from eventlog.capturing.ports import Engine
+from eventlog.capturing.ports import Engine, Layout
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import EOF, READER, TIMEOUT_S, WRITER, client_config
 from eventlog.settings import LogSettings
@@ -34,6 +35,7 @@ KINDS: Final[Mapping[str, Kind]] = {"Initial Snapshot": "initial", "Incremental 
 """Of snapshots, by their names in Debezium's notifications."""
 SKIPPED: Final = "SKIPPED"
 """What a restarted connector reports of the snapshot that it has made before, or takes for made."""
+STARTED: Final = "STARTED"
 COMPLETED: Final = "COMPLETED"
 SCANNED: Final = "TABLE_SCAN_COMPLETED"
 """What it reports of each table of a snapshot at its end, with how that went."""
@@ -53,6 +55,14 @@ FAILED: Final = "failed"
 """A note: tables whose last snapshot failed, each with how Debezium calls the reason."""
 WAS_READ: Final = "read"
 """A note: tables whose rows were read."""
+LAYOUTS: Final = "layouts"
+"""A note: how tables are stored in the database, since when all their changes are captured."""
+READING: Final = "reading"
+"""A note: tables that are to be read again, each with the signal that says so."""
+UNSWEPT: Final = "unswept"
+"""A note: tables whose topics may have rows that the tables no longer have."""
+SWEPT: Final = "swept"
+"""A note: tables that were swept."""
 SKIPPED_CHANGES: Final = "skipped-changes"
 """A note: why changes are missing."""
 DATA_COLLECTIONS: Final = "data-collections"
@@ -62,6 +72,7 @@ DATA_COLLECTIONS: Final = "data-collections"
 class _Notification(msgspec.Struct):
     aggregate_type: str
     type: str
+    id: str = ""
     additional_data: dict[str, str] | None = None
 
 
@@ -93,20 +104,42 @@ class Snapshot:
     @property
     def is_running(self) -> bool:
         """Whether rows are still to be read."""
-        return self.state in ("STARTED", "IN_PROGRESS", SCANNED, "RESUMED")
+        return self.state in (STARTED, "IN_PROGRESS", SCANNED, "RESUMED")
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """How the reading of a table ended, as Debezium calls it. rows: that it had; None if that is not reported."""
+    """How the reading of a table ended, as Debezium calls it.
+
+    rows: that it had; None if that is not reported. signal: the last one that the connector had received before, if it
+    was told to read it.
+    """
 
     ended: str
     rows: int | None = None
+    signal: str = ""
 
     @property
     def is_read(self) -> bool:
         """Whether its rows were read."""
         return self.ended in READ
+
+    def is_read_since(self, signal: str) -> bool:
+        """Whether its rows were read after this signal was received."""
+        return self.is_read and bool(self.signal) and _number(self.signal) >= _number(signal)
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What a connector reports. scans: of each table, the last one. starts: of its first snapshot."""
+
+    scans: Mapping[str, Scan]
+    starts: int
+
+
+def _number(signal: str) -> int:
+    number = signal.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else 0
 
 
 @dataclass(slots=True)
@@ -115,13 +148,19 @@ class Notes:
 
     unread: tables that were declared later and not read. first: tables that a first snapshot is to read, each with
     where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason. signalled:
-    tables that the connector was told to read.
+    tables that the connector was told to read. reading: of these, the ones that are not known to be read, each with the
+    signal. unswept: tables whose topics may have rows that are gone. starts: of the first snapshot, as far as noted.
+    layouts: of tables, as they were noted last.
     """
 
     unread: set[str] = field(default_factory=set)
     first: dict[str, dict[int, int]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     signalled: set[str] = field(default_factory=set)
+    reading: dict[str, str] = field(default_factory=dict)
+    unswept: set[str] = field(default_factory=set)
+    starts: int = 1
+    layouts: dict[str, Layout] = field(default_factory=dict)
 
     def add(self, kind: str, data: Mapping[str, Any]) -> None:
         """Take in the next one."""
@@ -138,8 +177,18 @@ class Notes:
         elif kind == FAILED:
             self.failed |= by_table
         elif kind == WAS_READ:
-            self._forget(self.first, tables)
-            self._forget(self.failed, tables)
+            for found_earlier in (self.first, self.failed, self.reading):
+                self._forget(found_earlier, tables)
+        elif kind == READING:
+            self.reading |= {name: str(each) for name, each in by_table.items()}
+        elif kind == LAYOUTS:
+            self.layouts |= {name: layout for name, each in by_table.items() if (layout := _layout(each))}
+        elif kind == UNSWEPT:
+            self.unswept |= set(tables)
+            starts = data.get("starts")
+            self.starts = max(self.starts, starts) if isinstance(starts, int) else self.starts
+        elif kind == SWEPT:
+            self.unswept -= set(tables)
 
     @staticmethod
     def _forget(found: dict[str, Any], tables: Iterable[str]) -> None:
@@ -147,9 +196,20 @@ class Notes:
             found.pop(table, None)
 
 
-def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
-    """Send a signal to the connector of a source; raises LogUnavailable."""
-    _send(settings, names, names.connector, {"id": f"{names.connector}-{time.time_ns()}", "type": kind, "data": data})
+def _layout(noted: object) -> Layout | None:
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(noted, Layout)
+    return None
+
+
+def new_signal(names: SourceNames) -> str:
+    """The id of a signal that is to be sent; those of later ones are greater."""
+    return f"{names.connector}-{time.time_ns()}"
+
+
+def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any], number: str = "") -> None:
+    """Send a signal to the connector of a source; raises LogUnavailable. number: its id."""
+    _send(settings, names, names.connector, {"id": number or new_signal(names), "type": kind, "data": data})
 
 
 def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]) -> None:
@@ -221,18 +281,21 @@ def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:
     return None
 
 
-def scans(settings: LogSettings, names: SourceNames) -> dict[str, Scan]:
-    """How the last reading of each table ended, as far as that is reported; raises LogUnavailable."""
-    found: dict[str, Scan] = {}
+def reports(settings: LogSettings, names: SourceNames) -> Reports:
+    """What the connector has reported of tables, as far as that is kept; raises LogUnavailable."""
+    starts, found = 0, dict[str, Scan]()
     for value in _recent(settings, names.topic(NOTIFICATIONS), SCANS):
         report = _decoded(_NOTIFICATION, value)
-        if report is None or report.aggregate_type not in KINDS or report.type != SCANNED:
+        kind = KINDS.get(report.aggregate_type) if report else None
+        if report is None or kind is None:
             continue
+        if report.type == STARTED and kind == "initial":
+            starts += 1
         more = report.additional_data or {}
         rows, ended = more.get("total_rows_scanned", ""), more.get("status", "")
-        if ended:
-            found[more.get("scanned_collection", "")] = Scan(ended, int(rows) if rows.isdigit() else None)
-    return found
+        if report.type == SCANNED and ended:
+            found[more.get("scanned_collection", "")] = Scan(ended, int(rows) if rows.isdigit() else None, report.id)
+    return Reports(found, starts)
 
 
 def last_heartbeat_s(settings: LogSettings, names: SourceNames, engine: Engine) -> float | None:

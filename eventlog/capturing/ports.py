@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
 
@@ -57,6 +59,51 @@ class Server:
     version: int
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A table, or a partition of it.
+
+    name: with its schema. file: changes if all its rows are written anew; 0 if it has none of its own. attached:
+    changes if it leaves its table, and comes back. parent: the number of that. is_empty: whether it has no rows.
+    is_created: whether it never was a table of its own.
+    """
+
+    name: str
+    file: int
+    attached: str = ""
+    parent: str = ""
+    is_empty: bool = False
+    is_created: bool = False
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How a database stores a table. It differs if rows may have changed without a change in the log.
+
+    version: of the server; some of the others differ after an upgrade. table: its number, which no other table gets.
+    parts: by number. columns: the declared ones that it has, each with the numbers of the column and of its type.
+    labels: of its enums, by number. published: differs if its changes were left out of the log for a time; empty if
+    they are now.
+    """
+
+    version: int
+    table: int
+    parts: dict[str, Part] = {}
+    columns: dict[str, tuple[int, int]] = {}
+    labels: dict[str, str] = {}
+    published: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Why rows of a table changed without a change in the log, as a clause about the table.
+
+    reads: whether rows are to be read again. sweeps: whether rows may be gone.
+    """
+
+    why: str
+    reads: bool = True
+    sweeps: bool = True
+
+
 class Database(Protocol):
     """An open connection to the database of a source. Its methods raise SourceProblem."""
 
@@ -76,8 +123,12 @@ class Database(Protocol):
         """The server; None if it does not say which it is, or the connector may go on with another one."""
         ...
 
-    def unpublished(self) -> list[str]:
-        """Declared tables whose changes the database does not send to the connector, or not all of them."""
+    def layouts(self) -> dict[str, Layout]:
+        """How each declared table is stored now, as far as it exists and the database says it."""
+        ...
+
+    def missed(self, was: Layout, now: Layout) -> list[Missed]:
+        """What was not captured of a table since it had the layout `was`."""
         ...
 
     def unchunked(self, table: type[Captured]) -> str | None:

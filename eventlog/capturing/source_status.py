@@ -12,7 +12,6 @@ from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.ports import Standing
-from eventlog.capturing.unread_tables import problems
 from eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
@@ -54,7 +53,7 @@ class SourceStatus:
 def status_of(operator: Operator) -> SourceStatus:
     """The status of a source. It raises nothing: a server that does not answer is one of the problems."""
     status = SourceStatus(operator.source.name)
-    for look in (_look_at_connector, _look_at_database, _look_at_log):
+    for look in (_look_at_connector, _look_at_database, _look_at_rows, _look_at_log):
         try:
             look(operator, status)
         except SourceProblem as error:
@@ -107,10 +106,13 @@ def _add_standing(status: SourceStatus, found: Standing) -> None:
     status.problems.extend(each for each in found.problems if each not in status.problems)
 
 
+def _look_at_rows(operator: Operator, status: SourceStatus) -> None:
+    status.problems.extend(operator.rows_not_as_declared())
+
+
 def _look_at_log(operator: Operator, status: SourceStatus) -> None:
     log, names = operator.settings.log, operator.names
     status.snapshot = last_snapshot(log, names)
-    status.problems.extend(problems(operator.source, operator.find_unread()))
     heartbeat_s = last_heartbeat_s(log, names, operator.engine)
     if heartbeat_s is None:
         return
@@ -127,4 +129,4 @@ def uncaptured(operator: Operator) -> str | None:
 
     Raises SourceProblem, ConnectError or LogUnavailable.
     """
-    return operator.find_lost() or "; ".join(problems(operator.source, operator.find_unread())) or None
+    return operator.find_lost() or "; ".join(operator.rows_not_as_declared()) or None

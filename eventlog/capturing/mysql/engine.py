@@ -16,7 +16,7 @@ from eventlog.capturing.mysql.database import CapturedServer, open_server
 from eventlog.capturing.mysql.properties import properties
 from eventlog.capturing.mysql.rows import absent
 from eventlog.capturing.naming import HEARTBEATS, SourceNames
-from eventlog.capturing.ports import Address, Checked, Server, Standing, StoredOffset
+from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 
 
 class _Heartbeat(msgspec.Struct):
@@ -102,7 +102,11 @@ class BinlogSession:
     def identity(self) -> Server | None:
         """None: after a failover to another server, the connector finds its place by its GTID."""
 
-    def unpublished(self) -> list[str]:
+    def layouts(self) -> dict[str, Layout]:
+        """None: the binary log has no numbers of tables."""
+        return {}
+
+    def missed(self, was: Layout, now: Layout) -> list[Missed]:
         return []
 
     def unchunked(self, table: type[Captured]) -> str | None:

@@ -96,6 +96,11 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
             f"whose changes are not captured: run {_without(declared.table, found['heirs'])}, or make it a partitioned "
             "table"
         )
+    if found["unlogged"]:
+        yield (
+            f'"{declared.table}" has rows in {", ".join(found["unlogged"])}, whose changes are not logged, because it '
+            "is UNLOGGED or a foreign table: run ALTER TABLE … SET LOGGED, or DETACH PARTITION"
+        )
     if found["hides_rows"]:
         yield (
             f'row-level security hides rows of "{declared.table}" from role {role}, and changes of all rows would be '

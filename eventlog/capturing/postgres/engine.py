@@ -11,10 +11,11 @@ import msgspec
 
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import MESSAGES, SourceNames
-from eventlog.capturing.ports import Address, Checked, Server, Standing, StoredOffset
+from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
+from eventlog.capturing.postgres.layouts import missed, read_layouts
 from eventlog.capturing.postgres.positions import lsn_text, offset_lsn
 from eventlog.capturing.postgres.properties import CONNECTOR_CLASS, HEARTBEAT_PREFIX, HEARTBEAT_SQL, properties
 from eventlog.capturing.postgres.rows import absent, condition, unchunked
@@ -104,8 +105,11 @@ class PostgresSession:
     def identity(self) -> Server | None:
         return self.database.identity()
 
-    def unpublished(self) -> list[str]:
-        return self.database.unpublished()
+    def layouts(self) -> dict[str, Layout]:
+        return read_layouts(self.database)
+
+    def missed(self, was: Layout, now: Layout) -> list[Missed]:
+        return missed(was, now)
 
     def unchunked(self, table: type[Captured]) -> str | None:
         return unchunked(self.database, table)
@@ -118,15 +122,8 @@ class PostgresSession:
                 f"missing; run python -m eventlog.sources remove {self.database.source.name}, then apply"
             )
             return Standing(limit_bytes=limit_bytes, problems=(missing,) if is_running else ())
-        problems = (*self._slot_problems(slot, limit_bytes), *self._publication_problems())
+        problems = tuple(self._slot_problems(slot, limit_bytes))
         return Standing(slot.lag_bytes, slot.retained_bytes, limit_bytes, slot.wal_status, problems)
-
-    def _publication_problems(self) -> Iterator[str]:
-        if tables := self.unpublished():
-            yield (
-                f"publication {self.database.names.slot} leaves out changes of {', '.join(tables)}: run "
-                f"python -m eventlog.sources apply, which reads these tables again, then sweep"
-            )
 
     def _slot_problems(self, slot: Slot, limit_bytes: int | None) -> Iterator[str]:
         if slot.is_lost:

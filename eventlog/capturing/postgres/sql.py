@@ -48,6 +48,9 @@ SELECT c.oid,
        coalesce((SELECT array_agg(format('%%I.%%I', p.relnamespace::regnamespace, p.relname) ORDER BY p.oid)
            FROM pg_class p WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
            AND p.relkind = 'r' AND p.relreplident <> 'f'), '{}') AS without_old_rows,
+       coalesce((SELECT array_agg(format('%%I.%%I', p.relnamespace::regnamespace, p.relname) ORDER BY p.oid)
+           FROM pg_class p WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
+           AND (p.relpersistence <> 'p' OR p.relkind = 'f')), '{}') AS unlogged,
        coalesce((SELECT array_agg(DISTINCT a.attname::text) FROM pg_class p JOIN pg_attribute a ON a.attrelid = p.oid
            WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
            AND p.relkind = 'r' AND p.relreplident = 'f' AND a.attgenerated = 'v'), '{}') AS virtual_in_old_rows
@@ -158,4 +161,35 @@ SELECT p.puballtables AS everything,
        coalesce((SELECT array_agg(t.schemaname || '.' || t.tablename ORDER BY 1) FROM pg_publication_tables t
            WHERE t.pubname = p.pubname), '{}') AS tables
 FROM pg_publication p WHERE p.pubname = %(name)s
+"""
+
+LAYOUT: Final = """
+-- what of a table differs once its rows have changed without a change in the log; no row if there is none of this name
+SELECT current_setting('server_version_num')::int / 10000 AS version,
+       c.oid::bigint AS "table",
+       (SELECT jsonb_object_agg(p.oid, jsonb_build_object(
+               'name', format('%%I.%%I', p.relnamespace::regnamespace, p.relname),
+               'file', p.relfilenode::bigint,
+               'attached', CASE WHEN p.oid <> c.oid THEN i.xmin::text ELSE '' END,
+               'parent', CASE WHEN p.oid <> c.oid THEN i.inhparent::text ELSE '' END,
+               'is_empty', p.relkind = 'r' AND coalesce(pg_relation_size(p.oid), 0) = 0,
+               -- CREATE TABLE … PARTITION OF; from version 18 on, a NOT NULL makes every other way longer
+               'is_created', coalesce(i.xmin = a.xmin AND i.cmin::text::bigint - a.cmin::text::bigint = 2
+                   AND current_setting('server_version_num')::int >= 180000, false)))
+           FROM pg_class p
+           LEFT JOIN pg_inherits i ON i.inhrelid = p.oid
+           LEFT JOIN pg_attribute a ON a.attrelid = p.oid AND a.attname = 'tableoid'
+           WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid
+               UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid)) AS parts,
+       coalesce((SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint))
+           FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s) AND NOT a.attisdropped
+           AND a.attnum > 0), '{}') AS columns,
+       coalesce((SELECT jsonb_object_agg(e.oid, e.enumlabel)
+           FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_enum e ON e.enumtypid IN (t.oid, t.typelem)
+           WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s) AND NOT a.attisdropped), '{}') AS labels,
+       coalesce((SELECT concat_ws('/', b.oid, b.xmin, r.oid)
+           FROM pg_publication b LEFT JOIN pg_publication_rel r ON r.prpubid = b.oid AND r.prrelid = c.oid
+           WHERE b.pubname = %(publication)s), '') AS published
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p')
 """
