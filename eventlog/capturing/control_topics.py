@@ -320,7 +320,8 @@ def _decoded(decoder: msgspec.json.Decoder[Form], value: bytes) -> Form | None:
 
 def _recent(settings: LogSettings, topic: str, count: int = RECENT) -> list[bytes]:
     """The last values of a topic with one partition, oldest first."""
-    consumer = Consumer(client_config(settings, **READER, **{"group.id": f"{settings.environment}.sources"}))
+    own = {"group.id": f"{settings.environment}.sources", "fetch.wait.max.ms": 10}
+    consumer = Consumer(client_config(settings, **READER, **own))
     try:
         low, high = _bounds(consumer, topic)
         consumer.assign([TopicPartition(topic, 0, max(low, high - count) or OFFSET_BEGINNING)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -59,6 +59,9 @@ class Server:
     version: int
 
 
+GONE: Final = (0, 0)
+
+
 class Part(msgspec.Struct, frozen=True):
     """A table, or a partition of it.
 
@@ -79,9 +82,10 @@ class Layout(msgspec.Struct, frozen=True):
     """How a database stores a table. It differs if rows may have changed without a change in the log.
 
     version: of the server; some of the others differ after an upgrade. table: its number, which no other table gets.
-    parts: by number. columns: the declared ones that it has, each with the numbers of the column and of its type.
+    parts: by number. columns: the declared ones that it has, each with the numbers of the column and of its type; what
+    is noted of one that was gone is GONE.
     labels: of its enums, by number. published: differs if its changes were left out of the log for a time; empty if
-    they are now.
+    they are now. named: differs if it had another name for a time.
     """
 
     version: int
@@ -90,6 +94,7 @@ class Layout(msgspec.Struct, frozen=True):
     columns: dict[str, tuple[int, int]] = {}
     labels: dict[str, str] = {}
     published: str = ""
+    named: str = ""
 
 
 @dataclass(frozen=True, slots=True)

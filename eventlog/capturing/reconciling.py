@@ -17,7 +17,7 @@ from eventlog.capturing.connector import captures
 from eventlog.capturing.control_topics import DATA_COLLECTIONS
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Database, Layout, Missed
+from eventlog.capturing.ports import GONE, Database, Layout, Missed
 from eventlog.capturing.unread_tables import Offset, Unread, find_unread, problem_of, with_rows
 from eventlog.settings import LogSettings
 
@@ -137,14 +137,14 @@ def note_layouts(log: LogSettings, names: SourceNames, layouts: Mapping[str, Lay
 
 
 def _kept(was: Layout, now: Layout) -> Layout:
-    """What is noted of a layout. A column that is gone is kept: another one may get its name."""
+    """What is noted of a layout. A column that is gone stays so: it, or another one, may get its name back."""
     return msgspec.structs.replace(
         now,
         parts={
             number: msgspec.structs.replace(part, is_empty=False, is_created=False)
             for number, part in now.parts.items()
         },
-        columns={**was.columns, **now.columns},
+        columns={**dict.fromkeys(was.columns, GONE), **now.columns},
         labels={**was.labels, **now.labels},
     )
 

@@ -37,7 +37,7 @@ def missed(was: Layout, now: Layout) -> list[Missed]:
         return [Missed("was replaced by another one of the same name")]
     is_upgraded = was.version != now.version
     return [
-        *([] if is_upgraded else _publication(was, now)),
+        *([] if is_upgraded else (*_publication(was, now), *_name(was, now))),
         *_parts(was, now, is_upgraded),
         *_columns(was, now),
     ]
@@ -48,6 +48,11 @@ def _publication(was: Layout, now: Layout) -> Iterator[Missed]:
         yield Missed("is left out of its publication, or rows or columns of it are")
     elif was.published != now.published:
         yield Missed("was left out of its publication for a time, or the publication was changed or replaced")
+
+
+def _name(was: Layout, now: Layout) -> Iterator[Missed]:
+    if was.named != now.named:
+        yield Missed("had another name, schema or owner for a time")
 
 
 def _parts(was: Layout, now: Layout, is_upgraded: bool) -> Iterator[Missed]:

@@ -95,6 +95,15 @@ AND NOT %(key)s::text[] <@ coalesce((SELECT array_agg(a.attname::text) FROM pg_i
 ORDER BY p.oid
 """
 
+UNIQUE: Final = """
+-- indexes that refuse a second row with a key at once: not at the end of a statement or a transaction
+SELECT FROM pg_index i
+WHERE i.indrelid = %(oid)s AND i.indisunique AND i.indimmediate AND i.indisvalid
+AND i.indpred IS NULL AND i.indexprs IS NULL
+AND (SELECT array_agg(a.attname::text) FROM pg_attribute a
+    WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) <@ %(key)s::text[]
+"""
+
 SAME_BUT_FOR_CASE: Final = """
 -- tables whose names differ from a declared one by their case only: Debezium takes them for the same table
 SELECT n.nspname || '.' || c.relname AS name
@@ -189,7 +198,9 @@ SELECT current_setting('server_version_num')::int / 10000 AS version,
            WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s) AND NOT a.attisdropped), '{}') AS labels,
        coalesce((SELECT concat_ws('/', b.oid, b.xmin, r.oid)
            FROM pg_publication b LEFT JOIN pg_publication_rel r ON r.prpubid = b.oid AND r.prrelid = c.oid
-           WHERE b.pubname = %(publication)s), '') AS published
+           WHERE b.pubname = %(publication)s), '') AS published,
+       -- the type of its rows has its name; GRANT, ANALYZE and most forms of ALTER TABLE leave it alone
+       (SELECT t.xmin::text FROM pg_type t WHERE t.oid = c.reltype) AS named
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p')
 """

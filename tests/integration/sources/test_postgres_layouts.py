@@ -101,6 +101,15 @@ AFTERWARDS = {
         "DROP TABLE people; CREATE TABLE people (id int PRIMARY KEY, name varchar(10), mood mood)",
         {"public.people": [(REPLACED, True, True)]},
     ),
+    "renamed and back": (
+        "ALTER TABLE people RENAME TO persons; INSERT INTO persons VALUES (9); ALTER TABLE persons RENAME TO people",
+        {"public.people": [("had another name, schema or owner for a time", True, True)]},
+    ),
+    "moved and back": (
+        "CREATE SCHEMA IF NOT EXISTS away; ALTER TABLE people SET SCHEMA away; "
+        "ALTER TABLE away.people SET SCHEMA public",
+        {"public.people": [("had another name, schema or owner for a time", True, True)]},
+    ),
     "out of the publication": (
         "ALTER PUBLICATION test_cdc_crm DROP TABLE people",
         {"public.people": [(LEFT_OUT, True, True)]},
@@ -245,8 +254,17 @@ def test_a_column_that_was_gone_for_some_looks_is_another_one_when_it_is_back(da
     assert missed(_kept(noted, without), database.layouts()["public.people"])
 
 
+def test_a_column_that_had_another_name_for_some_looks_is_found_when_it_is_back(database: Database) -> None:
+    noted = database.layouts()["public.people"]
+    database.sql("ALTER TABLE people RENAME name TO called")
+    without = database.layouts()["public.people"]
+    database.sql("UPDATE people SET called = 'Eve'; ALTER TABLE people RENAME called TO name")
+    assert missed(noted, database.layouts()["public.people"]) == []
+    assert missed(_kept(noted, without), database.layouts()["public.people"])
+
+
 def test_an_upgrade_of_the_server_is_no_reason_to_read_again() -> None:
     """pg_upgrade keeps the numbers of tables, files, columns and enums, and gives others to publications."""
-    was = Layout(17, 1, {}, {"id": (1, 23)}, {}, "9/1/8")
-    assert missed(was, Layout(18, 1, {}, {"id": (1, 23)}, {}, "19/2/18")) == []
+    was = Layout(17, 1, {}, {"id": (1, 23)}, {}, "9/1/8", "77")
+    assert missed(was, Layout(18, 1, {}, {"id": (1, 23)}, {}, "19/2/18", "78")) == []
     assert missed(was, Layout(17, 1, {}, {"id": (1, 23)}, {}, "19/2/18"))

@@ -78,8 +78,8 @@ class Changes:
         self.made: list[str] = []
         self._sql, self._publication, self._random, self._count = connection, publication, Random(seed), 0
 
-    def make(self, choices: Mapping[Callable[[Changes], str], int]) -> None:
-        """Make one of these statements, each as often as its number says."""
+    def make(self, choices: Mapping[Callable[[Changes], str], int]) -> bool:
+        """Make one of these statements, each as often as its number says; whether it added a partition."""
         self._sql.execute("SET ROLE shop")
         (choice,) = self._random.choices(list(choices), list(choices.values()))
         self._count += 1
@@ -90,6 +90,8 @@ class Changes:
             self.made.append(statements)
         except (errors.IntegrityError, errors.ProgrammingError, errors.ObjectNotInPrerequisiteState) as error:
             self.made.append(f"-- {statements}: {type(error).__name__}")
+            return False
+        return choice in ADDED
 
     def _id(self) -> int:
         return self._random.randrange(40)
@@ -144,9 +146,11 @@ class Changes:
             f"ALTER TABLE people RENAME TO {old}; ALTER TABLE {new} RENAME TO people"
         )
 
-    def swap_back(self) -> str:
-        """A table that was captured before, and had other changes meanwhile."""
-        return f"ALTER TABLE people RENAME TO gone_{self._count}; ALTER TABLE old_{self._count - 1} RENAME TO people"
+    def rename_for_a_time(self) -> str:
+        return (
+            f"ALTER TABLE people RENAME TO old; {self.change_people().replace('people', 'old', 1)}; "
+            "ALTER TABLE old RENAME TO people"
+        )
 
     def replace_table(self) -> str:
         return f"DROP TABLE people CASCADE; {PEOPLE.format('people')}; INSERT INTO people VALUES (1, 'p{self._count}')"
@@ -220,12 +224,14 @@ ROWS: Mapping[Callable[[Changes], str], int] = {
     Changes.delete_people: 1, Changes.add_visit: 4, Changes.move_visits: 3, Changes.delete_visits: 1,
 }  # fmt: skip
 DEFINITIONS: Mapping[Callable[[Changes], str], int] = {
-    Changes.truncate: 2, Changes.swap_tables: 2, Changes.swap_back: 2, Changes.replace_table: 1,
+    Changes.truncate: 2, Changes.swap_tables: 2, Changes.rename_for_a_time: 1, Changes.replace_table: 1,
     Changes.change_type: 2, Changes.swap_columns: 1, Changes.replace_column: 1, Changes.add_column: 1,
     Changes.leave_publication: 1, Changes.come_back: 1, Changes.filter_rows: 1, Changes.choose_columns: 1,
     Changes.create_partition: 2, Changes.attach_partition: 3, Changes.detach_partition: 2,
     Changes.reattach_partition: 3, Changes.drop_partition: 1,
 }  # fmt: skip
+
+ADDED = (Changes.create_partition, Changes.attach_partition, Changes.reattach_partition)
 
 
 @dataclass(frozen=True)
@@ -323,7 +329,9 @@ def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm
         for _ in range(examples(ROUNDS)):
             changes.made.clear()
             for number in range(STATEMENTS):
-                changes.make(DEFINITIONS if number % 3 == 2 else ROWS)
+                if changes.make(DEFINITIONS if number % 3 == 2 else ROWS):
+                    # as `watch` does all the time: one that comes and goes between two looks is not seen
+                    uncaptured(crm.operator)
             said = "\n".join(changes.made)
             crm.wait_captured()
             status, expected = crm.status(), crm.expected()

@@ -378,7 +378,9 @@ def test_a_masked_column_is_accepted_if_updates_have_its_long_values_or_it_has_n
 def test_a_table_without_a_primary_key_is_keyed_as_declared(
     deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
 ) -> None:
-    deployment.sql("CREATE TABLE loose (a int NOT NULL, b text NOT NULL); ALTER TABLE loose REPLICA IDENTITY FULL")
+    deployment.sql(
+        "CREATE TABLE loose (a int NOT NULL, b text NOT NULL, UNIQUE (a, b)); ALTER TABLE loose REPLICA IDENTITY FULL"
+    )
     deployment.works(
         "apply",
         **declare('class Loose(Captured, table="public.loose", key=("a", "b")):\n    a: int\n    b: str\n'),
