@@ -235,6 +235,8 @@ def _show(found: SourceStatus) -> None:
     say("; ".join(each for each in parts if each))
     for problem in found.problems:
         complain(f'source "{found.source}": {problem}')
+    for warning in found.warnings:
+        note(f'sources: warning: source "{found.source}": {warning}')
 
 
 def _kept(found: SourceStatus) -> str | None:

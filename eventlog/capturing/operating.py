@@ -76,6 +76,8 @@ class Operator:
             if differences(plan.wanted, plan.registered or {}):
                 for warning in plain_secrets(self.settings, self.source):
                     self.report(f"warning: {warning}")
+            for warning in database.warnings():
+                self.report(f"warning: {warning}")
             if dry_run:
                 return bool(plan.changes)
             if plan.changes:

@@ -53,10 +53,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A database server. identifier: of its data, which copies of its disk share. version: such as 18."""
+    """A database server.
+
+    identifier: of its data, which copies of its disk share. version: such as 18. timeline: of its log; another one
+    after a standby was promoted, or an earlier state was restored. is_guarded: whether its standbys have all changes
+    that are captured.
+    """
 
     identifier: str
     version: int
+    timeline: int = 0
+    is_guarded: bool = False
 
 
 GONE: Final = (0, 0)
@@ -126,6 +133,14 @@ class Database(Protocol):
 
     def identity(self) -> Server | None:
         """The server; None if it does not say which it is, or the connector may go on with another one."""
+        ...
+
+    def promoted(self, timeline: int) -> str | None:
+        """Why changes that were captured from this timeline of its log may be missing in it; None if none are."""
+        ...
+
+    def warnings(self) -> list[str]:
+        """What is right at present, and may lose changes in a failover; each with what helps."""
         ...
 
     def layouts(self) -> dict[str, Layout]:

@@ -28,6 +28,7 @@ class SourceStatus:
     lag_s: since when all was captured.
     retained_bytes: what the database keeps for the source, of limit_bytes.
     problems: sentences, each with what solves it.
+    warnings: the same, of what is right at present, and may lose changes in a failover.
     """
 
     source: str
@@ -39,6 +40,7 @@ class SourceStatus:
     limit_bytes: int | None = None
     wal_status: str | None = None
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def is_healthy(self) -> bool:
@@ -93,6 +95,7 @@ def has_lost_changes(operator: Operator, state: ConnectorState) -> bool:
 def _look_at_database(operator: Operator, status: SourceStatus) -> None:
     with operator.open_database() as database:
         status.problems.extend(database.check(registered=status.state not in ("ABSENT", UNKNOWN)).problems)
+        status.warnings.extend(database.warnings())
         found = database.standing(is_running=status.state == "RUNNING")
         _add_standing(status, found)
         lost = operator.lost(database) if status.state not in ("ABSENT", UNKNOWN) else None

@@ -102,6 +102,12 @@ class BinlogSession:
     def identity(self) -> Server | None:
         """None: after a failover to another server, the connector finds its place by its GTID."""
 
+    def promoted(self, timeline: int) -> str | None:
+        """None: the log has no timelines."""
+
+    def warnings(self) -> list[str]:
+        return []
+
     def layouts(self) -> dict[str, Layout]:
         """None: the binary log has no numbers of tables."""
         return {}

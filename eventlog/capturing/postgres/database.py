@@ -85,9 +85,16 @@ class Publication:
 class CapturedDatabase:
     """A connection to the database of one source. Its methods raise SourceProblem."""
 
-    def __init__(self, source: Source, names: SourceNames, connection: psycopg.Connection[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        names: SourceNames,
+        address: PostgresAddress,
+        connection: psycopg.Connection[dict[str, Any]],
+    ) -> None:
         self.source = source
         self.names = names
+        self.address = address
         self._connection = connection
 
     def row(self, query: str, **values: Any) -> dict[str, Any] | None:
@@ -225,7 +232,7 @@ def open_database(source: Source, names: SourceNames, address: PostgresAddress) 
         raise SourceProblem(source.name, _refusal(source, address, one_line(error))) from error
     try:
         with connection:
-            yield CapturedDatabase(source, names, connection)
+            yield CapturedDatabase(source, names, address, connection)
     except psycopg.Error as error:  # the connection was lost before its end
         raise SourceProblem(source.name, f"PostgreSQL refuses: {one_line(error)}") from error
 

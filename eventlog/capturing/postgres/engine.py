@@ -12,6 +12,7 @@ import msgspec
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import MESSAGES, SourceNames
 from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
+from eventlog.capturing.postgres import standbys
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
@@ -103,7 +104,13 @@ class PostgresSession:
         )
 
     def identity(self) -> Server | None:
-        return self.database.identity()
+        return standbys.identity(self.database)
+
+    def promoted(self, timeline: int) -> str | None:
+        return standbys.promoted(self.database, timeline, offset_lsn(self.offset() or {}))
+
+    def warnings(self) -> list[str]:
+        return list(standbys.warnings(self.database))
 
     def layouts(self) -> dict[str, Layout]:
         return read_layouts(self.database)

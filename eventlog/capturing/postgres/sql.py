@@ -141,9 +141,19 @@ SELECT pg_wal_lsn_diff(CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_lsn
 """
 
 IDENTIFIER: Final = """
--- which server this is
-SELECT system_identifier::text AS identifier, current_setting('server_version_num')::int / 10000 AS version
+-- which server this is; the timeline of its log is in the names of its files
+SELECT system_identifier::text AS identifier, current_setting('server_version_num')::int / 10000 AS version,
+       CASE WHEN pg_is_in_recovery() THEN 0
+           ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END AS timeline
 FROM pg_control_system()
+"""
+
+STANDBYS: Final = """
+-- the slots of standbys, and those that logical slots wait for, which PostgreSQL has from version 17 on
+SELECT current_setting('server_version_num')::int / 10000 AS version,
+       string_to_array(replace(current_setting('synchronized_standby_slots', true), ' ', ''), ',') AS awaited,
+       (SELECT jsonb_object_agg(slot_name, active) FROM pg_replication_slots
+           WHERE slot_type = 'physical' AND NOT temporary) AS physical
 """
 
 WAL_LIMIT: Final = """

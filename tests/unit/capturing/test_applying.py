@@ -70,6 +70,8 @@ class World:
         self.skipped: str | None = None
         self.found_layouts: dict[str, Layout] = {}
         self.uncompared: dict[str, str] = {}
+        self.warned: list[str] = []
+        self.left: dict[int, str] = {}
         self.found_server: Server | None = Server("7001", 17)
 
     def operator(self, source: Source) -> Operator:
@@ -128,6 +130,12 @@ class World:
 
     def identity(self) -> Server | None:
         return self.found_server
+
+    def promoted(self, timeline: int) -> str | None:
+        return self.left.get(timeline)
+
+    def warnings(self) -> list[str]:
+        return self.warned
 
     def layouts(self) -> dict[str, Layout]:
         return self.found_layouts
@@ -328,6 +336,42 @@ def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: Worl
     world.found_server = Server("7003", 18)
     (problem,) = lost(world)
     assert "this server has the system identifier 7003, and that which was captured had 7002" in problem
+
+
+def test_a_promoted_standby_is_named_unless_it_has_all_that_was_captured(world: World) -> None:
+    world.found_server = Server("7001", 17, timeline=1)
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = Server("7001", 17, timeline=2)
+    assert lost(world) == [], "the connector had not passed the end of the earlier timeline"
+    world.found_server = Server("7001", 17, timeline=3, is_guarded=True)
+    world.left = {1: "no", 2: "its log has left timeline 2"}
+    (problem,) = lost(world)
+    assert problem.startswith("changes are missing (its log has left timeline 2): run ")
+    world.left = {}
+    assert lost(world) == [problem]
+
+
+def test_a_promoted_standby_that_was_waited_for_has_all_that_was_captured(world: World) -> None:
+    world.operator(PEOPLE).apply(dry_run=False)
+    assert lost(world) == [], "an earlier release has noted no timeline"
+    for timeline in (1, 2):
+        world.found_server = Server("7001", 17, timeline, is_guarded=True)
+        world.left = {1: "its log has left timeline 1"}
+        assert lost(world) == []
+    world.found_server, world.left = Server("7001", 17, 3), {2: "its log has left timeline 2"}
+    assert lost(world) == [], "it was waited for until then"
+    world.found_server, world.left = Server("7001", 17, 4), {3: "its log has left timeline 3"}
+    assert lost(world) != []
+
+
+def test_what_may_be_lost_in_a_failover_is_a_warning(world: World) -> None:
+    world.warned = ["a standby that reads replication slot s may lack changes"]
+    status = SourceStatus("crm", state="RUNNING")
+    source_status._look_at_database(world.operator(PEOPLE), status)
+    assert status.warnings == ["a standby that reads replication slot s may lack changes"]
+    assert status.is_healthy
+    world.operator(PEOPLE).apply(dry_run=True)
+    assert "warning: a standby that reads replication slot s may lack changes" in world.said
 
 
 def test_a_table_that_cannot_be_read_again_is_refused_with_what_to_do(world: World) -> None:
