@@ -62,6 +62,7 @@ class World:
         self.connector = RUNNING
         self.dies_after_register = False
         self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.waiting: list[dict[str, Any]] = []
         self.said: list[str] = []
         self.log = MemoryLog(partitions=2)
         self.database = "postgresql://reader@db/crm"
@@ -94,12 +95,18 @@ class World:
 
     def send(self, _log: object, _names: object, key: str, document: Mapping[str, Any]) -> None:
         self.sent.append((key, dict(document)))
-        if key == "test.cdc.crm":
-            known = self.of_task["table.include.list"].replace("\\", "").split(",")
-            for table in document["data"]["data-collections"]:
-                if table in known:
-                    self.read.append(table)
-                    self.scanned(table, document["id"])
+        if key == "test.cdc.crm" and self.connector is STOPPED:
+            self.waiting.append(dict(document))
+        elif key == "test.cdc.crm":
+            self.execute(document)
+
+    def execute(self, signal: Mapping[str, Any]) -> None:
+        """Let the task read the tables in a signal, as far as it knows them."""
+        known = self.of_task["table.include.list"].replace("\\", "").split(",")
+        for table in signal["data"]["data-collections"]:
+            if table in known:
+                self.read.append(table)
+                self.scanned(table, signal["id"])
 
     def scanned(self, table: str, signal: str) -> None:
         """Let the connector report that a table is read."""
@@ -186,6 +193,8 @@ class World:
         if self.connector is STOPPED:
             self.of_task = self.configs or {}
         self.connector = RUNNING
+        while self.waiting:
+            self.execute(self.waiting.pop(0))
 
 
 @pytest.fixture
