@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from eventlog.admin import empty_partition, prepare_topics, remove_topics
-from eventlog.capturing import control_topics
+from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.connector import differences, plain_secrets
+from eventlog.capturing.connector_states import (
+    wait_until_paused,
+    wait_until_removed,
+    wait_until_running,
+    wait_until_stopped,
+)
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.errors import ConnectError, SourceProblem
-from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
+from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.naming import EMPTIED, SourceNames, source_topics, topic_about
 from eventlog.capturing.planning import Plan, make_plan, unchunked
 from eventlog.capturing.ports import Database, Engine
@@ -24,9 +29,6 @@ from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
 from eventlog.capturing.sweeping import sweep
 from eventlog.capturing.unread_tables import note_first_snapshot
 
-RUNNING_S: Final = 60.0
-"""How long a connector may take to run, or to stop."""
-STEADY_S: Final = 1.5
 Report = Callable[[str], None]
 Incomplete = tuple[type[Captured], str]
 """A table with rows whose last records lack a value, and the condition of these; empty: all."""
@@ -94,7 +96,7 @@ class Operator:
         if starts_anew:
             self._read_again(plan.again)
             self.connect.resume(self.names.connector)
-        self._wait_until_running()
+        wait_until_running(self.connect, self.source, self.names)
         if not starts_anew:
             self._read_again(plan.again)
         self._read_incomplete([each for each in incomplete if each[0] not in plan.again])
@@ -192,9 +194,7 @@ class Operator:
         """Stop capturing until `resume`; the database keeps its log meanwhile."""
         self._registered()
         self.connect.pause(self.names.connector)
-        self._wait_for(
-            "PAUSED", lambda state: state is not None and state.connector == "PAUSED" and state.task != "RUNNING"
-        )
+        wait_until_paused(self.connect, self.source, self.names)
 
     def resume(self) -> None:
         """Continue capturing where it was paused."""
@@ -207,7 +207,7 @@ class Operator:
         if not problems:
             self._read_again(late)
         self.connect.resume(self.names.connector)
-        self._wait_until_running()
+        wait_until_running(self.connect, self.source, self.names)
         if problems:  # changes are captured meanwhile, as they were
             raise SourceProblem(self.source.name, *problems)
 
@@ -259,9 +259,9 @@ class Operator:
             data["additional-conditions"] = [{"data-collection": name, "filter": where} for name in names]
         number = control_topics.new_signal(self.names)
         if not where:
-            reading = {control_topics.DATA_COLLECTIONS: dict.fromkeys(names, number)}
-            control_topics.note(self.settings.log, self.names, control_topics.READING, reading)
-        control_topics.signal(self.settings.log, self.names, control_topics.SNAPSHOT, data, number)
+            reading = {control_notes.DATA_COLLECTIONS: dict.fromkeys(names, number)}
+            control_topics.note(self.settings.log, self.names, control_notes.READING, reading)
+        control_topics.signal(self.settings.log, self.names, control_notes.SNAPSHOT, data, number)
         self.report(f"reading the rows of {', '.join(names)} again: `python -m eventlog.sources status` shows how far")
 
     def sweep(self) -> None:
@@ -300,8 +300,8 @@ class Operator:
                 self.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
                 if swept.incomplete:
                     incomplete.append((table, swept.where))
-                done = {control_topics.DATA_COLLECTIONS: [table.table]}
-                control_topics.note(self.settings.log, self.names, control_topics.SWEPT, done)
+                done = {control_notes.DATA_COLLECTIONS: [table.table]}
+                control_topics.note(self.settings.log, self.names, control_notes.SWEPT, done)
         return incomplete
 
     def _read_incomplete(self, incomplete: Sequence[Incomplete]) -> None:
@@ -321,7 +321,7 @@ class Operator:
             self._stop()
             self.connect.forget_offsets(name)
             self.connect.remove(name)
-            self._wait_for("removed", lambda state: state is None)
+            wait_until_removed(self.connect, self.source, self.names)
             self.report(f"- connector {name}")
         # another database, or an earlier state of this one, may be captured next: its log has other positions
         for topic in source_topics(self.source, self.settings.log):
@@ -337,7 +337,7 @@ class Operator:
 
     def _stop(self) -> None:
         self.connect.stop(self.names.connector)
-        self._wait_for("STOPPED", lambda state: state is not None and state.connector == "STOPPED" and not state.task)
+        wait_until_stopped(self.connect, self.source, self.names)
 
     def _beat(self) -> None:
         """Write a heartbeat, which a connector that starts may need."""
@@ -347,31 +347,3 @@ class Operator:
     def _registered(self) -> None:
         if self.connect.config(self.names.connector) is None:
             raise SourceProblem(self.source.name, "it has no connector: run python -m eventlog.sources apply")
-
-    def _wait_until_running(self) -> None:
-        """Return once it has been running for STEADY_S: a changed connector runs for a moment before it restarts."""
-        began: float | None = None
-
-        def is_steady(state: ConnectorState | None) -> bool:
-            nonlocal began
-            began = (began or time.monotonic()) if state is not None and state.is_running else None
-            return began is not None and time.monotonic() - began > STEADY_S
-
-        self._wait_for("RUNNING", is_steady)
-
-    def _wait_for(self, wanted: str, is_reached: Callable[[ConnectorState | None], bool]) -> None:
-        """Return once the connector is in this state; raises ConnectError if it fails, or after RUNNING_S."""
-        deadline = time.monotonic() + RUNNING_S
-        while True:
-            state = self.connect.state(self.names.connector)
-            if is_reached(state):
-                return
-            if state is not None and state.state == "FAILED" and wanted == "RUNNING":
-                raise ConnectError(f'the connector of source "{self.source.name}" failed: {state.error}')
-            if time.monotonic() > deadline:
-                found = f"{state.connector}, and its task {state.task or 'absent'}" if state else "not registered"
-                raise ConnectError(
-                    f'the connector of source "{self.source.name}" is {found}, not {wanted}, after {RUNNING_S:.0f} s: '
-                    "see the log of Kafka Connect"
-                )
-            time.sleep(0.2)

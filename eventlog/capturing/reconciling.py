@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from eventlog.capturing import control_topics
+from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.connector import captures
-from eventlog.capturing.control_topics import DATA_COLLECTIONS
+from eventlog.capturing.control_notes import DATA_COLLECTIONS
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import GONE, Database, Layout, Missed
@@ -118,7 +118,7 @@ def note_mending(
         control_topics.note_unread(log, names, again)
     unswept = [name for name, missed in found.missed.items() if any(each.sweeps for each in missed)]
     if unswept := unswept + with_rows(log, new):
-        control_topics.note(log, names, control_topics.UNSWEPT, {DATA_COLLECTIONS: unswept})
+        control_topics.note(log, names, control_notes.UNSWEPT, {DATA_COLLECTIONS: unswept})
     mended = set(again) | found.missed.keys()
     # a publication that is altered for other tables is not what makes a table unlike itself
     kept = {
@@ -133,7 +133,7 @@ def note_mending(
 def note_layouts(log: LogSettings, names: SourceNames, layouts: Mapping[str, Layout]) -> None:
     """Note how tables are stored; raises LogUnavailable."""
     noted = {name: msgspec.to_builtins(_kept(layout, layout)) for name, layout in layouts.items()}
-    control_topics.note(log, names, control_topics.LAYOUTS, {DATA_COLLECTIONS: noted})
+    control_topics.note(log, names, control_notes.LAYOUTS, {DATA_COLLECTIONS: noted})
 
 
 def _kept(was: Layout, now: Layout) -> Layout:

@@ -7,7 +7,7 @@ because the log passes that place in the end.
 
 from __future__ import annotations
 
-from eventlog.capturing import control_topics
+from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Database, Server
 from eventlog.settings import LogSettings
@@ -21,7 +21,7 @@ def why_skipped(log: LogSettings, names: SourceNames, database: Database) -> str
 
     Raises SourceProblem or LogUnavailable.
     """
-    noted = control_topics.last_note(log, names, control_topics.SKIPPED_CHANGES)
+    noted = control_topics.last_note(log, names, control_notes.SKIPPED_CHANGES)
     if noted is not None:
         return str(noted.get(REASON, ""))
     was, now = _noted_server(log, names), database.identity()
@@ -31,7 +31,7 @@ def why_skipped(log: LogSettings, names: SourceNames, database: Database) -> str
         if why is None and now != was and now.timeline:
             _note(log, names, now)
     if why is not None:
-        control_topics.note(log, names, control_topics.SKIPPED_CHANGES, {REASON: why})
+        control_topics.note(log, names, control_notes.SKIPPED_CHANGES, {REASON: why})
     return why
 
 
@@ -49,7 +49,7 @@ def _note(log: LogSettings, names: SourceNames, server: Server) -> None:
         TIMELINE: server.timeline,
         GUARDED: server.is_guarded,
     }
-    control_topics.note(log, names, control_topics.SERVER, noted)
+    control_topics.note(log, names, control_notes.SERVER, noted)
 
 
 def advice(source: str, why: str) -> str:
@@ -75,7 +75,7 @@ def _other_timeline(was: Server, now: Server, database: Database) -> str | None:
 
 
 def _noted_server(log: LogSettings, names: SourceNames) -> Server | None:
-    noted = control_topics.last_note(log, names, control_topics.SERVER)
+    noted = control_topics.last_note(log, names, control_notes.SERVER)
     match noted:
         case {"identifier": str(identifier), "version": int(version), **more}:
             timeline = more.get(TIMELINE)  # an earlier release has not noted it

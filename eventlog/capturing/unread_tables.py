@@ -12,8 +12,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventlog.capturing import control_topics
-from eventlog.capturing.control_topics import DATA_COLLECTIONS, SKIPPED, Notes, Scan
+from eventlog.capturing import control_notes, control_topics
+from eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
+from eventlog.capturing.control_topics import SKIPPED, Scan
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Layout
@@ -49,9 +50,9 @@ def note_first_snapshot(settings: LogSettings, names: SourceNames, source: Sourc
     """
     with closing(KafkaLog(settings)) as log:
         ends = {table.table: dict(log.stored_ends(table.topic())) for table in source.tables}
-    control_topics.note(settings, names, control_topics.FIRST_SNAPSHOT, {DATA_COLLECTIONS: ends})
+    control_topics.note(settings, names, control_notes.FIRST_SNAPSHOT, {DATA_COLLECTIONS: ends})
     if filled := with_rows(settings, source.tables):
-        control_topics.note(settings, names, control_topics.UNSWEPT, {DATA_COLLECTIONS: filled})
+        control_topics.note(settings, names, control_notes.UNSWEPT, {DATA_COLLECTIONS: filled})
 
 
 def with_rows(settings: LogSettings, tables: Sequence[type[Captured]]) -> list[str]:
@@ -77,13 +78,13 @@ def find_unread(settings: LogSettings, names: SourceNames, source: Source, offse
         name for name, signal in notes.reading.items() if name in scans and scans[name].is_read_since(signal)
     }
     if done := sorted((read & notes.first.keys()) | repaired | done_reading):
-        control_topics.note(settings, names, control_topics.WAS_READ, {DATA_COLLECTIONS: done})
+        control_topics.note(settings, names, control_notes.WAS_READ, {DATA_COLLECTIONS: done})
     if new := {name: reason for name, reason in failed.items() if notes.failed.get(name) != reason}:
-        control_topics.note(settings, names, control_topics.FAILED, {DATA_COLLECTIONS: new})
+        control_topics.note(settings, names, control_notes.FAILED, {DATA_COLLECTIONS: new})
     if reports.starts > notes.starts:  # rows that an interrupted snapshot has read may be gone when it is made again
         restarted = {DATA_COLLECTIONS: [table.table for table in source.tables], "starts": reports.starts}
-        control_topics.note(settings, names, control_topics.UNSWEPT, restarted)
-        notes.add(control_topics.UNSWEPT, restarted)
+        control_topics.note(settings, names, control_notes.UNSWEPT, restarted)
+        notes.add(control_notes.UNSWEPT, restarted)
     all_failed = {name: why for name, why in {**notes.failed, **failed}.items() if name not in repaired}
     return Unread(
         late=frozenset(notes.unread),

@@ -23,7 +23,7 @@ from compose.settings import StackSettings
 from compose.shop.database import create_shop
 from compose.shop.filling import fill
 from compose.stack import Stack
-from eventlog.capturing import Captured, cli, operating
+from eventlog.capturing import Captured, cli, connector_states
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.cli import app
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
@@ -255,9 +255,9 @@ class Product(Captured, table="public.products", key="sku"):
     price: Decimal
 """
     )
-    monkeypatch.setattr(operating, "RUNNING_S", 3.0)
+    monkeypatch.setattr(connector_states, "RUNNING_S", 3.0)
     assert "not RUNNING" in deployment.fails("apply", **more)
-    monkeypatch.setattr(operating, "RUNNING_S", 60.0)
+    monkeypatch.setattr(connector_states, "RUNNING_S", 60.0)
     assert 'rows of table "public.products" were not read' in " ".join(deployment.status(**more)["problems"])
     deployment.works("resume", **more)
 

@@ -10,7 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventlog.capturing import Captured, Source, control_topics, operating, planning, source_status, unread_tables
+from eventlog.capturing import (
+    Captured,
+    Source,
+    connector_states,
+    control_notes,
+    control_topics,
+    operating,
+    planning,
+    source_status,
+    unread_tables,
+)
 from eventlog.capturing.connector import connector_config
 from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
@@ -207,8 +217,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         module = operating if hasattr(operating, name) else planning
         monkeypatch.setattr(module, name, lambda *_: [])
     monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
-    monkeypatch.setattr(operating, "RUNNING_S", 0.0)
-    monkeypatch.setattr(operating, "STEADY_S", -1.0)
+    monkeypatch.setattr(connector_states, "RUNNING_S", 0.0)
+    monkeypatch.setattr(connector_states, "STEADY_S", -1.0)
     made.capture(PEOPLE)
     return made
 
@@ -302,7 +312,7 @@ def test_a_topic_of_signals_may_have_anything(world: World) -> None:
         {},
     ):
         world.send(None, None, "x", document)
-    assert control_topics.notes(operator.settings.log, operator.names) == control_topics.Notes()
+    assert control_topics.notes(operator.settings.log, operator.names) == control_notes.Notes()
 
 
 def lost(world: World) -> list[str]:
@@ -328,7 +338,7 @@ def test_an_offset_ahead_of_the_database_is_remembered_after_the_log_has_passed_
         world.operator(PEOPLE).apply(dry_run=False)
     with pytest.raises(SourceProblem, match="changes are missing"):
         world.operator(PEOPLE).prepare_restart()
-    noted = [document for _, document in world.sent if document["type"] == control_topics.SKIPPED_CHANGES]
+    noted = [document for _, document in world.sent if document["type"] == control_notes.SKIPPED_CHANGES]
     assert len(noted) == 1, "once is enough"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import Captured, Source, control_topics, unread_tables
+from eventlog.capturing import Captured, Source, control_notes, control_topics, unread_tables
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot, problem_of
 from eventlog.memory import MemoryLog
@@ -116,7 +116,7 @@ def test_a_snapshot_that_never_happened_is_named_with_what_helps(world: World) -
         'rows of table "public.people" were never read, because its connector failed before its first snapshot was '
         "stored: run python -m eventlog.sources remove crm, then apply, which reads all tables"
     )
-    control_topics.signal(SETTINGS, NAMES, control_topics.SNAPSHOT, {"data-collections": ["public.people"]})
+    control_topics.signal(SETTINGS, NAMES, control_notes.SNAPSHOT, {"data-collections": ["public.people"]})
     assert world.never() == {"public.places"}, "it was read again by hand"
 
 
