@@ -1,4 +1,4 @@
-"""Waits until a connector is in a state; each raises ConnectError if it fails, or is not in it after RUNNING_S."""
+"""Waits until a connector is in a state; raises ConnectError if it fails, or is not in it after RUNNING_S."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from eventlog.capturing.naming import SourceNames
 RUNNING_S: Final = 60.0
 """How long a connector may take to run, or to stop."""
 STEADY_S: Final = 1.5
+CAPTURED_S: Final = 30.0
+"""How long a connector may take to capture what the database has logged already."""
+POLL_S: Final = 0.2
 
 
 def wait_until_running(connect: KafkaConnect, source: Source, names: SourceNames) -> None:
@@ -51,6 +54,16 @@ def wait_until_removed(connect: KafkaConnect, source: Source, names: SourceNames
     _wait_for(connect, source, names, "removed", lambda state: state is None)
 
 
+def is_reached(condition: Callable[[], bool]) -> bool:
+    """Whether this becomes true within CAPTURED_S."""
+    deadline = time.monotonic() + CAPTURED_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
 def _wait_for(
     connect: KafkaConnect,
     source: Source,
@@ -71,4 +84,4 @@ def _wait_for(
                 f'the connector of source "{source.name}" is {found}, not {wanted}, after {RUNNING_S:.0f} s: '
                 "see the log of Kafka Connect"
             )
-        time.sleep(0.2)
+        time.sleep(POLL_S)

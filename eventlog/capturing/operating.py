@@ -11,6 +11,7 @@ from eventlog.admin import empty_partition, prepare_topics, remove_topics
 from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.connector import differences, plain_secrets
 from eventlog.capturing.connector_states import (
+    is_reached,
     wait_until_paused,
     wait_until_removed,
     wait_until_running,
@@ -90,8 +91,9 @@ class Operator:
             if not plan.changes:
                 return False
             sweeps = self._note(plan, database)
+        is_captured = bool(sweeps) and self._has_captured_all()
         starts_anew = bool(plan.again or sweeps) and self._stop_to_read_again()
-        incomplete = self._sweep_stopped(sweeps) if starts_anew else []
+        incomplete = self._sweep_stopped(sweeps) if starts_anew and is_captured else []
         self._register(plan)
         if starts_anew:
             self._read_again(plan.again)
@@ -100,6 +102,10 @@ class Operator:
         if not starts_anew:
             self._read_again(plan.again)
         self._read_incomplete([each for each in incomplete if each[0] not in plan.again])
+        if sweeps and not is_captured:
+            self.report(
+                f"rows of {', '.join(each.table for each in sweeps)} that are gone are deleted by the next apply"
+            )
         return True
 
     def _plan(self, database: Database) -> Plan:
@@ -273,12 +279,31 @@ class Operator:
         found = control_topics.last_snapshot(self.settings.log, self.names)
         if found is not None and found.is_running:
             raise SourceProblem(self.source.name, f"its {found.kind} snapshot still runs: wait until it is completed")
+        if not self._has_captured_all():
+            raise SourceProblem(
+                self.source.name,
+                "earlier changes are still to be captured, and would bring rows back: let its connector run until status "
+                "shows that it is not behind, then run python -m eventlog.sources sweep again",
+            )
         self._stop()
         try:
             incomplete = self._sweep(self.source.tables)
         finally:
             self.resume()
         self._read_incomplete(incomplete)
+
+    def _has_captured_all(self) -> bool:
+        """Whether the connector has captured all that the database has logged until now; waits for a time if it runs.
+
+        Otherwise it would bring rows that are gone back to the topic, after they were swept.
+        """
+        state = self.connect.state(self.names.connector)
+        if state is None or not state.is_running:
+            return False
+        with self.open_database() as database:
+            place = database.place()
+            database.beat()  # something to capture behind that place
+            return is_reached(lambda: database.has_captured(place))
 
     def _sweep_stopped(self, tables: Sequence[type[Captured]]) -> list[Incomplete]:
         """Sweep tables of a connector that is stopped; it goes on as it was if that fails."""

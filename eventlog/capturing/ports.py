@@ -183,6 +183,10 @@ class Database(Protocol):
         """SQL for the rows with these keys, given as texts per column; empty for all rows."""
         ...
 
+    def has_captured(self, place: Mapping[str, Any]) -> bool:
+        """Whether the connector has captured all before a place of `place`, as far as the database says it."""
+        ...
+
     def place(self) -> dict[str, Any]:
         """Where the database's log ends, as in the `source` block of a record."""
         ...

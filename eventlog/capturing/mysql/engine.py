@@ -158,6 +158,10 @@ class BinlogSession:
         """All rows: a binary log has all values of each row, so no record is ever incomplete."""
         return ""
 
+    def has_captured(self, place: Mapping[str, Any]) -> bool:
+        """True: a connector that has captured all stays before the end of the log until the next change."""
+        return True
+
     def place(self) -> dict[str, Any]:
         status = self.server.log_status() or {}
         return {"file": status.get("File", ""), "pos": int(status.get("Position", 0)), "row": 0}

@@ -176,6 +176,9 @@ class PostgresSession:
     def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
         return condition(self.database, table, keys)
 
+    def has_captured(self, place: Mapping[str, Any]) -> bool:
+        return offset_lsn(self.offset() or {}) >= int(place["lsn"])
+
     def place(self) -> dict[str, Any]:
         lsn = self.database.wal_position()
         return {"lsn": lsn, "sequence": f'["{lsn}","{lsn}"]'}

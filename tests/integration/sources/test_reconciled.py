@@ -313,6 +313,8 @@ class Crm:
                         quiet = 0
                     elif command[0] == "sweep":
                         self.operator.sweep()
+                    elif command[0].startswith("apply"):
+                        self.operator.apply(dry_run=False)
             return False
 
         eventually(is_mended, f"{said}\nis mended", every_s=0.5)
@@ -345,19 +347,26 @@ def crm(servers: Stack) -> Iterator[Crm]:
                 server.execute(f"DROP DATABASE {environment} WITH (FORCE)")
 
 
+@pytest.mark.soak
 def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm) -> None:
     crm.operator.apply(dry_run=False)
     eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
     differed = 0
     with psycopg.connect(make_conninfo(crm.owner, user="shop_capture"), autocommit=True) as connection:
         changes = Changes(connection, crm.operator.names.slot, seed_of(31))
-        for _ in range(examples(ROUNDS)):
+        for turn in range(examples(ROUNDS)):
             changes.made.clear()
+            if turn % 2 == 1:  # all is still to be captured when `apply` finds what changed
+                crm.operator.pause()
             for number in range(STATEMENTS):
                 if changes.make(DEFINITIONS if number % 3 == 2 else ROWS):
                     # as `watch` does all the time: one that comes and goes between two looks is not seen
                     uncaptured(crm.operator)
             said = "\n".join(changes.made)
+            if turn % 2 == 1:
+                crm.operator.resume()
+                crm.operator.apply(dry_run=False)
+                crm.mend(said)
             crm.wait_captured()
             status, expected = crm.status(), crm.expected()
             is_equal = crm.found() == expected

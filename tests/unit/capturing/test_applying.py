@@ -81,6 +81,7 @@ class World:
         self.skipped: str | None = None
         self.found_layouts: dict[str, Layout] = {}
         self.uncompared: dict[str, str] = {}
+        self.captured = True
         self.warned: list[str] = []
         self.left: dict[int, str] = {}
         self.found_server: Server | None = Server("7001", 17)
@@ -174,6 +175,12 @@ class World:
 
     def beat(self) -> None:
         pass
+
+    def has_captured(self, place: Mapping[str, Any]) -> bool:
+        return self.captured
+
+    def place(self) -> dict[str, Any]:
+        return {}
 
     # Kafka Connect
     def config(self, connector: str) -> dict[str, str] | None:
@@ -486,6 +493,30 @@ def test_what_was_found_is_known_until_it_is_mended(world: World, monkeypatch: p
     world.operator(PEOPLE).sweep()
     assert problems(world) == []
     assert world.read == tables == ["public.people"]
+
+
+@pytest.mark.parametrize("connector", [RUNNING, STOPPED])
+def test_nothing_is_swept_before_all_earlier_changes_are_captured(
+    world: World, monkeypatch: pytest.MonkeyPatch, connector: ConnectorState
+) -> None:
+    """They would bring rows back that were deleted without a change, after these were swept."""
+    tables = swept(world, monkeypatch)
+    monkeypatch.setattr(connector_states, "CAPTURED_S", 0.0)
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    assert problems(world) == []
+    world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, table=101)}
+    world.captured, world.connector = False, connector
+    assert world.operator(PEOPLE).apply(dry_run=False)
+    assert world.said[-1] == "rows of public.people that are gone are deleted by the next apply"
+    assert world.read == ["public.people"]
+    assert tables == []
+    assert problems(world) == [GHOSTS]
+    with pytest.raises(SourceProblem, match="earlier changes are still to be captured"):
+        world.operator(PEOPLE).sweep()
+    world.captured = True
+    assert world.operator(PEOPLE).apply(dry_run=False)
+    assert tables == ["public.people"]
+    assert problems(world) == []
 
 
 def test_a_table_is_not_read_before_the_snapshot_that_was_asked_for_reports_its_end(world: World) -> None:
