@@ -103,9 +103,8 @@ class Operator:
             self._read_again(plan.again)
         self._read_incomplete([each for each in incomplete if each[0] not in plan.again])
         if sweeps and not is_captured:
-            self.report(
-                f"rows of {', '.join(each.table for each in sweeps)} that are gone are deleted by the next apply"
-            )
+            tables = ", ".join(table.table for table in sweeps)
+            self.report(f"rows of {tables} that are gone are deleted by the next apply, once all else is captured")
         return True
 
     def _plan(self, database: Database) -> Plan:
@@ -282,8 +281,8 @@ class Operator:
         if not self._has_captured_all():
             raise SourceProblem(
                 self.source.name,
-                "earlier changes are still to be captured, and would bring rows back: let its connector run until status "
-                "shows that it is not behind, then run python -m eventlog.sources sweep again",
+                "earlier changes are still to be captured, and would bring rows back: let its connector run until "
+                "status shows that it is not behind, then run sweep again",
             )
         self._stop()
         try:

@@ -34,7 +34,7 @@ from tests.integration.sources.captured import Topic, rows_of
 from tests.seeds import examples, seed_of
 from tests.waiting import eventually
 
-ROUNDS, STATEMENTS = 3, 12
+ROUNDS, STATEMENTS = 2, 12
 """Of a short run, and how many of each; `status` is asked, and what it names is mended, once in each."""
 
 QUIET = 10

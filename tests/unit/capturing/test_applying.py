@@ -507,7 +507,9 @@ def test_nothing_is_swept_before_all_earlier_changes_are_captured(
     world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, table=101)}
     world.captured, world.connector = False, connector
     assert world.operator(PEOPLE).apply(dry_run=False)
-    assert world.said[-1] == "rows of public.people that are gone are deleted by the next apply"
+    assert (
+        world.said[-1] == "rows of public.people that are gone are deleted by the next apply, once all else is captured"
+    )
     assert world.read == ["public.people"]
     assert tables == []
     assert problems(world) == [GHOSTS]
