@@ -121,6 +121,18 @@ def new_signal(names: SourceNames) -> str:
     return f"{names.connector}-{time.time_ns()}"
 
 
+def are_signals_kept(settings: LogSettings, names: SourceNames) -> bool:
+    """Whether a connector that is stopped reads signals once it starts: not before it has stored how far it has read."""
+    consumer = Consumer(client_config(settings, **READER, **{"group.id": names.connector}))
+    try:
+        (place,) = consumer.committed([TopicPartition(names.topic(SIGNALS), 0)], TIMEOUT_S)
+    except KafkaException as error:
+        raise LogUnavailable("reading how far signals were read", error.args[0].str()) from error
+    finally:
+        consumer.close()
+    return place.error is None and place.offset >= 0
+
+
 def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any], number: str = "") -> None:
     """Send a signal to the connector of a source; raises LogUnavailable. number: its id."""
     _send(settings, names, names.connector, {"id": number or new_signal(names), "type": kind, "data": data})

@@ -95,11 +95,13 @@ class Operator:
         starts_anew = bool(plan.again or sweeps) and self._stop_to_read_again()
         incomplete = self._sweep_stopped(sweeps) if starts_anew and is_captured else []
         self._register(plan)
-        if starts_anew:
+        is_told = starts_anew and control_topics.are_signals_kept(self.settings.log, self.names)
+        if is_told:
             self._read_again(plan.again)
+        if starts_anew:
             self.connect.resume(self.names.connector)
         wait_until_running(self.connect, self.source, self.names)
-        if not starts_anew:
+        if not is_told:
             self._read_again(plan.again)
         self._read_incomplete([each for each in incomplete if each[0] not in plan.again])
         if sweeps and not is_captured:
@@ -209,12 +211,11 @@ class Operator:
         with self.open_database() as database:
             database.beat()
             problems = unchunked(self.source, database, late)
-        if not problems:
-            self._read_again(late)
         self.connect.resume(self.names.connector)
         wait_until_running(self.connect, self.source, self.names)
         if problems:  # changes are captured meanwhile, as they were
             raise SourceProblem(self.source.name, *problems)
+        self._read_again(late)
 
     def restart(self) -> None:
         """Restart the connector and its task, and wait until they run."""
@@ -251,7 +252,7 @@ class Operator:
         self._read_again(tables, where)
 
     def _read_again(self, tables: Sequence[type[Captured]], where: str = "") -> None:
-        """Tell the connector to read tables, while it is stopped if several are to be read.
+        """Tell the connector to read tables, while it is stopped if it can be.
 
         Debezium 3.6 begins to read in two threads at once if changes come in when it is told to: it gives up the first
         table then, and takes its rows for those of the second one.

@@ -81,7 +81,7 @@ class World:
         self.skipped: str | None = None
         self.found_layouts: dict[str, Layout] = {}
         self.uncompared: dict[str, str] = {}
-        self.captured = True
+        self.captured = self.are_signals_kept = True
         self.warned: list[str] = []
         self.left: dict[int, str] = {}
         self.found_server: Server | None = Server("7001", 17)
@@ -220,6 +220,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(PostgresEngine, "open", lambda *_: made.open())
     monkeypatch.setattr(control_topics, "_send", made.send)
     monkeypatch.setattr(control_topics, "_recent", made.recent)
+    monkeypatch.setattr(control_topics, "are_signals_kept", lambda *_: made.are_signals_kept)
     for name in ("missing_topics", "prepare_topics"):
         module = operating if hasattr(operating, name) else planning
         monkeypatch.setattr(module, name, lambda *_: [])
@@ -236,7 +237,9 @@ def problems(world: World) -> list[str]:
     return status.problems
 
 
-def test_a_table_that_is_declared_later_is_read_once(world: World) -> None:
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_table_that_is_declared_later_is_read_once(world: World, kept: bool) -> None:
+    world.are_signals_kept = kept
     assert world.operator(BOTH).apply(dry_run=False)
     assert world.signals == [["public.places"]]
     assert not world.operator(BOTH).apply(dry_run=False)
