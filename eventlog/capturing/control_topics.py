@@ -122,7 +122,7 @@ def new_signal(names: SourceNames) -> str:
 
 
 def are_signals_kept(settings: LogSettings, names: SourceNames) -> bool:
-    """Whether a connector that is stopped reads signals once it starts: not before it has stored how far it has read."""
+    """Whether a stopped connector reads signals once it starts: it must have stored how far it has read them."""
     consumer = Consumer(client_config(settings, **READER, **{"group.id": names.connector}))
     try:
         (place,) = consumer.committed([TopicPartition(names.topic(SIGNALS), 0)], TIMEOUT_S)
