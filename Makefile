@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
 PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
 
-# the shipped domains that `run` and `demo` are about
+# the samples that `run` and `demo` are about
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
 
 .DEFAULT_GOAL := help

@@ -341,7 +341,6 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.EventLogError: INTERNAL,
     eventlog.SettingError: MISCONFIGURED,
     eventlog.UnknownModule: MISCONFIGURED,
-    eventlog.AmbiguousModule: MISCONFIGURED,
     eventlog.ModuleBroken: MISCONFIGURED,
     eventlog.TopicMismatch: MISCONFIGURED,
     eventlog.NotAnEnvelope: INTERNAL,

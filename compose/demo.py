@@ -11,56 +11,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 from rich.console import Console
 
 from compose.errors import ComposeError
-from compose.listings import Listings
-from compose.observed.buses import BUS_DOMAIN
-from compose.observed.checkouts import CHECKOUT_DOMAIN
-from compose.observed.payments import PAYMENT_DOMAIN
-from compose.observed.sample import ObservedSample
-from compose.observed.saved_searches import SavedSearches
-from compose.observed.sensors import SENSOR_DOMAIN
-from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
-from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
-from compose.observed.timelines import TIMELINE_DOMAIN
-from compose.observed.web import WEB_DOMAIN
-from compose.orders import Orders
 from compose.ports import free_port, free_ports
-from compose.sales.sample import Sales
-from compose.sample import Client, Deployment, Sample, open_http
+from compose.samples.sample import Client, Deployment, Sample, open_http
+from compose.samples.shipped import sample_of
 from compose.services import required, service_specs
 from compose.settings import HOST, StackSettings
-from compose.shop.sample import Shop
 from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
 from projections.supervision.supervisor import Supervisor
 from replay.verify import DIFFERENT_EXIT
 
-SAMPLES: Final[Mapping[str, Callable[[], Sample]]] = {
-    "buses": partial(ObservedSample, BUS_DOMAIN),
-    "checkouts": partial(ObservedSample, CHECKOUT_DOMAIN),
-    "listings": Listings,
-    "orders": Orders,
-    "payments": partial(ObservedSample, PAYMENT_DOMAIN),
-    "sales": Sales,
-    "saved_searches": SavedSearches,
-    "sensors": partial(ObservedSample, SENSOR_DOMAIN),
-    "shop": Shop,
-    "shop_floor": partial(ObservedSample, SHOP_FLOOR_DOMAIN),
-    "ski_lifts": partial(ObservedSample, SKI_LIFT_DOMAIN),
-    "timelines": partial(ObservedSample, TIMELINE_DOMAIN),
-    "web": partial(ObservedSample, WEB_DOMAIN),
-}
-"""The sample of each shipped domain."""
 TRAFFIC_PAUSE_S = 0.02
 
 console = Console(stderr=True)
@@ -204,7 +174,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
 
 
 async def run(domains: Sequence[str]) -> Report:
-    """The whole demo of some shipped domains, on its own stack, ports and data, removed afterwards."""
+    """The whole demo of some samples, on its own stack, ports and data, removed afterwards."""
     settings = StackSettings(state := _folder(), free_ports())
     api_port = free_port()
     environment = {
@@ -226,7 +196,7 @@ async def run(domains: Sequence[str]) -> Report:
         api = f"http://{HOST}:{api_port}"
         await asyncio.to_thread(wait_for_views, api)
         http = await cleanup.enter_async_context(open_http(api))
-        samples = {domain: SAMPLES[domain]() for domain in domains if domain in SAMPLES}
+        samples = {domain: sample_of(domain) for domain in domains}
         variables = {**os.environ, **settings.endpoints.environment(), **environment}
         return await play(Client(http), samples, Deployment(settings.endpoints, variables))
 
@@ -246,7 +216,7 @@ def _clean(state: Path, failed: bool) -> None:
 
 
 def main(domains: Sequence[str]) -> int:
-    """Run the demo of some shipped domains and print its summary; 1 on any mismatch."""
+    """Run the demo of some samples and print its summary; 1 on any mismatch."""
     report = asyncio.run(run(domains))
     print(json.dumps(report.summary()), flush=True)
     return 1 if report.mismatches else 0

@@ -14,11 +14,11 @@ SAMPLE: Final = ("listings",)
 
 
 def read_domains(text: str) -> tuple[str, ...]:
-    """The shipped domains in a value of DOMAINS: "all", or names separated by commas; no domains if it is empty.
+    """The samples in a value of DOMAINS: "all", or names separated by commas; no domains if it is empty.
 
-    Raises DomainsError if a name is not a shipped domain.
+    Raises DomainsError if a name is not a sample.
     """
-    shipped = tuple(shipped_domains())
+    shipped = shipped_domains()
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if names == ("all",):
         return shipped
@@ -28,7 +28,7 @@ def read_domains(text: str) -> tuple[str, ...]:
 
 
 def read_deployed(domains: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The modules that `make run` runs: the shipped domains in DOMAINS, else HEADWATER_MODULES, else SAMPLE.
+    """The modules that `make run` runs: the samples in DOMAINS, else HEADWATER_MODULES, else SAMPLE.
 
     Raises DomainsError if DOMAINS is wrong or both are set, and what `read_modules` raises.
     """

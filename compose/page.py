@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from compose.samples.shipped import to_try
 from compose.services import required
 from compose.settings import StackSettings
-from compose.to_try import HEAD, TO_TRY, TO_TRY_ALWAYS
 from eventlog.capturing import SourceRegistry
 from eventlog.logs import LOG_LEVEL
 from eventlog.modules import VARIABLE, shipped_domains
@@ -29,6 +29,18 @@ SHARED: Final = (
     "JAVA_HOME",
 )
 """Variables that `replay` reads too, and whose values are no secrets."""
+HEAD: Final = """
+Headwater is running. The documentation of the API is at {api}/docs.
+Ctrl-C stops it. Its data is in {state}, its logs are in {logs}.
+
+To try in another terminal:
+"""
+
+TO_TRY_ALWAYS: Final = (
+    ("the state of the views", "{bin}/replay status"),
+    ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
+    ("follow the logs", "{bin}/python -m compose logs --follow"),
+)
 SERVERS: Final = ("kafka", "postgres", "elasticsearch", "valkey")
 PROXIES: Final = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
@@ -50,7 +62,8 @@ def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules:
     if hidden := withheld(environ, modules):
         lines.append(f"# set these yourself, because their values may be secret: {' '.join(hidden)}")
     lines.append("")
-    for title, command in (*(each for name in modules for each in TO_TRY.get(name, ())), *TO_TRY_ALWAYS):
+    samples = [name for name in modules if name in shipped_domains()]
+    for title, command in (*(each for name in samples for each in to_try(name)), *TO_TRY_ALWAYS):
         lines += [f"# {title}", command.format(**names)]
     return "\n".join(lines)
 
@@ -95,6 +108,6 @@ def import_path(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]
     path = [str(Path(each).absolute()) for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     here = str(Path.cwd())
     # `python -m` finds modules in the current folder; the script `replay` does not, and a terminal is in another folder
-    if set(modules) - shipped_domains().keys() and here not in sys.path[1:]:
+    if set(modules) - set(shipped_domains()) and here not in sys.path[1:]:
         path.insert(0, here)
     return list(dict.fromkeys(path))

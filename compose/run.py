@@ -16,17 +16,18 @@ from rich.console import Console
 from api.settings import ACCESS_LOG
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.process import ProcessRegistry
-from compose.demo import SAMPLES, wait_for_views
+from compose.demo import wait_for_views
 from compose.errors import ComposeError
 from compose.page import page
-from compose.sample import Client, Deployment, open_http
+from compose.samples.sample import Client, Deployment, open_http
+from compose.samples.shipped import sample_of
 from compose.services import api_port, required, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
-from eventlog.modules import VARIABLE
+from eventlog.modules import VARIABLE, shipped_domains
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
 from projections.registry import ViewRegistry
@@ -123,8 +124,8 @@ async def load(api: str, modules: Sequence[str], deployment: Deployment, console
     wait_for_views(api)
     async with open_http(api) as http:
         client, rows = Client(http), dict[str, str]()
-        for domain in [name for name in modules if name in SAMPLES]:
-            sample = SAMPLES[domain]()
+        for domain in [name for name in modules if name in shipped_domains()]:
+            sample = sample_of(domain)
             console.print(f"loading {domain}")
             await sample.prepare(client, deployment)
             for requests in sample.loading():

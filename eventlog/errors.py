@@ -2,8 +2,7 @@
 
 EventLogError
 ├── SettingError         a setting is missing or wrong
-├── UnknownModule        HEADWATER_MODULES has a name that is not a module or a shipped domain
-├── AmbiguousModule      HEADWATER_MODULES has a name that is both a module and a shipped domain
+├── UnknownModule        HEADWATER_MODULES has a name that is not a module or a sample
 ├── ModuleBroken         a module with declarations cannot be imported
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
 ├── NotAnEnvelope        a record is not a CloudEvents document that Headwater can read
@@ -45,25 +44,14 @@ class SettingError(EventLogError):
 
 
 class UnknownModule(EventLogError):
-    """A name in HEADWATER_MODULES is neither a module that Python finds nor a shipped domain."""
+    """A name in HEADWATER_MODULES is neither a module that Python finds nor a sample."""
 
     def __init__(self, name: str, shipped: Sequence[str]) -> None:
         super().__init__(
             f'there is no module "{name}": correct the name in HEADWATER_MODULES, or add the folder with the module '
-            f"to PYTHONPATH; shipped domains ({', '.join(shipped)}) need no folder"
+            f"to PYTHONPATH; samples ({', '.join(shipped)}) need no folder"
         )
         self.name, self.shipped = name, tuple(shipped)
-
-
-class AmbiguousModule(EventLogError):
-    """A name in HEADWATER_MODULES is both a shipped domain and a module that Python finds; place: its path."""
-
-    def __init__(self, name: str, place: str, packages: Sequence[str]) -> None:
-        super().__init__(
-            f'"{name}" in HEADWATER_MODULES is both a shipped domain and your module at "{place}": use the name of '
-            f'a module in yours, such as "{name}.domain", or the packages of the shipped domain, {", ".join(packages)}'
-        )
-        self.name, self.place = name, place
 
 
 SHOWN_CHARACTERS: Final = 1_000

@@ -5,70 +5,72 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Final, TypeVar
 
-from eventlog.errors import AmbiguousModule, ModuleBroken, SettingError, UnknownModule
+from eventlog.errors import ModuleBroken, SettingError, UnknownModule
 from eventlog.places import place_of, raised_at
 
 Declaration = TypeVar("Declaration")
 
-ROOMS: Final = (
-    "eventlog.sources",
-    "commands.aggregates",
-    "commands.observations",
-    "commands.processes",
-    "projections.views",
-)
-"""The packages that contain the shipped domains. A domain has a sub-package with its name in each one it needs."""
+SAMPLES: Final = "headwater.samples"
+"""The package of the samples, a sub-package each."""
+DECLARING: Final = ("source", "domain", "processes", "views")
+"""The modules or packages of a sample that declare something; the others make it live in `run` and `demo`."""
 VARIABLE: Final = "HEADWATER_MODULES"
 
 
 @cache
-def shipped_domains() -> Mapping[str, tuple[str, ...]]:
-    """The packages of each shipped domain, by its name."""
-    found: dict[str, tuple[str, ...]] = {}
-    for room in ROOMS:
-        for info in pkgutil.iter_modules(importlib.import_module(room).__path__):
-            if info.ispkg:
-                found[info.name] = (*found.get(info.name, ()), f"{room}.{info.name}")
-    return dict(sorted(found.items()))
+def shipped_domains() -> tuple[str, ...]:
+    """The names of the samples."""
+    samples = importlib.import_module(SAMPLES)
+    return tuple(sorted(each.name for each in pkgutil.iter_modules(samples.__path__) if each.ispkg))
 
 
 def read_modules(text: str) -> tuple[str, ...]:
-    """The shipped domains and user's modules in a value of HEADWATER_MODULES.
+    """The names in a value of HEADWATER_MODULES: of samples, and of a user's modules.
 
-    Raises SettingError if it names none, because a deployment without its modules takes its own views for undeclared
-    ones, and AmbiguousModule if a name is both a shipped domain and a module that Python finds.
+    Raises SettingError if there is none, because a deployment without its modules takes its own views for undeclared
+    ones.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    for name in names:
-        if name in shipped_domains() and (place := _place(name)):
-            raise AmbiguousModule(name, place, shipped_domains()[name])
     if not names:
         samples = ", ".join(shipped_domains())
         raise SettingError(VARIABLE, text, f"your modules, such as bank.domain,bank.views, or to samples ({samples})")
     return names
 
 
-def find(names: Sequence[str], kind: type[Declaration], room: str) -> list[tuple[str, Declaration]]:
+def find(names: Sequence[str], kind: type[Declaration]) -> list[tuple[str, Declaration]]:
     """Every instance of `kind` that is an attribute of one of the modules `names` or of their sub-modules.
 
-    names: as `read_modules` returns them. A shipped domain's name means its package in `room`, if it has one there.
-    Returns (name of the module where it was found first, the object) in the order of modules and attributes; an object
-    that several modules import is listed once. Raises UnknownModule if there is no module of a name, and ModuleBroken
-    if a module cannot be imported.
+    names: as `read_modules` returns them; see `declaring_modules`. Returns (name of the module where it was found
+    first, the object) in the order of modules and attributes; an object that several modules import is listed once.
+    Raises UnknownModule if there is no module of a name, and ModuleBroken if a module cannot be imported.
     """
     found: dict[int, tuple[str, Declaration]] = {}
     for name in names:
-        for package in _packages(name, room):
+        for package in declaring_modules(name):
             for module in _walk(package):
                 for value in vars(module).values():
                     if isinstance(value, kind):
                         found.setdefault(id(value), (module.__name__, value))
     return list(found.values())
+
+
+def declaring_modules(name: str) -> tuple[str, ...]:
+    """The modules to load for a name in HEADWATER_MODULES, their sub-modules included.
+
+    A sample's name, such as `orders` or `headwater.samples.orders`, means its modules in DECLARING. A module of the
+    user with the short name is preferred, such as a copy of the sample.
+    """
+    domain = name.removeprefix(f"{SAMPLES}.")
+    if domain not in shipped_domains() or (name == domain and _is_module(name)):
+        return (name,)
+    sample = importlib.import_module(f"{SAMPLES}.{domain}")
+    has = {each.name for each in pkgutil.iter_modules(sample.__path__)}
+    return tuple(f"{SAMPLES}.{domain}.{each}" for each in DECLARING if each in has)
 
 
 def by_name(
@@ -95,26 +97,20 @@ def by_name(
     return declared
 
 
-def _packages(name: str, room: str) -> tuple[str, ...]:
-    shipped = shipped_domains().get(name)
-    return (name,) if shipped is None else tuple(each for each in shipped if each == f"{room}.{name}")
-
-
 def domain_of(module: str) -> str | None:
-    """The shipped domain that the module of this name belongs to."""
-    for domain, packages in shipped_domains().items():
-        if any(f"{module}.".startswith(f"{package}.") for package in packages):
-            return domain
-    return None
+    """The sample that the module of this name belongs to."""
+    package, _, below = module.partition(f"{SAMPLES}.")
+    domain = below.partition(".")[0]
+    return domain if not package and domain in shipped_domains() else None
 
 
-def _place(name: str) -> str | None:
-    """The path of the module `name`, which has no dot; None if Python finds none, or only a folder without modules."""
+def _is_module(name: str) -> bool:
+    """Whether Python finds a module `name`, which has no dot, or a folder with modules."""
     spec = importlib.util.find_spec(name)
     if spec is None:
-        return None
+        return False
     folders = list(spec.submodule_search_locations or ())
-    return spec.origin or (folders[0] if any(pkgutil.iter_modules(folders)) else None)
+    return bool(spec.origin) or any(pkgutil.iter_modules(folders))
 
 
 def _walk(package: str) -> Iterator[ModuleType]:
@@ -130,7 +126,7 @@ def _load(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
-            raise UnknownModule(name, tuple(shipped_domains())) from error
+            raise UnknownModule(name, shipped_domains()) from error
         raise ModuleBroken(name, error, raised_at(error, name)) from error
     except (Exception, SystemExit) as error:  # a user's module may raise anything during the import
         raise ModuleBroken(name, error, raised_at(error, name)) from error

@@ -16,9 +16,9 @@ from typing import Final
 _LIBRARY: Final = re.compile(r"/lib/python3[.\d]*/|^<")
 _PYTHON: Final = Path(sysconfig.get_path("stdlib"))
 _CHECKOUT: Final = Path(__file__).parents[1]
-_ROOMS: Final = frozenset({"api", "commands", "eventlog", "projections", "replay"})
-_DECLARATIONS: Final = frozenset({"aggregates", "observations", "processes", "sources", "views"})
-"""Rooms below these whose files are like those of users."""
+_PACKAGES: Final = frozenset({"api", "commands", "eventlog", "headwater", "projections", "replay"})
+_SAMPLES: Final = _CHECKOUT / "headwater" / "samples"
+"""Its files are like those of users."""
 
 
 @lru_cache(maxsize=10_000)
@@ -27,10 +27,9 @@ def is_users(file: str) -> bool:
     path = Path(file)
     if _LIBRARY.search(file):
         return False
-    if not path.is_relative_to(_CHECKOUT):
+    if not path.is_relative_to(_CHECKOUT) or path.is_relative_to(_SAMPLES):
         return True
-    room, *below = path.relative_to(_CHECKOUT).parts
-    return room not in _ROOMS or below[0] in _DECLARATIONS
+    return path.relative_to(_CHECKOUT).parts[0] not in _PACKAGES
 
 
 def innermost(frames: Iterable[tuple[str, int | str | None]]) -> str:
@@ -76,7 +75,7 @@ def _declares_for_others(file: str) -> bool:
     path = Path(file)
     if file.startswith("<") or "pydantic" in path.parts:
         return True
-    if path.is_relative_to(_CHECKOUT) and path.relative_to(_CHECKOUT).parts[0] in _ROOMS:
+    if not is_users(file) and path.is_relative_to(_CHECKOUT) and path.relative_to(_CHECKOUT).parts[0] in _PACKAGES:
         return True
     return path.is_relative_to(_PYTHON) and not {"site-packages", "dist-packages"} & set(path.parts)
 

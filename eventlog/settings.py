@@ -28,7 +28,7 @@ class LogSettings:
     replication: copies of each partition.
     receipts_days: how long a retried command is sure to get its first receipt.
     state: directory for local state of the processes.
-    modules: what the deployment loads: shipped domains, and dotted names of the user's packages (`read_modules`). The
+    modules: what the deployment loads: samples, and dotted names of the user's packages (`read_modules`). The
     environment must name some.
     security: what Kafka's listener at `bootstrap` requires of its clients.
     """
@@ -45,7 +45,7 @@ class LogSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> LogSettings:
-        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones, or AmbiguousModule."""
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
         given = LogVariables.read(env)
         return cls(
             environment=given.environment,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
-from commands.declaring.process import ROOM as PROCESS_ROOM
 from commands.declaring.process import Process
 from commands.declaring.registry import CommandRegistry
 from eventlog.capturing.declaring import Captured, SourceRegistry
@@ -20,9 +19,8 @@ from projections.stream.view import StreamView
 from projections.table.lookups import looked_up_types
 from projections.view import View
 
-ROOM = "projections.views"
 Kind = TypeVar("Kind")
-SYSTEM = f"{ROOM}.streams"
+SYSTEM = "projections.views.streams"
 """The module of the view that every deployment has; the API reads from it."""
 
 
@@ -77,7 +75,7 @@ class ViewRegistry:
         source that is not in `modules`, and DeclarationError if a process reads rows that no view has.
         """
         commands = CommandRegistry.load(modules)
-        found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind, ROOM)]
+        found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind)]
         sources = SourceRegistry.load(modules).sources
         for module, view in found:
             for each in view.classes:
@@ -92,7 +90,7 @@ class ViewRegistry:
                 elif problem := commands.why_not_recorded(each):
                     raise ViewDeclarationError(view.name, f'reads "{each.type}"{problem} ({declared_in(module, view)})')
         registry = cls(found)
-        for module, process in find(modules, Process, PROCESS_ROOM):
+        for module, process in find(modules, Process):
             check_view_rows(process, module, registry.views)
         return registry
 

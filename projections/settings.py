@@ -36,7 +36,7 @@ class StoreSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> StoreSettings:
-        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones, or AmbiguousModule."""
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
         return cls(**StoreVariables.read(env).model_dump(), log=LogSettings.from_environment(env))
 
 

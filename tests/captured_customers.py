@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from commands.aggregates.shop.customer import Details
 from eventlog.ports import Entry, Record
-from eventlog.sources.shop.shop import Customer
+from headwater.samples.shop.domain.customer import Details
+from headwater.samples.shop.source import Customer
 from tests.process_world import World
 from tests.unit.capturing.records import record
 

@@ -8,4 +8,4 @@ from eventlog.modules import read_modules, shipped_domains
 
 SHIPPED = tuple(shipped_domains())
 COVERED = read_modules(os.environ["HEADWATER_MODULES"]) if os.environ.get("HEADWATER_MODULES") else SHIPPED
-"""What is parametrised over the registry: all shipped domains, or else what HEADWATER_MODULES names."""
+"""What is parametrised over the registry: all samples, or else what HEADWATER_MODULES names."""

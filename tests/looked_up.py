@@ -1,6 +1,6 @@
 """Views that look columns up in each other: homes in every store, in cities of every store, over listings' events."""
 
-from commands.aggregates.listings.listing import Listed, PriceChanged, Sold
+from headwater.samples.listings.domain import Listed, PriceChanged, Sold
 from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
 from projections.table.expressions import envelope
 from projections.table.folds import count, first, last

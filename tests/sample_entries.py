@@ -1,15 +1,15 @@
-"""What the API and the handlers append for the traffic of sample domains."""
+"""What the API and the handlers append for the traffic of samples."""
 
 from __future__ import annotations
 
 import orjson
 
 from commands.declaring.observation import ObservationRegistry, to_entry
-from compose.observed.report import Report
-from compose.sales.facts import Fact
+from compose.samples.report import Report
 from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
 from eventlog.ports import Entry
 from eventlog.topics import EVENTS
+from headwater.samples.sales.facts import Fact
 
 
 def entry_of_report(registry: ObservationRegistry, report: Report) -> Entry:

@@ -26,7 +26,6 @@ from eventlog.modules import by_name, find
 from eventlog.ports import Entry
 from eventlog.times import FIRST_RECORD_MS
 
-ROOM = "commands.observations"
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED = "heartbeat"
 """Keys of heartbeats begin with it."""
@@ -106,7 +105,7 @@ class ObservationRegistry:
     @classmethod
     def load(cls, modules: Sequence[str]) -> ObservationRegistry:
         """The types of a deployment that loads `modules` (see `LogSettings.modules`)."""
-        classes = find(modules, type, ROOM)
+        classes = find(modules, type)
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)
 
     def read(self, observation_type: str, report: bytes) -> Report[Any]:

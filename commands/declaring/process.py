@@ -36,8 +36,6 @@ from eventlog.declaring import arguments_checked, must_be_text
 from eventlog.modules import by_name, find
 from eventlog.places import called_from, declared_in
 
-ROOM = "commands.processes"
-
 State = TypeVar("State", bound=BaseModel)
 Input = type[Event] | type[Row] | type[RowDeleted[Any]]
 """What can begin an instance."""
@@ -233,7 +231,7 @@ class ProcessRegistry:
         Raises DeclarationError if a process handles an event, or sends a command, that no aggregate in `modules` has,
         or handles a table of a source that is not in `modules`.
         """
-        found, commands = find(modules, Process, ROOM), CommandRegistry.load(modules)
+        found, commands = find(modules, Process), CommandRegistry.load(modules)
         captured = {table for source in SourceRegistry.load(modules).sources.values() for table in source.tables}
         for module, process in found:
             if problem := _problem(process, commands, captured):

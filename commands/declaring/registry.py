@@ -12,8 +12,6 @@ from commands.declaring.aggregate import Aggregate, Command, Event, Message
 from commands.errors import DeclarationError, UnknownCommand
 from eventlog.modules import by_name, domain_of, find
 
-ROOM = "commands.aggregates"
-
 AnyAggregate = Aggregate[Any]
 
 
@@ -46,7 +44,7 @@ class CommandRegistry:
     @classmethod
     def load(cls, modules: Sequence[str]) -> CommandRegistry:
         """The aggregates of a deployment that loads `modules` (see `LogSettings.modules`)."""
-        return cls(find(modules, Aggregate, ROOM))
+        return cls(find(modules, Aggregate))
 
     def why_not_recorded(self, event: type[Event]) -> str:
         """Why no aggregate of this deployment records `event`, and what to add; empty if one does.
@@ -89,6 +87,4 @@ class CommandRegistry:
 
 
 def _of_domain(domain: str) -> str:
-    return (
-        f' of the shipped domain "{domain}", which this deployment does not have: add "{domain}" to HEADWATER_MODULES'
-    )
+    return f' of the sample "{domain}", which this deployment does not have: add "{domain}" to HEADWATER_MODULES'

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compose.parts import wheels
+from compose.samples.shipped import create_captured
 from compose.settings import HOST, StackSettings
-from compose.shop.database import create_shop
 from projections.supervision.process import ProcessSpec
 
 _LOG4J = Path(__file__).with_name("connect-log4j2.properties")
@@ -84,7 +84,7 @@ def _prepare(
         for jar in jars:
             (folder / name / jar.name).symlink_to(jar)
     config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    create_shop(server)  # what the shipped source captures
+    create_captured(server)
 
 
 def _probe(port: int) -> str | None:

@@ -17,7 +17,6 @@ from eventlog.capturing.intervals import SIGNED_PARTS
 from eventlog.modules import by_name, find
 from eventlog.topics import CAPTURED
 
-ROOM: Final = "eventlog.sources"
 SOURCE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,23}")
 """Short, because a slot's name has at most 63 characters, of which the environment may take 31."""
 TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")
@@ -246,7 +245,7 @@ class SourceRegistry:
     @classmethod
     def load(cls, modules: Sequence[str]) -> SourceRegistry:
         """The sources of a deployment that loads `modules` (see `LogSettings.modules`)."""
-        return cls(find(modules, Source, ROOM))
+        return cls(find(modules, Source))
 
     def source(self, name: str) -> Source:
         """The source with this name; raises UnknownSource."""

@@ -1,1 +1,1 @@
-"""Captured databases: a file or folder per shipped domain. A source is declared, so this may import only `eventlog`."""
+"""`python -m eventlog.sources` operates captured databases."""

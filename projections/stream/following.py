@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from projections.stream.imported import Imported, Ours, full_name
-from projections.stream.syntax import all_nodes, declared, dotted, reached
+from projections.stream.syntax import FACE, all_nodes, declared, dotted, reached
 
 FOLLOWING: Final = frozenset({"in_order", "pattern"})
-"""Words of `projections` for which imported functions count too. They do not for other queries, whose digests are
+"""Words for which imported functions count too. They do not for other queries, whose digests are
 stored."""
 _PROJECTIONS: Final = "projections"
 
@@ -28,7 +28,9 @@ def _is_a_word(node: ast.AST) -> bool:
     match node:
         case ast.ImportFrom(module=str() as module, names=names) if module.partition(".")[0] == _PROJECTIONS:
             return any(each.name in FOLLOWING for each in names)
-        case ast.Attribute(value=ast.Name(id="projections"), attr=name):
+        case ast.ImportFrom(module=module, names=names) if module == FACE:
+            return any(each.name in FOLLOWING for each in names)
+        case ast.Attribute(value=ast.Name(id="projections" | "headwater"), attr=name):
             return name in FOLLOWING
         case _:
             return False
@@ -46,11 +48,16 @@ def _reaches_a_word(query: Callable[..., Any], known: Mapping[str, ast.AST]) -> 
         if each.module not in modules:
             modules[each.module] = _declared(ours, each.module)
         for path in _imported_paths(each, modules[each.module]):
-            if path[0] == _PROJECTIONS and not FOLLOWING.isdisjoint(path):
+            if _is_of_a_word(path):
                 return True
             found = ours.at(path)
             left += [found] if found else []
     return False
+
+
+def _is_of_a_word(path: Sequence[str]) -> bool:
+    package, *names = path
+    return not FOLLOWING.isdisjoint(names if package == _PROJECTIONS else names[:1] if package == FACE else ())
 
 
 def _declared(ours: Ours, module: str) -> Mapping[str, ast.AST]:

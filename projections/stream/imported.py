@@ -10,10 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from projections.stream.syntax import all_nodes, declared, reached, shape
+from projections.stream.syntax import FACE, all_nodes, declared, reached, text_of
 
-_WORDS: Final = ("projections", "commands")
+_WORDS: Final = (FACE, "projections", "commands")
 """Where declarations import their words from."""
+_SAMPLES: Final = f"{FACE}.samples."
+"""What of the face's package is as a user's modules are."""
 
 
 def imported_texts(query: Callable[..., Any], nodes: Iterable[ast.AST]) -> list[str]:
@@ -35,7 +37,7 @@ def imported_texts(query: Callable[..., Any], nodes: Iterable[ast.AST]) -> list[
                 "in that module with def, class or ="
             )
         used = reached([each.name] if each.name else found, found)
-        texts |= {f"{each.module}: {name} = {shape(node)}" for name, node in used.items()}
+        texts |= {f"{each.module}: {text_of(name, node)}" for name, node in used.items()}
         left += ours.imports(used.values(), each.module)
     return sorted(texts)
 
@@ -85,7 +87,7 @@ class Ours:
         return Imported(module, names[0] if names else "") if self._has(module) else None
 
     def _has(self, module: str) -> bool:
-        if module in _WORDS:
+        if module in _WORDS or (module.startswith(f"{FACE}.") and not module.startswith(_SAMPLES)):
             return False
         if self._folder is not None:
             return (self._folder / f"{module}.py").exists()

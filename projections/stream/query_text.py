@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from projections.stream.following import is_following
 from projections.stream.imported import imported_texts
-from projections.stream.syntax import declared, reached, shape
+from projections.stream.syntax import declared, reached, text_of
 
 NO_FUNCTION: Final = "its query must be a function that is declared with def in a module"
 
@@ -33,7 +33,7 @@ def query_digest(query: Callable[..., Any]) -> str:
     if query.__name__ not in known:
         raise ValueError(NO_FUNCTION)
     used = reached([query.__name__], known)
-    texts = [f"{name} = {shape(node)}" for name, node in used.items()]
+    texts = [text_of(name, node) for name, node in used.items()]
     if is_following(query, known):
         texts += imported_texts(query, used.values())
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+FACE: Final = "headwater"
+"""The package that declarations import their words from."""
 _DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IGNORED: Final = frozenset({"returns", "annotation", "type_comment", "type_params", "kind", "ctx"})
 
@@ -41,6 +43,19 @@ def dotted(node: ast.AST) -> Iterator[list[str]]:
         return
     for each in _children(inner):
         yield from dotted(each)
+
+
+def text_of(name: str, node: ast.AST) -> str:
+    """What a fingerprint has of a declaration or an import by this name.
+
+    Of a word of the face it is the word alone: other words that the same line imports do not count.
+    """
+    match node:
+        case ast.ImportFrom(module=module, level=0, names=names) if module == FACE:
+            (word,) = (each.name for each in names if (each.asname or each.name) == name)
+            return f"{name} = {FACE}.{word}"
+        case _:
+            return f"{name} = {shape(node)}"
 
 
 def shape(value: object) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from eventlog.modules import find
-from projections.registry import ROOM, ViewRegistry
+from projections.registry import ViewRegistry
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target, ViewStore
 from projections.table.reference import fold
@@ -41,7 +41,7 @@ def contracts_of_views(*modules: str) -> type:
     Raises UnknownModule or ModuleBroken if a module cannot be imported, ViewDeclarationError if a declaration is wrong,
     and ValueError if there is no view, or no event for one.
     """
-    views = {view.name: view for view in ViewRegistry(find(modules, TableView, ROOM)).of_kind(TableView)}
+    views = {view.name: view for view in ViewRegistry(find(modules, TableView)).of_kind(TableView)}
     if not views:
         raise ValueError(f"no view in {', '.join(modules) or 'no module'}: name modules that declare views")
     every = list(CommandRegistry.load(modules).events.values())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from compose.demo import Report, play
-from compose.orders import ORDERS, Orders
-from compose.sample import Client, Deployment, open_http
+from compose.samples.sample import Client, Deployment, open_http
 from compose.settings import StackSettings
+from headwater.samples.orders.traffic import ORDERS, Orders
 from tests.acceptance.conftest import Service
 
 

@@ -26,7 +26,7 @@ def test_the_api_documents_the_packages_commands_and_view(http: httpx.Client) ->
     body = document["paths"]["/commands/basket.add_product"]["post"]["requestBody"]["content"]["application/json"]
     schema = document["components"]["schemas"][body["schema"]["$ref"].rpartition("/")[2]]
     assert set(schema["properties"]) == {"basket_id", "product", "pieces", "gift"}
-    assert "/commands/listing.change_price" in document["paths"], "a shipped domain is there if it is named"
+    assert "/commands/listing.change_price" in document["paths"], "a sample is there if it is named"
     assert "/commands/payment.receive" not in document["paths"], "and only then"
     assert "product_demand" in {view["name"] for view in http.get("/views").json()["views"]}
 

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from commands.declaring.aggregate import Aggregate
+from compose.samples.shipped import to_try
 from compose.settings import Ports, StackSettings
-from compose.to_try import TO_TRY
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from tests.acceptance.conftest import Service
@@ -161,7 +161,7 @@ def test_what_make_run_prints_works_when_it_is_pasted_in_another_terminal(
         check=True,
     ).stdout
     (settings,) = (line for line in printed.splitlines() if line.startswith("export "))
-    about_listings = {command.format(api=service.api) for _, command in TO_TRY["listings"]}
+    about_listings = {command.format(api=service.api) for _, command in to_try("listings")}
     chosen = [line for line in printed.splitlines() if line in about_listings or "/replay " in line]
     assert len(chosen) == len(about_listings) + 2
     for command in chosen:

@@ -1,6 +1,6 @@
 """A view of the shop's customers in PostgreSQL alone."""
 
-from eventlog.sources.shop.shop import Customer
+from headwater.samples.shop.source import Customer
 from projections import Deleted, Postgres, TableView, current
 
 copied_customers = TableView(

@@ -1,6 +1,6 @@
 """A view of the shop's customers in all three stores."""
 
-from eventlog.sources.shop.shop import Customer
+from headwater.samples.shop.source import Customer
 from projections import Cache, Deleted, Elasticsearch, Postgres, TableView, current
 
 seen_customers = TableView(

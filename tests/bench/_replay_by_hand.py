@@ -14,9 +14,9 @@ import pyarrow as pa
 import valkey
 from elasticsearch import Elasticsearch, helpers
 
-from commands.aggregates.listings.listing import PriceChanged
 from eventlog import topics
 from eventlog.settings import LogSettings
+from headwater.samples.listings.domain import PriceChanged
 from projections.settings import StoreSettings
 
 if TYPE_CHECKING:

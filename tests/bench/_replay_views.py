@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commands.aggregates.listings.listing import PriceChanged
+from headwater.samples.listings.domain import PriceChanged
 from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope, minus
 from projections.table.folds import Column, add, count, last

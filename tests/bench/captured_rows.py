@@ -18,12 +18,12 @@ from typing import Any
 
 from compose.ports import free_ports
 from compose.settings import StackSettings
-from compose.shop.filling import fill
 from compose.stack import CAPTURING, Stack
 from eventlog.capturing.table_heartbeats import is_table_heartbeat
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from eventlog.sources.shop.shop import Customer, shop
+from headwater.samples.shop.filling import fill
+from headwater.samples.shop.source import Customer, shop
 from projections.parts import EVERYTHING, ready_file
 from projections.settings import StoreSettings
 from tests.bench._captured_view import seen_customers

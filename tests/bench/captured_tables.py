@@ -25,8 +25,8 @@ from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, Stack
 from eventlog.settings import LogSettings
-from eventlog.sources.shop import shop as shop_module
-from eventlog.sources.shop.shop import Customer, shop
+from headwater.samples.shop import source as shop_module
+from headwater.samples.shop.source import Customer, shop
 from projections.parts import EVERYTHING, ready_file
 from tests.bench import _captured_table as copied_module
 from tests.bench._captured_table import copied_customers

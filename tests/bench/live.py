@@ -20,9 +20,9 @@ from typing import Any
 
 import psycopg
 
-from commands.aggregates.listings.listing import PriceChanged
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from headwater.samples.listings.domain import PriceChanged
 from projections.parts import LIVE_HELD_BY
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry

@@ -24,18 +24,18 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from commands.aggregates.orders.order import Placed
 from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
 from eventlog.heartbeats import heartbeat_key
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import WRITER, client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, VIEWS
+from headwater.samples.orders.domain.order import Placed
+from headwater.samples.orders.views import LARGE_CENTS, large_order_lines
 from projections.queries import run_stream_queries
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
-from projections.views.orders.large_order_lines import LARGE_CENTS, large_order_lines
 from tests.bench._deployment import own_environment, process, quantiles
 from tests.bench._waiting import eventually
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from commands.aggregates.listings.listing import PriceChanged
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
+from headwater.samples.listings.domain import PriceChanged
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.building import Rebuilt, Step
 from projections.generations.rebuild import Rebuilder

@@ -12,13 +12,13 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from commands.aggregates.listings.listing import Listing, listing
 from commands.codec import write_snapshot
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
+from headwater.samples.listings.domain import Listing, listing
 from tests.bench._handlers import handler, peak_mb
 from tests.bench._waiting import eventually
 from tests.bench.commands import deployment, now

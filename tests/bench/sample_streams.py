@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 
 from commands.declaring.observation import ObservationRegistry
-from compose.observed.buses import BUS_DOMAIN
-from compose.observed.checkouts import CHECKOUT_DOMAIN
-from compose.observed.payments import PAYMENT_DOMAIN
-from compose.observed.sample import Domain
-from compose.observed.sensors import SENSOR_DOMAIN
-from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
-from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
-from compose.observed.timelines import TIMELINE_DOMAIN
-from compose.observed.web import WEB_DOMAIN
-from compose.sales.facts import facts
+from compose.samples.observed import Domain
 from eventlog.kafka_client import client_config
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
+from headwater.samples.buses.traffic import BUS_DOMAIN
+from headwater.samples.checkouts.traffic import CHECKOUT_DOMAIN
+from headwater.samples.payments.traffic import PAYMENT_DOMAIN
+from headwater.samples.sales.facts import facts
+from headwater.samples.sensors.traffic import SENSOR_DOMAIN
+from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
+from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
+from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
+from headwater.samples.web.traffic import WEB_DOMAIN
 from projections.generations.stream_report import read_report
 from projections.generations.waits import wait_for
 from projections.registry import ViewRegistry
@@ -112,7 +112,7 @@ def _compared(session: SparkSession, settings: LogSettings, view: StreamView, se
 
 
 def traffics() -> dict[str, Callable[[int], list[Entry]]]:
-    """By sample domain, what makes the records of a round; each round is after the one before."""
+    """By sample, what makes the records of a round; each round is after the one before."""
     return {**{name: partial(_observed, name, domain) for name, domain in OBSERVED.items()}, "sales": _sales}
 
 

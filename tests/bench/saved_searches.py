@@ -19,17 +19,17 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from commands.aggregates.saved_searches.saved_search import SearchSaved
 from commands.declaring.observation import ObservationRegistry, to_entry
 from eventlog.envelope import Envelope, encode_event, format_time, partition_of, timestamp_ms
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, OBSERVATIONS, PATCHES
+from headwater.samples.saved_searches.domain import SearchSaved
+from headwater.samples.saved_searches.views import search_alerts
 from projections.spark.session import SparkSettings, end, start_session
 from projections.spark.streams.checkpoint import Checkpoint
 from projections.spark.streams.progress import progress_sender
 from projections.spark.streams.query import TRIGGER_S, StreamQuery, stream_session
-from projections.views.saved_searches.search_alerts import search_alerts
 from tests.bench._deployment import own_environment
 
 NAMES = ("saved_searches",)

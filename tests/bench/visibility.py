@@ -30,19 +30,17 @@ import valkey
 from confluent_kafka import Producer
 from elasticsearch import Elasticsearch
 
-from commands.aggregates.listings.listing import ListProperty
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.heartbeats import is_heartbeat_key
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_client import WRITER, client_config
 from eventlog.settings import LogSettings
+from headwater.samples.listings.domain import ListProperty
+from headwater.samples.listings.views import listing_card, listing_search, listings
 from projections.settings import StoreSettings
 from projections.stores.names import alias_name, cache_key, cache_pointer
 from projections.table.view import TableView
-from projections.views.listings.listing_card import listing_card
-from projections.views.listings.listing_search import listing_search
-from projections.views.listings.listings import listings
 from tests.bench._deployment import (
     LISTING,
     ROOT,

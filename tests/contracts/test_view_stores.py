@@ -19,6 +19,7 @@ import pytest
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from compose.ports import free_port
+from headwater.samples.listings.views import city_market
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
 from projections.stores import groups
@@ -34,7 +35,6 @@ from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, SOURCES, History, history
 from projections.view import View
-from projections.views.listings.city_market import city_market
 from projections.views.streams import streams
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING, STORES
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, RealServer, Server

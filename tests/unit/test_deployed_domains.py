@@ -52,7 +52,7 @@ orders_placed = TableView(name="orders_placed", key="order_id", columns={{"n": c
 EXPIRY = """
 from pydantic import BaseModel, ConfigDict
 from commands import Process, Reaction
-from commands.aggregates.orders import order
+from headwater.samples.orders.domain import order
 
 class Seen(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -175,7 +175,7 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, ON
         ("buses", ONLY_BUSES),
         ("shop_floor", ONLY_SHOP_FLOOR),
         (",".join(SHIPPED), ALL),
-        ("commands.aggregates.orders,commands.processes.orders", (*ONLY_ORDERS[:3], {"streams"})),
+        ("headwater.samples.orders.domain,headwater.samples.orders.processes", (*ONLY_ORDERS[:3], {"streams"})),
         ("kiosk", ({"order"}, set(), set(), {"streams", "orders_placed"})),
         ("kiosk.domain", ({"order"}, set(), set(), {"streams"})),
         (
@@ -202,7 +202,7 @@ def test_the_user_s_order_is_the_one_that_decides() -> None:
 
 @pytest.mark.usefixtures("kiosk")
 def test_two_aggregates_of_one_name_stay_an_error() -> None:
-    said = r'"commands\.aggregates\.orders\.order" and "kiosk\.domain" both declare an aggregate "order"'
+    said = r'"headwater\.samples\.orders\.domain\.order" and "kiosk\.domain" both declare an aggregate "order"'
     with pytest.raises(DeclarationError, match=said):
         CommandRegistry.load(["orders", "kiosk"])
 
@@ -217,18 +217,18 @@ def test_an_unknown_name_is_told_the_shipped_domains_by_each_registry(registry: 
 
 
 def test_a_view_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None:
-    (kiosk / "views.py").write_text(VIEWS.format(events="commands.aggregates.orders.order"))
-    said = r'view "orders_placed": reads "order\.placed" of the shipped domain "orders".*add "orders".*"kiosk\.views"'
+    (kiosk / "views.py").write_text(VIEWS.format(events="headwater.samples.orders.domain.order"))
+    said = r'view "orders_placed": reads "order\.placed" of the sample "orders".*add "orders".*"kiosk\.views"'
     for modules in (["kiosk.views"], ["kiosk.views", "listings"], ["kiosk.views", "kiosk.domain"]):
         with pytest.raises(ViewDeclarationError, match=said):
             ViewRegistry.load(modules)
-    for modules in (["kiosk.views", "orders"], ["kiosk.views", "commands.aggregates.orders.order"]):
+    for modules in (["kiosk.views", "orders"], ["kiosk.views", "headwater.samples.orders.domain.order"]):
         assert set(ViewRegistry.load(modules).views) - {"large_order_lines"} == {"streams", "orders_placed"}
 
 
 def test_a_process_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None:
     (kiosk / "expiry.py").write_text(EXPIRY)
-    said = r'process "expiry" handles "order\.placed" of the shipped domain "orders".*add "orders".*"kiosk\.expiry"'
+    said = r'process "expiry" handles "order\.placed" of the sample "orders".*add "orders".*"kiosk\.expiry"'
     with pytest.raises(DeclarationError, match=said):
         ProcessRegistry.load(["kiosk.expiry"])
     assert set(ProcessRegistry.load(["orders", "kiosk.expiry"]).processes) == {"order_fulfilment", "expiry"}
@@ -298,10 +298,10 @@ def test_a_process_whose_commands_no_aggregate_decides_is_refused(
 def test_a_command_of_a_domain_that_is_not_deployed_is_refused(kiosk: Path) -> None:
     (kiosk / "counting.py").write_text(COUNTING)
     text = SENDING.format(
-        imported="\nfrom commands.aggregates.orders.order import Expire", helper="", command="Expire(order_id='1')"
+        imported="\nfrom headwater.samples.orders.domain.order import Expire", helper="", command="Expire(order_id='1')"
     )
     (kiosk / "sending.py").write_text(text)
-    with pytest.raises(DeclarationError, match=r'sends "order\.expire" of the shipped domain "orders".*add "orders"'):
+    with pytest.raises(DeclarationError, match=r'sends "order\.expire" of the sample "orders".*add "orders"'):
         ProcessRegistry.load(["kiosk.counting", "kiosk.sending"])
 
 
@@ -312,7 +312,7 @@ def test_an_event_that_no_aggregate_records_is_refused(kiosk: Path) -> None:
     )
     with pytest.raises(ViewDeclarationError, match=r'view "orders_placed": reads ' + said):
         ViewRegistry.load(["kiosk.views"])
-    own = EXPIRY.replace("commands.aggregates.orders import order", "kiosk import domain as order")
+    own = EXPIRY.replace("headwater.samples.orders.domain import order", "kiosk import domain as order")
     (kiosk / "expiry.py").write_text(own)
     with pytest.raises(DeclarationError, match=r'process "expiry" handles ' + said):
         ProcessRegistry.load(["kiosk.expiry"])

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SAMPLES = ROOT / "headwater" / "samples"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(SAMPLES.rglob("*.md")),
+]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
-FILE = re.compile(r"`((?:api|commands|compose|docs|eventlog|projections|replay|tests)/[\w./-]*)`")
+FILE = re.compile(r"`((?:api|commands|compose|docs|eventlog|headwater|projections|replay|tests)/[\w./-]*)`")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 

@@ -10,13 +10,14 @@ from urllib.parse import parse_qsl
 import pytest
 
 from api.query import read_query
-from compose.to_try import TO_TRY
+from compose.samples.shipped import to_try
 from eventlog.modules import shipped_domains
 from projections.registry import ViewRegistry
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-VIEWS = ViewRegistry.load(list(shipped_domains())).views
+SAMPLES = ROOT / "headwater" / "samples"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(SAMPLES.rglob("*.md"))]
+VIEWS = ViewRegistry.load(shipped_domains()).views
 QUERY = re.compile(r"""/views/(\w+)(/search)?\?([^\s`'"]+)""")
 TODAY = re.compile(r"\$\(date [^)]*\)")
 WAITING = ("after", "wait_ms")
@@ -29,12 +30,12 @@ def queries(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 TEXTS = [(str(page.relative_to(ROOT)), page.read_text()) for page in PAGES]
-TEXTS += [(f"make run DOMAINS={domain}", "\n".join(command for _, command in TO_TRY[domain])) for domain in TO_TRY]
+TEXTS += [(f"make run DOMAINS={each}", "\n".join(command for _, command in to_try(each))) for each in shipped_domains()]
 SHOWN = [(name, *query) for name, text in TEXTS for query in queries(text)]
 
 
 def test_the_docs_and_the_commands_to_try_have_queries() -> None:
-    assert {"docs/stream-samples.md", "make run DOMAINS=buses"} <= {name for name, *_ in SHOWN}
+    assert {"headwater/samples/sensors/README.md", "make run DOMAINS=buses"} <= {name for name, *_ in SHOWN}
 
 
 @pytest.mark.parametrize(("view", "tail", "parameters"), sorted({(view, tail, text) for _, view, tail, text in SHOWN}))

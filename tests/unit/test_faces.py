@@ -1,15 +1,22 @@
-"""The two import lines of whoever declares a domain: they give every word, and bring no Spark, client or server."""
+"""What a user's module imports: `headwater` has every word, and brings no Spark, client or server."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import commands
+import headwater
+import headwater.folds
+import headwater.testing
 import projections
+from projections.table import expressions
 
+ROOT = Path(__file__).parents[2]
 HEAVY = (
     "pyspark",
     "confluent_kafka",
@@ -20,10 +27,16 @@ HEAVY = (
     "valkey",
     "rocksdict",
     "pyarrow",
+    "pytest",
 )
 
 
-@pytest.mark.parametrize("package", [commands, projections])
+def run(script: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)
+    return ran.stdout.strip()
+
+
+@pytest.mark.parametrize("package", [headwater, headwater.testing, headwater.folds, commands, projections])
 def test_every_word_is_there_and_others_are_not(package: object) -> None:
     for name in package.__all__:  # type: ignore[attr-defined]
         assert getattr(package, name) is not None
@@ -31,16 +44,90 @@ def test_every_word_is_there_and_others_are_not(package: object) -> None:
         package.no_such_word  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_declaring_a_domain_imports_no_spark_no_client_and_no_server() -> None:
-    script = (
-        "from commands import *\nfrom projections import *\nimport sys\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)
-    assert ran.stdout.strip() == "[]"
+def test_it_has_the_words_of_both_sides_and_each_once() -> None:
+    """Modules that still import from `commands` and `projections` find there what `headwater` has."""
+    assert not set(commands.__all__) & set(projections.__all__)
+    assert {*commands.__all__, *projections.__all__} <= set(headwater.__all__)
+    for package in (commands, projections):
+        for name in package.__all__:
+            assert getattr(headwater, name) is getattr(package, name)
+
+
+@pytest.mark.parametrize("file", ["__init__.py", "testing.py"])
+def test_type_checkers_and_editors_see_what_is_imported_at_run_time(file: str) -> None:
+    """They read the imports of a block that never runs; each must be the object that a user gets."""
+    tree = ast.parse((ROOT / "headwater" / file).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    face = headwater if file == "__init__.py" else headwater.testing
+    shown: dict[str, object] = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        module = __import__(str(node.module), fromlist=["_"])
+        shown |= {each.name: getattr(module, each.name) for each in node.names}
+    assert list(shown) and shown == {name: getattr(face, name) for name in face.__all__}
+
+
+@pytest.mark.parametrize("face", [headwater, headwater.testing])
+def test_a_shell_completes_words_that_nobody_has_used_yet(face: object) -> None:
+    assert set(face.__all__) <= set(dir(face))  # type: ignore[attr-defined]
+
+
+def test_a_name_that_other_libraries_have_too_is_the_word_of_declarations() -> None:
+    assert headwater.field is expressions.field
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "from headwater import *",
+        "from headwater.testing import at, check_any_order, given, recorded, rows_of",
+        "from headwater.folds import *",
+        "from commands import *\nfrom projections import *",
+    ],
+)
+def test_declaring_a_domain_imports_no_spark_no_client_and_no_server(script: str) -> None:
+    assert run(f"{script}\nimport sys\nprint([name for name in {HEAVY!r} if name in sys.modules])") == "[]"
+
+
+def test_the_client_needs_no_spark_no_store_and_no_server() -> None:
+    names = [name for name in HEAVY if name not in {"confluent_kafka", "rocksdict"}]
+    script = f"from headwater.client import *\nimport sys\nprint([name for name in {names!r} if name in sys.modules])"
+    assert run(script) == "[]"
 
 
 def test_who_needs_another_part_waits_for_no_word() -> None:
-    script = "import commands.errors, projections.errors, sys\nprint('pydantic' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)
-    assert ran.stdout.strip() == "False"
+    script = "import headwater, commands.errors, projections.errors, sys\nprint('pydantic' in sys.modules)"
+    assert run(script) == "False"
+
+
+MODULE = """
+from headwater import Aggregate, Command, Event, Postgres, Rejected, TableView, add, last
+from headwater.client import Outcome, open_blocking_client
+from headwater.testing import given, rows_of
+
+reveal_type(Postgres())
+reveal_type(Rejected("code", "message"))
+reveal_type(last({}))
+reveal_type(given)
+with open_blocking_client() as client:
+    reveal_type(client)
+from headwater import no_such_word
+"""
+
+
+def test_mypy_sees_the_words_of_a_users_module(tmp_path: Path) -> None:
+    (tmp_path / "users.py").write_text(MODULE)
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "users.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert 'Revealed type is "projections.table.declared_stores.Postgres"' in ran.stdout, ran.stdout + ran.stderr
+    assert 'Revealed type is "commands.errors.Rejected"' in ran.stdout
+    assert 'Revealed type is "commands.sending.client.BlockingCommandClient"' in ran.stdout
+    assert 'Revealed type is "Any"' not in ran.stdout
+    assert [line for line in ran.stdout.splitlines() if "error:" in line] == [
+        'users.py:12: error: Module "headwater" has no attribute "no_such_word"  [attr-defined]'
+    ]

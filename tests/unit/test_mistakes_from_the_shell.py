@@ -26,7 +26,7 @@ MISTAKES = {
     "raises": (RAISES, "desk/views.py:3: RuntimeError: no rates for today; module"),
     "no_store": (NO_STORE, 'desk/views.py:5: view "orders_placed": it has no store: '),
     "no_aggregate": (NO_AGGREGATE, 'view "orders_placed": reads "order.placed", which no aggregate of this deployment'),
-    "process": (EXPIRY, 'process "expiry" handles "order.placed" of the shipped domain "orders", which this'),
+    "process": (EXPIRY, 'process "expiry" handles "order.placed" of the sample "orders", which this'),
 }
 
 

@@ -15,13 +15,13 @@ import httpx
 import orjson
 import pytest
 
-from commands.aggregates.listings.listing import ChangePrice, ListProperty
 from commands.errors import Rejected
 from commands.sending.client import open_blocking_client
 from compose.ports import free_port
 from eventlog.kafka import KafkaLog
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
+from headwater.samples.listings.domain import ChangePrice, ListProperty
 from tests.badly_behaved import BAD, BAD_COMMANDS, CODES
 from tests.domains import SHIPPED
 from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop

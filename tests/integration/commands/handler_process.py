@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from commands.aggregates.listings.listing import listing
 from commands.codec import fold
 from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway
@@ -22,6 +21,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, EVENTS
+from headwater.samples.listings.domain import listing
 from tests.domains import SHIPPED
 
 Answer = TypeVar("Answer")

@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 
 from commands.codec import fold
-from commands.processes.orders.order_fulfilment import PAY_WITHIN
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.kafka import KafkaLog
 from eventlog.ports import NEXT_OFFSET, Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
+from headwater.samples.orders.processes import PAY_WITHIN
 from tests.integration.commands.handler_process import REGISTRY, handler, output, send, start_handler
 from tests.process_world import published
 from tests.waiting import eventually
@@ -28,7 +28,7 @@ UNPAID = timedelta(seconds=10)
 """How long the unpaid order has left: longer than the handler lives."""
 UNDERPAYING = """
 from pydantic import BaseModel, ConfigDict
-from commands.aggregates.orders import order
+from headwater.samples.orders.domain import order
 from commands.declaring.process import Process, Reaction, Refused
 
 class Told(BaseModel):

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.listings.listing import ListProperty
 from commands.errors import IdempotencyKeyReused
 from commands.receipt import KEY_REUSED, Receipt
 from commands.sending.client import BlockingCommandClient
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import RECEIPTS
+from headwater.samples.listings.domain import ListProperty
 from tests.integration.commands.handler_process import REGISTRY, handler, send, start_handler, stored_events
 from tests.listed import LISTING
 from tests.waiting import eventually

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count as numbers
 
-from commands.aggregates.listings.listing import PriceChanged
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.samples.listings.domain import PriceChanged
 from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import Source
 from projections.table.folds import count, last

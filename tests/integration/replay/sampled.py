@@ -13,17 +13,18 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Row
 
 from commands.declaring.observation import ObservationRegistry
-from compose.happened import happened
-from compose.observed.sample import SENT_WITHIN, Domain
-from compose.orders import LINES, Orders, large_order_lines
-from compose.sales import rows as sales_rows
-from compose.sales.facts import facts
-from compose.sales.sample import VIEWS as SALES_VIEWS
-from compose.sample import Deployment
-from compose.stored_rows import Rows, cached, differences, documents, followed, table
+from compose.samples.happened import happened
+from compose.samples.observed import SENT_WITHIN, Domain
+from compose.samples.sample import Deployment
+from compose.samples.stored_rows import Rows, cached, differences, documents, followed, table
 from eventlog.envelope import decode, timestamp_ms
 from eventlog.ports import Entry
 from eventlog.topics import EVENTS, OBSERVATIONS
+from headwater.samples.orders.expected import LINES, large_order_lines
+from headwater.samples.orders.traffic import Orders
+from headwater.samples.sales import expected as sales_rows
+from headwater.samples.sales.facts import facts
+from headwater.samples.sales.traffic import VIEWS as SALES_VIEWS
 from projections.registry import ViewRegistry
 from projections.stream.view import StreamView
 from projections.table.declared_stores import Store

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from compose.ports import free_ports
-from compose.sample import Deployment
+from compose.samples.sample import Deployment
 from compose.settings import StackSettings
 from compose.stack import Stack
 from eventlog.envelope import partition_of

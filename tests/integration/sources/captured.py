@@ -19,7 +19,6 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from compose.shop.database import create_shop
 from compose.stack import Stack
 from eventlog import admin
 from eventlog.capturing import Captured, Column, Hashed, Kind, Source, Truncated
@@ -30,6 +29,7 @@ from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
 from eventlog.settings import LogSettings
+from headwater.samples.shop.database import create_shop
 from tests.waiting import BOUND_S, eventually
 
 SALT = "salt"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from compose.shop.traffic import Traffic
+from headwater.samples.shop.transactions import Traffic
 from tests.integration.sources.captured import Connector
 from tests.seeds import seed_of
 from tests.waiting import eventually

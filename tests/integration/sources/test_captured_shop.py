@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from compose.shop.filling import fill
 from compose.stack import Stack
 from eventlog.capturing.control_topics import last_snapshot
 from eventlog.errors import LogUnavailable
-from eventlog.sources.shop.shop import Order, OrderLine, shop
+from headwater.samples.shop.filling import fill
+from headwater.samples.shop.source import Order, OrderLine, shop
 from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.held_proxy import HeldProxy

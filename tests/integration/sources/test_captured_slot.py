@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from compose.stack import Stack
-from eventlog.sources.shop.shop import shop
+from headwater.samples.shop.source import shop
 from tests.integration.sources.captured import captured
 from tests.waiting import eventually
 

@@ -19,13 +19,13 @@ import httpx
 import psycopg
 import pytest
 
-from compose.shop import rows
-from compose.shop.filling import fill
 from compose.stack import Stack
 from eventlog.capturing import Captured
 from eventlog.capturing.postgres.positions import read_lsn
 from eventlog.settings import LogSettings
-from eventlog.sources.shop.shop import shop
+from headwater.samples.shop import rows
+from headwater.samples.shop.filling import fill
+from headwater.samples.shop.source import shop
 from projections.generations.registry import Generations
 from projections.settings import StoreSettings
 from projections.stores.open import open_reader

@@ -14,10 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from commands.aggregates.shop.customer import Details
-from commands.processes.shop.customer_import import customer_import
 from commands.receipt import Receipt
-from compose.shop.filling import fill
 from compose.stack import Stack
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.kafka_connect import KafkaConnect
@@ -26,8 +23,11 @@ from eventlog.capturing.postgres.properties import COMMAND_PREFIX
 from eventlog.envelope import Envelope, decode
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from eventlog.sources.shop.shop import Customer, shop
 from eventlog.topics import DEAD_LETTERS, EVENTS, RECEIPTS
+from headwater.samples.shop.domain.customer import Details
+from headwater.samples.shop.filling import fill
+from headwater.samples.shop.processes import customer_import
+from headwater.samples.shop.source import Customer, shop
 from tests.integration.commands.handler_process import output, start_handler
 from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each

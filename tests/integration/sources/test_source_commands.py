@@ -20,8 +20,6 @@ from typer.testing import CliRunner, Result
 from compose.parts import postgres
 from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
-from compose.shop.database import create_shop
-from compose.shop.filling import fill
 from compose.stack import Stack
 from eventlog.capturing import Captured, cli, connector_states
 from eventlog.capturing.changes import Operation
@@ -31,7 +29,9 @@ from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.progress import Commit, Progress
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from eventlog.sources.shop.shop import Customer, Order, shop
+from headwater.samples.shop.database import create_shop
+from headwater.samples.shop.filling import fill
+from headwater.samples.shop.source import Customer, Order, shop
 from tests.integration.sources.captured import Topic
 from tests.shared_stack import own_folder
 from tests.waiting import eventually

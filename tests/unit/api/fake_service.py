@@ -38,7 +38,7 @@ from tests.filtered import fulfils
 
 PARTITIONS = 4
 MODULES = ("listings",)
-"""Of most tests: to make an app of all shipped domains takes three times as long."""
+"""Of most tests: to make an app of all samples takes three times as long."""
 
 
 @dataclass

@@ -27,10 +27,10 @@ from eventlog.envelope import partition_of
 from eventlog.heartbeats import heartbeat_key
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
-from eventlog.sources.shop.shop import Customer, shop
+from headwater.samples.shop.source import Customer, shop
+from headwater.samples.shop.views import customer_360
 from projections.stores.store import LAST_NUMBER
 from projections.table.patch import Place
-from projections.views.shop.customer_360 import customer_360
 from tests.seeds import examples, seed_of
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, FakeEvents, FakeGenerations, FakeService, MemoryReader, fake_service

@@ -15,9 +15,9 @@ from api.answers import accepted
 from api.app import create_app
 from api.documentation import operations
 from api.service import Service
-from commands.aggregates.listings.listing import listing
 from commands.receipt import ReceiptError
 from eventlog.envelope import encode
+from headwater.samples.listings.domain import listing
 from tests.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service, receipt

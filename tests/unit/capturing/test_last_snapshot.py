@@ -11,7 +11,7 @@ from eventlog.capturing import control_topics
 from eventlog.capturing.control_topics import last_snapshot
 from eventlog.capturing.naming import SourceNames
 from eventlog.settings import LogSettings
-from eventlog.sources.shop.shop import shop
+from headwater.samples.shop.source import shop
 
 INITIAL, INCREMENTAL = "Initial Snapshot", "Incremental Snapshot"
 

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.shop import customer, payment
-from commands.aggregates.shop.customer import Details
 from commands.declaring.process import Process, ProcessRegistry, Reaction
 from commands.declaring.row_inputs import RowDeleted
 from commands.errors import DeclarationError
-from commands.processes.shop.customer_import import customer_import
 from commands.reacting.row_router import row_role
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.values import PLACEHOLDER
 from eventlog.heartbeats import heartbeat_key
 from eventlog.ports import Entry
-from eventlog.sources.shop.shop import Customer, Order, OrderLine
+from headwater.samples.shop.domain import customer, payment
+from headwater.samples.shop.domain.customer import Details
+from headwater.samples.shop.processes import customer_import
+from headwater.samples.shop.source import Customer, Order, OrderLine
 from tests.captured_customers import Customers, row
 from tests.process_world import World
 from tests.seeds import examples, seed_of
@@ -352,6 +352,6 @@ def test_a_row_whose_key_column_is_null_belongs_to_no_instance() -> None:
 
 
 def test_a_process_of_a_source_that_is_not_deployed_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r'"public\.customers" of the source "shop".*add the module "eventlog'):
-        ProcessRegistry.load(["commands.processes.shop", "commands.aggregates.shop"])
+    with pytest.raises(DeclarationError, match=r'"public\.customers" of the source "shop".*add the module "headwater'):
+        ProcessRegistry.load(["headwater.samples.shop.processes", "headwater.samples.shop.domain"])
     assert ProcessRegistry.load(["shop"]).tables == {Customer.topic(): Customer}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from commands import Process, Reaction, RowDeleted, ViewRow
-from commands.aggregates.payments.card import MAX_EVIDENCE, BlockCard, CardBlocked, CardUnblocked, UnblockCard, card
-from commands.processes.payments.card_blocking import Nothing, RapidPayments, card_blocking
 from commands.testing import given
+from headwater.samples.payments.domain import MAX_EVIDENCE, BlockCard, CardBlocked, CardUnblocked, UnblockCard, card
+from headwater.samples.payments.processes import Nothing, RapidPayments, card_blocking
 
 ALERT = RapidPayments(card="A", ids=["p1", "p2"])
 BLOCK = BlockCard(card="A", rule="rapid_payments", evidence=("p1", "p2"))

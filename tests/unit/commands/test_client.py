@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.listings.listing import ChangePrice, ListProperty, Sell
 from commands.declaring.registry import CommandRegistry
 from commands.errors import IdempotencyKeyReused, MalformedCommand, Rejected, Unanswered, UnknownCommand, WrongVersion
 from commands.handling.command_task import CommandTask
@@ -22,6 +21,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Failed
 from eventlog.topics import COMMANDS, EVENTS
+from headwater.samples.listings.domain import ChangePrice, ListProperty, Sell
 from tests.unit.commands.test_gateway import LISTING
 
 

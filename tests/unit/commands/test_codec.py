@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.listings.listing import listing
 from commands.codec import fingerprint_of, fold, read_command, read_event
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from commands.errors import BrokenStream, MalformedCommand
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
+from headwater.samples.listings.domain import listing
 from tests.badly_behaved import wild
 from tests.domains import SHIPPED
 

@@ -160,7 +160,7 @@ def test_a_module_that_is_not_there_is_named(package: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("modules", [(), ("commands.observations.listings",)])
+@pytest.mark.parametrize("modules", [(), ("headwater.samples.sensors.domain",)])
 def test_modules_without_an_aggregate_are_an_error(modules: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="no aggregate in"):
         contracts_of(*modules)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.shop.customer import (
+from commands.declaring.row_inputs import RowDeleted
+from commands.testing import given
+from headwater.samples.shop.domain.customer import (
     CustomerDetailsChanged,
     CustomerRegistered,
     CustomerRemoved,
@@ -14,10 +16,8 @@ from commands.aggregates.shop.customer import (
     RemoveCustomer,
     customer,
 )
-from commands.declaring.row_inputs import RowDeleted
-from commands.processes.shop.customer_import import customer_import
-from commands.testing import given
-from eventlog.sources.shop.shop import Customer, Product
+from headwater.samples.shop.processes import customer_import
+from headwater.samples.shop.source import Customer, Product
 from tests.captured_customers import ADA
 
 IMPORTED = ImportCustomer(

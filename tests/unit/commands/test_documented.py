@@ -8,14 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from commands.aggregates.orders import order
-from commands.aggregates.payments.card import BlockCard
-from commands.aggregates.shop.customer import ImportCustomer, RemoveCustomer
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, TimedOut
 from commands.declaring.row_inputs import RowDeleted
 from commands.testing import given
-from eventlog.sources.shop.shop import Customer
+from headwater.samples.orders.domain import order
+from headwater.samples.payments.domain import BlockCard
+from headwater.samples.shop.domain.customer import ImportCustomer, RemoveCustomer
+from headwater.samples.shop.source import Customer
 from tests.captured_customers import ADA
 
 DOCS = Path(__file__).parents[3] / "docs"

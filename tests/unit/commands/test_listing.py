@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from commands.aggregates.listings.listing import (
+from commands.declaring.aggregate import Command, Event
+from commands.testing import given
+from headwater.samples.listings.domain import (
     ChangePrice,
     DetailsRevised,
     Listed,
@@ -24,8 +26,6 @@ from commands.aggregates.listings.listing import (
     Withdrawn,
     listing,
 )
-from commands.declaring.aggregate import Command, Event
-from commands.testing import given
 from tests.listed import LISTING
 
 DETAILS = LISTING | {"listing_id": "L1", "description": ""}

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import testing
-from commands.aggregates.orders import order, stock
-from commands.aggregates.orders.order import Order
-from commands.aggregates.orders.refund import Refund
-from commands.aggregates.orders.stock import Stock
 from commands.declaring.process import TimedOut
-from commands.processes.orders.order_fulfilment import PAY_WITHIN, Fulfilment, order_fulfilment
 from eventlog import topics
 from eventlog.envelope import decode
 from eventlog.ports import NEXT_OFFSET, PROCESSES, Record
+from headwater.samples.orders.domain import order, stock
+from headwater.samples.orders.domain.order import Order
+from headwater.samples.orders.domain.refund import Refund
+from headwater.samples.orders.domain.stock import Stock
+from headwater.samples.orders.processes import PAY_WITHIN, Fulfilment, order_fulfilment
 from tests.process_world import World
 from tests.seeds import examples
 

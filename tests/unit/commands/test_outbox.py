@@ -19,7 +19,7 @@ from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 from eventlog.settings import LogSettings
-from eventlog.sources.shop.shop import shop
+from headwater.samples.shop.source import shop
 from replay.errors import CannotRetry
 from replay.retry import Resender, is_resent
 

@@ -11,18 +11,18 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.orders import order
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.process import Process, ProcessRegistry, Reaction, TimedOut
 from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError, UnreadableProcess
-from commands.processes.orders.order_fulfilment import order_fulfilment
 from commands.reacting.instance import Instance, read_instance, write_instance
 from commands.reacting.router import COMMIT_IDLE_S, Router, RoutingTask
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
 from eventlog.memory import MemoryLog
 from eventlog.ports import ROUTER, Entry, Record
+from headwater.samples.orders.domain import order
+from headwater.samples.orders.processes import order_fulfilment
 from tests.domains import SHIPPED
 from tests.process_world import World
 

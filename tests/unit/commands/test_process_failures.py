@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.orders import order
 from commands.codec import read_event
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, Reaction, TimedOut
@@ -24,6 +23,7 @@ from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
+from headwater.samples.orders.domain import order
 from replay.errors import CannotRetry, NothingToRetry
 from replay.retry import Resender, is_resent
 from tests.badly_behaved import Do

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.orders import order, stock
 from commands.declaring.aggregate import Command
 from commands.declaring.process import Process, Reaction, Refused
 from commands.declaring.registry import CommandRegistry
 from commands.handling.refusals import return_address
-from commands.processes.orders.order_fulfilment import Fulfilment, order_fulfilment
 from eventlog import topics
 from eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
+from headwater.samples.orders.domain import order, stock
+from headwater.samples.orders.processes import Fulfilment, order_fulfilment
 from replay.retry import Resender
 from tests.domains import SHIPPED
 from tests.process_world import World

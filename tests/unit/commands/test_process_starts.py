@@ -8,13 +8,13 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.orders import order
 from commands.declaring.process import Process, ProcessRegistry, Reaction
 from commands.errors import DeclarationError
 from commands.reacting.starts import read_starts, settle_starts
 from eventlog import topics
 from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry
+from headwater.samples.orders.domain import order
 from tests.process_world import World
 from tests.seeds import seed_of
 

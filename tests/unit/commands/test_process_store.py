@@ -12,7 +12,6 @@ import orjson
 import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from commands.aggregates.orders import order
 from commands.declaring.process import Process, Reaction, TimedOut
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.state import MemoryStore
@@ -23,6 +22,7 @@ from eventlog import topics
 from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.ports import PROCESSES, Entry
 from eventlog.settings import LogSettings
+from headwater.samples.orders.domain import order
 from replay.retry import Resender
 from tests.domains import SHIPPED
 from tests.process_world import World

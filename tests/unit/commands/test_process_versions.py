@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.orders import order
 from commands.declaring.process import Process, ProcessRegistry, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import RowDeleted
 from commands.reacting.declared_inputs import INPUTS, settle_inputs
@@ -18,7 +17,8 @@ from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry, Role
-from eventlog.sources.shop.shop import Customer
+from headwater.samples.orders.domain import order
+from headwater.samples.shop.source import Customer
 from tests.captured_customers import row
 from tests.process_world import World
 from tests.seeds import seed_of

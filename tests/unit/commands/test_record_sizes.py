@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.orders import order
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.process import Process, Reaction, TimedOut
 from commands.declaring.registry import CommandRegistry
@@ -25,6 +24,7 @@ from eventlog.limits import MAX_COPY_BYTES, MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BY
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.topics import COMMANDS, EVENTS, RECEIPTS
+from headwater.samples.orders.domain import order
 from tests.process_world import World
 
 TIME = datetime(2026, 1, 2, tzinfo=UTC)

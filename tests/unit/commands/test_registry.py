@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.listings.listing import listing
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError, UnknownCommand
+from headwater.samples.listings.domain import listing
 
 
 class Lit(Event, type="lamp.lit"):

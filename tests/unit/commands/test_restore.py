@@ -10,7 +10,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from commands.aggregates.listings.listing import Listed, Listing, PriceChanged, listing
 from commands.codec import read_snapshot
 from commands.declaring.registry import CommandRegistry
 from commands.errors import UnreadableSnapshot
@@ -24,6 +23,7 @@ from eventlog.envelope import Envelope, encode
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 from eventlog.topics import EVENTS, RECEIPTS, SNAPSHOTS
+from headwater.samples.listings.domain import Listed, Listing, PriceChanged, listing
 from tests.domains import SHIPPED
 
 REGISTRY = CommandRegistry.load(SHIPPED)

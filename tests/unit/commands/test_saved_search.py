@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.saved_searches.saved_search import (
+from commands.testing import given
+from headwater.samples.saved_searches.domain import (
     Change,
     Delete,
     Save,
@@ -15,7 +16,6 @@ from commands.aggregates.saved_searches.saved_search import (
     SearchSaved,
     saved_search,
 )
-from commands.testing import given
 
 ANY: dict[str, Any] = {
     "min_price": None, "max_price": None, "beds": 0, "words": "", "latitude": None, "longitude": None,

@@ -9,10 +9,10 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from commands.aggregates.listings.listing import listing
 from commands.codec import has_shape, read_snapshot, write_snapshot
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.errors import UnreadableSnapshot
+from headwater.samples.listings.domain import listing
 
 
 class Named(Event, type="shaped.named"):

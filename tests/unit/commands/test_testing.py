@@ -12,11 +12,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from commands import Aggregate, Command, Event, Process, Reaction, Refused, TimedOut, after, rename
-from commands.aggregates.listings import listing
-from commands.aggregates.orders import order, refund, stock
 from commands.errors import BadDecision, BadReaction, MalformedCommand, Rejected, UnreadableEvent
-from commands.processes.orders.order_fulfilment import PAY_WITHIN, UNPAID, order_fulfilment
 from commands.testing import at, given, recorded
+from headwater.samples.listings import domain as listing
+from headwater.samples.orders.domain import order, refund, stock
+from headwater.samples.orders.processes import PAY_WITHIN, UNPAID, order_fulfilment
 from tests.badly_behaved import BAD_COMMANDS, BAD_ENDS, BAD_EVENTS, BAD_SAYINGS, BAD_STATES, Do, wild
 from tests.listed import LISTING
 

@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.aggregates.payments import card
 from commands.declaring.process import Process, ProcessRegistry, Reaction
 from commands.declaring.row_inputs import RowDeleted
 from commands.declaring.view_rows import ViewRow
 from commands.errors import DeclarationError
-from commands.processes.payments.card_blocking import RapidPayments, card_blocking
 from commands.reacting.row_router import process_topics, row_role
 from eventlog import topics
 from eventlog.envelope import decode, partition_of
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.sources.shop.shop import Customer
+from headwater.samples.payments import domain as card
+from headwater.samples.payments.processes import RapidPayments, card_blocking
+from headwater.samples.shop.source import Customer
 from tests.process_world import PATCH_PARTITIONS, World
 from tests.seeds import examples, seed_of
 

@@ -1,4 +1,4 @@
-"""DOMAINS of `make run` and `make demo`: which shipped domains run, and what a wrong one is told."""
+"""DOMAINS of `make run` and `make demo`: which samples run, and what a wrong one is told."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from compose.demo import SAMPLES
 from compose.domains import main, read_deployed, read_domains
 from compose.errors import DomainsError
-from compose.to_try import TO_TRY
+from compose.samples.shipped import sample_of, to_try
 from eventlog.modules import shipped_domains
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +26,7 @@ ALL = (
     [
         ("", ()),
         (" ", ()),
-        ("all", tuple(shipped_domains())),
+        ("all", shipped_domains()),
         ("orders", ("orders",)),
         ("orders, listings,orders", ("orders", "listings")),
     ],
@@ -37,7 +36,7 @@ def test_domains_are_read(text: str, domains: tuple[str, ...]) -> None:
     assert main([text]) == 0
 
 
-@pytest.mark.parametrize("text", ["order", "orders,x", "all,orders", "bank.domain", "commands.aggregates.orders"])
+@pytest.mark.parametrize("text", ["order", "orders,x", "all,orders", "bank.domain", "headwater.samples.orders.domain"])
 def test_a_wrong_one_is_told_which_there_are(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DomainsError, match=f"DOMAINS is '{text}'; set it to all, or to some of {ALL}"):
         read_domains(text)
@@ -47,7 +46,7 @@ def test_a_wrong_one_is_told_which_there_are(text: str, capsys: pytest.CaptureFi
 
 def test_what_runs_is_named_in_one_of_two_ways() -> None:
     assert read_deployed("", {}) == ("listings",)
-    assert read_deployed("all", {"HEADWATER_MODULES": ""}) == tuple(shipped_domains())
+    assert read_deployed("all", {"HEADWATER_MODULES": ""}) == shipped_domains()
     assert read_deployed("", {"HEADWATER_MODULES": "bank.views,orders"}) == ("bank.views", "orders")
     with pytest.raises(DomainsError, match=r"set it to nothing, and set HEADWATER_MODULES to 'bank\.views,orders'"):
         read_deployed("orders", {"HEADWATER_MODULES": "bank.views"})
@@ -75,5 +74,9 @@ def test_the_check_needs_nothing_that_is_installed() -> None:
     subprocess.run([sys.executable, "-I", "-S", "-c", script], cwd=ROOT, timeout=600, check=True)
 
 
-def test_there_is_something_to_show_of_every_shipped_domain() -> None:
-    assert set(SAMPLES) == set(TO_TRY) == set(shipped_domains())
+@pytest.mark.parametrize("domain", shipped_domains())
+def test_there_is_something_to_show_of_every_shipped_domain(domain: str) -> None:
+    sample = sample_of(domain)
+    assert sample.views
+    assert sample.number > 0
+    assert to_try(domain)

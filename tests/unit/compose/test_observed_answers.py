@@ -10,22 +10,24 @@ import orjson
 import pytest
 
 from commands.declaring.observation import ObservationRegistry
-from compose.demo import SAMPLES
-from compose.happened import Happened
-from compose.observed.buses import legs, positions
-from compose.observed.checkouts import suspect
-from compose.observed.payments import EVIDENCE, distant, rapid, records, wrongly_blocked
-from compose.observed.report import Report
-from compose.observed.sample import SENT_WITHIN, ObservedSample
-from compose.observed.sensors import SENSOR_DOMAIN, averages, silences
-from compose.observed.shop_floor import daily, totals
-from compose.observed.ski_lifts import busiest_lifts, rides_per_lift
-from compose.observed.timelines import timelines
-from compose.observed.web import click_through, views_per_page, visits
-from compose.stored_rows import is_equal
+from compose.samples.happened import Happened
+from compose.samples.observed import SENT_WITHIN, ObservedSample
+from compose.samples.report import Report
+from compose.samples.shipped import sample_of
+from compose.samples.stored_rows import is_equal
+from eventlog.modules import shipped_domains
+from headwater.samples.buses.expected import legs, positions
+from headwater.samples.checkouts.expected import suspect
+from headwater.samples.payments.expected import EVIDENCE, distant, rapid, records, wrongly_blocked
+from headwater.samples.sensors.expected import averages, silences
+from headwater.samples.sensors.traffic import SENSOR_DOMAIN
+from headwater.samples.shop_floor.expected import daily, totals
+from headwater.samples.ski_lifts.expected import busiest_lifts, rides_per_lift
+from headwater.samples.timelines.expected import timelines
+from headwater.samples.web.expected import click_through, views_per_page, visits
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-OBSERVED = [name for name, sample in SAMPLES.items() if isinstance(sample(), ObservedSample)]
+OBSERVED = [name for name in shipped_domains() if isinstance(sample_of(name), ObservedSample)]
 VIENNA: dict[str, Any] = {"latitude": 48.21, "longitude": 16.37}
 GRAZ: dict[str, Any] = {"latitude": 47.07, "longitude": 15.44}
 
@@ -209,7 +211,7 @@ def test_a_follower_sees_earlier_posts_until_they_are_deleted_or_the_follow_ends
 
 @pytest.mark.parametrize("domain", OBSERVED)
 def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> None:
-    sample, registry = SAMPLES[domain](), ObservationRegistry.load([domain])
+    sample, registry = sample_of(domain), ObservationRegistry.load([domain])
     requests = [request for requests in sample.rounds() for request in requests]
     assert len(requests) == sample.number
     assert {request.type for request in requests} == set(registry.types)

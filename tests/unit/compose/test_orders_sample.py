@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from compose.happened import Happened
-from compose.orders import RECEIVED, SCARCE, Orders, Wish, differences
+from compose.samples.happened import Happened
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, decode
+from headwater.samples.orders.expected import RECEIVED, SCARCE, Wish, differences
+from headwater.samples.orders.traffic import Orders
 from tests.process_world import World
 
 Change = Callable[[list[Happened]], list[Happened]]

@@ -19,13 +19,13 @@ from rich.console import Console
 from commands.codec import read_command
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
-from compose.demo import SAMPLES
-from compose.page import page
+from compose.page import TO_TRY_ALWAYS, page
 from compose.run import log_to_file
+from compose.samples.shipped import to_try
 from compose.settings import Ports, StackSettings
-from compose.to_try import TO_TRY, TO_TRY_ALWAYS
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.cli import app as sources
+from eventlog.modules import shipped_domains
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
 
@@ -40,8 +40,8 @@ def commands(text: str) -> list[str]:
     ]
 
 
-OWN = "commands.aggregates.payments.card"
-"""A module, and not the name of a shipped domain."""
+OWN = "headwater.samples.payments.domain"
+"""A module, and not the name of a sample."""
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ OWN = "commands.aggregates.payments.card"
 def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch, modules: Sequence[str]) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     found = [line for line in commands(page(API, SETTINGS, {}, modules)) if not line.startswith("export ")]
-    assert len(found) == sum(len(TO_TRY.get(name, ())) for name in modules) + len(TO_TRY_ALWAYS)
+    assert len(found) == sum(len(to_try(name)) for name in modules if name != OWN) + len(TO_TRY_ALWAYS)
     for command in found:
         words = shlex.split(command)
         assert words[0] == "curl" or Path(words[0]).name in ("replay", "python")
@@ -78,10 +78,10 @@ def test_what_is_to_be_tried_is_of_the_domains_that_run() -> None:
     assert "replay rebuild customer_360" in page(API, SETTINGS, {}, ("shop",))
 
 
-@pytest.mark.parametrize("domain", SAMPLES)
+@pytest.mark.parametrize("domain", shipped_domains())
 def test_what_is_to_be_tried_with_a_domain_is_in_it(domain: str) -> None:
     registry, views = CommandRegistry.load([domain]), ViewRegistry.load([domain])
-    for _, command in TO_TRY[domain]:
+    for _, command in to_try(domain):
         words = shlex.split(command.format(api=API, bin="bin"))
         if words[0] != "curl":
             continue
@@ -107,7 +107,7 @@ def test_another_terminal_can_capture_the_shop_at_once() -> None:
     assert {source.database, source.salt, "HEADWATER_CONNECT"} < given.keys()
     assert given[source.database] == SETTINGS.endpoints.shop_database
     verbs = {command.name or command.callback.__name__ for command in sources.registered_commands if command.callback}
-    shop = [shlex.split(command)[3:] for _, command in TO_TRY["shop"] if "eventlog.sources" in command]
+    shop = [shlex.split(command)[3:] for _, command in to_try("shop") if "eventlog.sources" in command]
     assert {verb for verb, *_ in shop} == {"status"} <= verbs
 
 
@@ -133,7 +133,7 @@ curl -sS http://127.0.0.1:18080/streams/listing/sacramento-1
 # the state of the views
 {BIN}/replay status
 # rebuild a view while it answers queries
-{BIN}/replay rebuild city_market
+{BIN}/replay rebuild listings
 # follow the logs
 {BIN}/python -m compose logs --follow"""
 SERVERS = (

@@ -9,9 +9,9 @@ import pytest
 
 from commands.codec import read_command
 from commands.declaring.registry import CommandRegistry
-from compose.sales.facts import Fact
-from compose.sales.rows import late_for_minutes, late_for_taxes, per_category, per_minute, taxed, tiers
-from compose.sales.sample import Sales
+from headwater.samples.sales.expected import late_for_minutes, late_for_taxes, per_category, per_minute, taxed, tiers
+from headwater.samples.sales.facts import Fact
+from headwater.samples.sales.traffic import Sales
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -11,7 +11,8 @@ import pytest
 from commands.codec import read_command
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
-from compose.observed.saved_searches import SEARCHES, Change, SavedSearches, alerts, is_found, rounds
+from headwater.samples.saved_searches.expected import Change, alerts, is_found
+from headwater.samples.saved_searches.traffic import SEARCHES, SavedSearches, rounds
 
 HOME: dict[str, Any] = {
     "id": "1", "home": "h", "city": "Linz", "price": 200_000, "beds": 2, "description": "Quiet, Süden",

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from compose.demo import wait_for_views
 from compose.run import environment_of, watched_sources
-from compose.sample import open_http
+from compose.samples.sample import open_http
 from compose.services import API_INSTANCE, ready, service_specs
 from compose.settings import StackSettings
 from eventlog.capturing import SourceRegistry

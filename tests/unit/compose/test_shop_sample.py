@@ -9,15 +9,16 @@ from uuid import UUID
 import pytest
 
 from commands import Event
-from commands.aggregates.shop.payment import Payment, payment
 from commands.codec import read_command
 from commands.declaring.registry import CommandRegistry
-from compose.sample import Request
-from compose.shop.sample import PAYMENTS, ROUNDS, Shop, with_payments
-from compose.stored_rows import differences
-from eventlog.sources.shop.shop import Customer
+from compose.samples.sample import Request
+from compose.samples.stored_rows import differences
+from headwater.samples.shop.domain.payment import Payment, payment
+from headwater.samples.shop.expected import with_payments
+from headwater.samples.shop.source import Customer
+from headwater.samples.shop.traffic import PAYMENTS, ROUNDS, Shop
+from headwater.samples.shop.views import customer_360
 from projections.testing import rows_of
-from projections.views.shop.customer_360 import customer_360
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """The time of an event in `rows_of`."""

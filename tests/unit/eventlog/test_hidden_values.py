@@ -10,7 +10,6 @@ import orjson
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, field_validator
 
-from commands.aggregates.listings.listing import listing
 from commands.codec import read_event, read_snapshot
 from commands.errors import UnreadableEvent, UnreadableSnapshot
 from commands.reacting.turn import described
@@ -18,6 +17,7 @@ from eventlog.envelope import EPOCH, Envelope
 from eventlog.hidden_values import error_text, without_values
 from eventlog.letters import Letter
 from eventlog.logs import FORMAT, WithoutValues
+from headwater.samples.listings.domain import listing
 
 PRIVATE = "4111 1111"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from eventlog.declaring import WrongDeclaration
-from eventlog.errors import AmbiguousModule, EventLogError, ModuleBroken, SettingError, UnknownModule
-from eventlog.modules import ROOMS, domain_of, find, read_modules, shipped_domains
-
-ROOM = ROOMS[0]
+from eventlog.errors import EventLogError, ModuleBroken, SettingError, UnknownModule
+from eventlog.modules import declaring_modules, domain_of, find, read_modules
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_every_module_below_a_package_is_searched_and_each_object_listed_once(package: Path) -> None:
-    found = [(module, str(path)) for module, path in find(["shop_x"], Path, ROOM)]
+    found = [(module, str(path)) for module, path in find(["shop_x"], Path)]
     assert sorted(found, key=lambda pair: pair[1]) == [
         ("shop_x.deep", "1"),
         ("shop_x.one", "2"),
@@ -44,7 +43,7 @@ def test_every_module_below_a_package_is_searched_and_each_object_listed_once(pa
 
 
 def test_a_single_module_may_be_named(package: Path) -> None:
-    assert [str(path) for _, path in find(["shop_x.deep.two"], Path, ROOM)] == ["3"]
+    assert [str(path) for _, path in find(["shop_x.deep.two"], Path)] == ["3"]
 
 
 @pytest.mark.parametrize("name", ["shop_that_is_not_there", "shop_x.deep.nowhere", "shop_x.one.first", "order"])
@@ -55,7 +54,7 @@ def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(pac
         + r"shop_floor, ski_lifts, timelines, web\)"
     )
     with pytest.raises(UnknownModule, match=said) as unknown:
-        find([name], Path, ROOM)
+        find([name], Path)
     assert isinstance(unknown.value.__cause__, ModuleNotFoundError)
     assert isinstance(unknown.value, EventLogError)
 
@@ -89,7 +88,7 @@ def test_a_module_that_fails_is_named_with_the_line_that_failed(package: Path, t
     bad = package / "deep" / "bad.py"
     bad.write_text(text)
     with pytest.raises(ModuleBroken) as broken:
-        find(["shop_x"], Path, ROOM)
+        find(["shop_x"], Path)
     message = str(broken.value)
     assert message.startswith(f"{bad}:{line}: {said}")
     assert message.endswith(
@@ -103,7 +102,7 @@ def test_the_line_that_failed_is_that_of_the_module_that_another_one_imports(pac
     (package / "bad.py").write_text("\n\n1 / 0\n")
     (package / "deep" / "__init__.py").write_text("import shop_x.bad\n")
     with pytest.raises(ModuleBroken, match=re.escape(f"{package / 'bad.py'}:3: ZeroDivisionError")):
-        find(["shop_x.deep"], Path, ROOM)
+        find(["shop_x.deep"], Path)
 
 
 def test_a_package_that_is_installed_like_a_library_is_named_too(
@@ -115,9 +114,9 @@ def test_a_package_that_is_installed_like_a_library_is_named_too(
     (folder / "shop_lib" / "views.py").write_text("import json\n\njson.loads('[1')\n")
     monkeypatch.syspath_prepend(folder)
     with pytest.raises(ModuleBroken, match=re.escape(f"{folder}/shop_lib/views.py:3: JSONDecodeError")):
-        find(["shop_lib.views"], Path, ROOM)
+        find(["shop_lib.views"], Path)
     (folder / "shop_lib" / "good.py").write_text("from eventlog.places import called_from\n\nplace = called_from()\n")
-    (place,) = [value for _, value in find(["shop_lib.good"], str, ROOM) if ":" in value and value.endswith("3")]
+    (place,) = [value for _, value in find(["shop_lib.good"], str) if ":" in value and value.endswith("3")]
     assert place == f"{folder}/shop_lib/good.py:3"
     for name in [name for name in sys.modules if name.split(".")[0] == "shop_lib"]:
         del sys.modules[name]
@@ -127,54 +126,27 @@ def test_a_wrong_declaration_is_one_sentence_with_its_line(package: Path) -> Non
     bad = package / "bad.py"
     bad.write_text("from commands import Event\n\n\nclass Placed(Event, type='Placed'):\n    order_id: str\n")
     with pytest.raises(ModuleBroken) as broken:
-        find(["shop_x"], Path, ROOM)
+        find(["shop_x"], Path)
     assert str(broken.value) == f"{bad}:4: {broken.value.__cause__}"
     assert isinstance(broken.value.__cause__, WrongDeclaration)
 
 
-def test_a_shipped_domain_is_all_its_packages() -> None:
-    assert shipped_domains() == {
-        "buses": ("commands.observations.buses", "projections.views.buses"),
-        "checkouts": ("commands.observations.checkouts", "projections.views.checkouts"),
-        "listings": ("commands.aggregates.listings", "commands.observations.listings", "projections.views.listings"),
-        "orders": ("commands.aggregates.orders", "commands.processes.orders", "projections.views.orders"),
-        "payments": (
-            "commands.aggregates.payments",
-            "commands.observations.payments",
-            "commands.processes.payments",
-            "projections.views.payments",
-        ),
-        "sales": ("commands.aggregates.sales", "projections.views.sales"),
-        "saved_searches": (
-            "commands.aggregates.saved_searches",
-            "commands.observations.saved_searches",
-            "projections.views.saved_searches",
-        ),
-        "sensors": ("commands.observations.sensors", "projections.views.sensors"),
-        "shop": (
-            "eventlog.sources.shop",
-            "commands.aggregates.shop",
-            "commands.processes.shop",
-            "projections.views.shop",
-        ),
-        "shop_floor": ("commands.observations.shop_floor", "projections.views.shop_floor"),
-        "ski_lifts": ("commands.observations.ski_lifts", "projections.views.ski_lifts"),
-        "timelines": ("commands.observations.timelines", "projections.views.timelines"),
-        "web": ("commands.observations.web", "projections.views.web"),
-    }
+def test_a_sample_is_its_modules_that_declare_something() -> None:
+    sample = "headwater.samples.orders"
+    for name in ("orders", sample):
+        assert declaring_modules(name) == (f"{sample}.domain", f"{sample}.processes", f"{sample}.views")
+    assert "headwater.samples.shop.source" in declaring_modules("shop")
+    for name in (f"{sample}.domain", f"{sample}.traffic", "bank", "bank.orders"):
+        assert declaring_modules(name) == (name,)
 
 
-def test_a_shipped_domain_stands_for_its_package_in_the_room_that_is_searched() -> None:
-    def where(room: str) -> set[str]:
-        return {module.rpartition(".")[0] for module, _ in find(["orders", "listings", "shop"], type, room)}
-
-    assert {room: where(room) for room in ROOMS} == {
-        "eventlog.sources": {"eventlog.sources.shop"},
-        "commands.aggregates": {f"commands.aggregates.{name}" for name in ("listings", "orders", "shop")},
-        "commands.observations": {"commands.observations.listings"},
-        "commands.processes": {"commands.processes.orders", "commands.processes.shop"},
-        "projections.views": {f"projections.views.{name}" for name in ("listings", "orders", "shop")},
-    }
+def test_what_makes_samples_live_is_not_loaded_with_their_declarations() -> None:
+    script = (
+        "import sys; from eventlog.modules import find, shipped_domains; find(shipped_domains(), object); "
+        "print([each for each in ('compose', 'pandas', 'psycopg', 'httpx', 'pyspark') if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_what_a_deployment_names_is_what_it_is_made_of() -> None:
@@ -185,20 +157,16 @@ def test_what_a_deployment_names_is_what_it_is_made_of() -> None:
 def test_modules_of_the_user_s_may_contain_the_name_of_a_shipped_domain(package: Path) -> None:
     (package / "orders.py").write_text("import pathlib\nmine = pathlib.Path('mine')")
     (name,) = read_modules("shop_x.orders")
-    assert [str(path) for _, path in find([name], Path, ROOM)] == ["mine"]
+    assert [str(path) for _, path in find([name], Path)] == ["mine"]
 
 
 @pytest.mark.parametrize("file", ["orders.py", "orders/__init__.py", "orders/domain.py"])
-def test_a_name_that_is_a_shipped_domain_and_a_module_of_the_user_s_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
+def test_a_copy_of_a_sample_is_loaded_instead_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    said = re.escape(f'"{tmp_path}/orders') + r'.*"orders\.domain".*commands\.aggregates\.orders'
-    with pytest.raises(AmbiguousModule, match=said):
-        read_modules("listings,orders")
-    assert read_modules("listings,orders.domain") == ("listings", "orders.domain")
+    assert declaring_modules("orders") == ("orders",)
+    assert "headwater.samples.orders.domain" in declaring_modules("headwater.samples.orders")
 
 
 @pytest.mark.parametrize("nothing", ["", " , "])
@@ -212,11 +180,11 @@ def test_a_folder_without_modules_is_no_module(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "january.csv").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    assert read_modules("orders") == ("orders",)
+    assert "headwater.samples.orders.domain" in declaring_modules("orders")
 
 
 def test_the_domain_of_a_module() -> None:
-    assert domain_of("commands.aggregates.orders.stock") == domain_of("commands.processes.orders") == "orders"
-    assert domain_of("projections.views.listings.listings") == "listings"
-    for other in ("projections.views.streams", "commands.aggregates.orders_of_mine", "orders"):
+    assert domain_of("headwater.samples.orders.domain.stock") == domain_of("headwater.samples.orders") == "orders"
+    assert domain_of("headwater.samples.listings.views") == "listings"
+    for other in ("projections.views.streams", "headwater.samples.orders_of_mine", "headwater.samples", "orders"):
         assert domain_of(other) is None

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commands.aggregates.listings.listing import PriceChanged
 from eventlog.envelope import Envelope, Position
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
+from headwater.samples.listings.domain import PriceChanged
 from projections import EVERY, Deleted, Postgres, TableView, count, current, envelope, last
 from projections.errors import ViewDeclarationError
 from projections.folding import unclear

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventlog.sources.shop.shop import Customer
+from headwater.samples.shop.source import Customer
 from projections import (
     Postgres,
     TableView,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.orders.order import Expired, Placed
-from commands.aggregates.orders.refund import Requested
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position
+from headwater.samples.orders.domain.order import Expired, Placed
+from headwater.samples.orders.domain.refund import Requested
 from projections.registry import ViewRegistry
 from projections.table import reference
 from projections.table.declared_stores import Postgres

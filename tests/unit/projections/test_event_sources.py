@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from commands import Event
-from commands.aggregates.orders.order import Placed
 from eventlog.envelope import Envelope
+from headwater.samples.orders.domain.order import Placed
 from projections import Deleted, events, observations
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
@@ -109,14 +109,14 @@ def test_a_fingerprint_follows_the_classes() -> None:
 
 def test_the_domain_of_the_events_must_be_deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "orders_by_time.py").write_text(
-        "from commands.aggregates.orders.order import Placed\n"
+        "from headwater.samples.orders.domain.order import Placed\n"
         "from projections import TEXT, Postgres, StreamView, events\n"
         "def all_of_them(placed):\n    return placed.select('order_id')\n"
         "orders_by_time = StreamView(name='orders_by_time', key='order_id', columns={'order_id': TEXT},\n"
         "    sources={'placed': events(Placed, late_after='1h')}, query=all_of_them, stores=(Postgres(),))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ViewDeclarationError, match=r'reads "order\.placed" of the shipped domain "orders"'):
+    with pytest.raises(ViewDeclarationError, match=r'reads "order\.placed" of the sample "orders"'):
         ViewRegistry.load(["orders_by_time"])
     assert ViewRegistry.load(["orders_by_time", "orders"]).view("orders_by_time").classes == (Placed,)
 

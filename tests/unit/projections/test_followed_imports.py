@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from projections.errors import ViewDeclarationError
+from projections.stream.imported import Ours
 from tests.observed import gate_view
 
 VIEW = """
@@ -86,6 +88,38 @@ def test_other_queries_have_the_digests_that_are_stored(tmp_path: Path) -> None:
     )
     changed = FILES | {"views.py": view, "limits.py": "LIMIT = 4\n"}
     assert digest(tmp_path / "before", FILES | {"views.py": view}) == digest(tmp_path / "after", changed)
+
+
+@pytest.mark.parametrize("query", ["by_gate(passed)", "TEXT", "SAME"])
+def test_other_words_that_the_line_imports_do_not_count(tmp_path: Path, query: str) -> None:
+    view = "from .steps import compare\nfrom headwater import {}\n"
+    view += "def by_gate(passed):\n    in_order = compare\n    return {}\n"
+    before = FILES | {"views.py": view.format("TEXT, in_order, UNCHANGED as SAME", query)}
+    after = FILES | {"views.py": view.format("TEXT, TIME, UNCHANGED as SAME, count, in_order", query)}
+    assert digest(tmp_path / "before", before) == digest(tmp_path / "after", after)
+
+
+def test_a_word_counts_by_what_it_is_and_by_its_name(tmp_path: Path) -> None:
+    view = "from headwater import {} as KIND\ndef by_gate(passed):\n    return KIND\n"
+    one, other = (FILES | {"views.py": view.format(word)} for word in ("TEXT", "TIME"))
+    assert digest(tmp_path / "one", one) != digest(tmp_path / "other", other)
+
+
+@pytest.mark.parametrize("how", ["from headwater import in_order", "import headwater", "import headwater as h"])
+def test_words_of_the_face_are_words_for_which_imports_count(tmp_path: Path, how: str) -> None:
+    word = {"import headwater": "headwater.in_order", "import headwater as h": "h.in_order"}.get(how, "in_order")
+    view = f"{how}\nfrom .steps import compare\ndef by_gate(passed):\n    return {word}(passed, step=compare)\n"
+    files = FILES | {"views.py": view}
+    assert digest(tmp_path / "before", files) != digest(tmp_path / "after", files | {"limits.py": "LIMIT = 4\n"})
+
+
+def test_what_a_module_of_a_shipped_sample_imports_from_the_face_is_not_its_own() -> None:
+    """It is in the package `headwater`, too."""
+    query = type("Query", (), {"__module__": "headwater.samples.gates"})
+    (face,) = ast.parse("import headwater").body
+    assert list(Ours(query).imports([face], query.__module__)) == []
+    (other,) = ast.parse("from headwater.testing import given").body
+    assert list(Ours(query).imports([other], query.__module__)) == []
 
 
 RULES = """

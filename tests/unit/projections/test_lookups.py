@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commands.aggregates.listings.listing import Listed
+from headwater.samples.listings.domain import Listed
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.table.declared_stores import Postgres

@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections.views.saved_searches.matching import cells_of_home, found, matches, with_search, words_of
+from headwater.samples.saved_searches.matching import cells_of_home, found, matches, with_search, words_of
 from tests.seeds import examples
 
 latitudes, longitudes = (st.one_of(st.sampled_from(edges), st.floats(-limit, limit)) for edges, limit in (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eventlog.declaring import WrongDeclaration
-from eventlog.sources.shop.shop import Customer
+from headwater.samples.shop.source import Customer
 from projections import (
     INTEGER,
     POINT,

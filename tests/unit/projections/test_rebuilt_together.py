@@ -14,6 +14,7 @@ import pytest
 from eventlog.errors import LogUnavailable
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
+from headwater.samples.shop.views import customer_360
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
 from projections.generations import builder
 from projections.generations.building import Build, Options, Rebuilt, Step
@@ -27,7 +28,6 @@ from projections.stores.store import Target
 from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
-from projections.views.shop.customer_360 import customer_360
 from tests.observed import gate_view
 from tests.unit.projections.rebuild_stage import (
     AWAY,

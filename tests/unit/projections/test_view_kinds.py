@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from commands.aggregates.listings.listing import Listed
 from eventlog.settings import LogSettings
+from headwater.samples.listings.domain import Listed
 from projections.errors import ViewDeclarationError
 from projections.folding.engine import only_spark
 from projections.generations.selection import ALL
@@ -41,7 +41,7 @@ def test_a_deployment_has_the_views_of_every_kind_in_its_modules(monkeypatch: py
     assert [*ViewRegistry.load(["tests.whole_rows"]).views] == ["streams", "busiest"]
     nowhere = replace(BUSIEST, classes=(Listed,))
     monkeypatch.setattr("tests.whole_rows.BUSIEST", nowhere)
-    with pytest.raises(ViewDeclarationError, match='of the shipped domain "listings"'):
+    with pytest.raises(ViewDeclarationError, match='of the sample "listings"'):
         ViewRegistry.load(["tests.whole_rows"])
 
 

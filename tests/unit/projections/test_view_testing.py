@@ -14,15 +14,15 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from commands import Aggregate, Command, Event, after, default, rename
-from commands.aggregates.listings.listing import Listed, PriceChanged, Withdrawn
 from commands.errors import UnreadableEvent
 from commands.testing import at, recorded
+from headwater.samples.listings.domain import Listed, PriceChanged, Withdrawn
+from headwater.samples.listings.views import listings
 from projections import EVERY, Lookup, Postgres, TableView, add, at_least, count, envelope, item, last
 from projections.table.folds.fold import Cases, Ordering, Stored, read
 from projections.table.monoids import Pick, State, StateField
 from projections.table.types import ColumnType
 from projections.testing import check_any_order, contracts_of_views, rows_of
-from projections.views.listings.listings import listings
 from projections.views.streams import streams
 from tests.listed import LISTING
 

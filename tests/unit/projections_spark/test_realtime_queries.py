@@ -13,13 +13,14 @@ import pytest
 from pyspark.sql import Row
 
 from commands.declaring.observation import to_entry
-from compose.orders import ORDERS, Orders
-from compose.orders import large_order_lines as expected_lines
-from compose.stored_rows import differences
+from compose.samples.stored_rows import differences
 from eventlog.envelope import partition_of
 from eventlog.letters import VALUE_BYTES
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS, OBSERVATIONS
+from headwater.samples.orders.expected import large_order_lines as expected_lines
+from headwater.samples.orders.traffic import ORDERS, Orders
+from headwater.samples.orders.views import large_order_lines
 from projections import TEXT, events
 from projections.errors import ViewDeclarationError
 from projections.loading.decoding import read_into
@@ -29,7 +30,6 @@ from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import LAST_NUMBER, Batch, Target
 from projections.stream.view import BATCH, StreamView
 from projections.table.patch import WHOLE, Place
-from projections.views.orders.large_order_lines import large_order_lines
 from tests.carts import LATE_AFTER, Move, cart_view, carts, rows_in_python
 from tests.gate_events import Entered, event_of, owner_s_beat
 from tests.observed import START, Report, beat, raw

@@ -1,4 +1,4 @@
-"""The stream views of the sample domain `sales`, on Spark: the rows that plain Python expects, whatever the batches."""
+"""The stream views of the sample `sales`, on Spark: the rows that plain Python expects, whatever the batches."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import Row
 
 from commands.declaring.aggregate import Event
-from compose.sales.facts import Fact, facts
-from compose.sales.rows import late_for_minutes, late_for_taxes, per_minute, taxed, tiers
-from compose.stored_rows import Rows, differences
+from compose.samples.stored_rows import Rows, differences
+from headwater.samples.sales.expected import late_for_minutes, late_for_taxes, per_minute, taxed, tiers
+from headwater.samples.sales.facts import Fact, facts
+from headwater.samples.sales.views import with_tier
 from projections.registry import ViewRegistry
 from projections.spark.streams.frames import AMENDING, DROPPED
 from projections.stream.view import StreamView, stream_view
-from projections.views.sales.taxed_sales import with_tier
 from tests.gate_events import owner_s_beat, raw_event
 from tests.observed import cut
 from tests.sample_entries import entry_of_fact

@@ -15,13 +15,14 @@ import orjson
 import pytest
 from pyspark.sql import Row
 
-from commands.aggregates.saved_searches.saved_search import Change as ChangeSearch
-from commands.aggregates.saved_searches.saved_search import Delete, Save, SavedSearch, saved_search
 from commands.declaring.observation import ObservationRegistry, to_entry
-from compose.observed.saved_searches import Change, alerts, home, rounds
-from compose.stored_rows import Rows, differences
+from compose.samples.stored_rows import Rows, differences
 from eventlog.envelope import Envelope, encode_event, format_time
-from projections.views.saved_searches.search_alerts import search_alerts
+from headwater.samples.saved_searches.domain import Change as ChangeSearch
+from headwater.samples.saved_searches.domain import Delete, Save, SavedSearch, saved_search
+from headwater.samples.saved_searches.expected import Change, alerts
+from headwater.samples.saved_searches.traffic import home, rounds
+from headwater.samples.saved_searches.views import search_alerts
 from tests.gate_events import raw_event
 from tests.observed import cut, raw
 from tests.seeds import batches, is_long

@@ -1,4 +1,4 @@
-"""The stream views of the sample domains, on Spark: the rows that plain Python expects, whatever the batches."""
+"""The stream views of the samples, on Spark: the rows that plain Python expects, whatever the batches."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 from pyspark.sql import Row
 
 from commands.declaring.observation import ObservationRegistry
-from compose.observed.buses import BUS_DOMAIN
-from compose.observed.checkouts import CHECKOUT_DOMAIN
-from compose.observed.payments import PAYMENT_DOMAIN
-from compose.observed.report import Report
-from compose.observed.sample import Checked, Domain
-from compose.observed.sensors import SENSOR_DOMAIN
-from compose.observed.shop_floor import SHOP_FLOOR_DOMAIN
-from compose.observed.ski_lifts import SKI_LIFT_DOMAIN
-from compose.observed.timelines import TIMELINE_DOMAIN
-from compose.observed.web import WEB_DOMAIN
-from compose.stored_rows import differences
+from compose.samples.observed import Checked, Domain
+from compose.samples.report import Report
+from compose.samples.stored_rows import differences
+from headwater.samples.buses.traffic import BUS_DOMAIN
+from headwater.samples.checkouts.traffic import CHECKOUT_DOMAIN
+from headwater.samples.payments.traffic import PAYMENT_DOMAIN
+from headwater.samples.sensors.traffic import SENSOR_DOMAIN
+from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
+from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
+from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
+from headwater.samples.web.traffic import WEB_DOMAIN
 from projections.registry import ViewRegistry
 from projections.spark.streams.frames import AMENDING, DROPPED
 from projections.stream.late import LateObserved

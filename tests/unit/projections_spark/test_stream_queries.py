@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 
 from commands.declaring.observation import ObservationRegistry, to_entry
 from eventlog.settings import LogSettings
+from headwater.samples.listings.views import hourly_views
 from projections import FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
 from projections.errors import ViewDeclarationError
 from projections.spark.streams.failures import reason
@@ -26,7 +27,6 @@ from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABL
 from projections.spark.streams.output import numbered, row_texts
 from projections.spark.streams.query import READERS_PER_CORE, computed, kafka_records
 from projections.stream.plans import analysed, nodes
-from projections.views.listings.hourly_views import hourly_views
 from tests.observed import (
     LATE_AFTER,
     START,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from headwater.samples.listings.views import listings
 from projections.stores.row_reader import CHUNK_ROWS, Size
 from projections.stores.store import Target
-from projections.views.listings.listings import listings
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
 from tests.observed import gate_view
 from tests.seeds import seed_of

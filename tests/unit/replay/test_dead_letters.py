@@ -11,9 +11,9 @@ import pytest
 from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.topics import DEAD_LETTERS
+from headwater.samples.listings.views import listing_card
 from projections.errors import RefusedPatch
 from projections.registry import ViewRegistry
-from projections.views.listings.listing_card import listing_card
 from replay import dead_letters
 from replay.dead_letters import _concerned
 from replay.errors import CannotRetry, NothingToRetry

@@ -12,7 +12,6 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.aggregates.orders import order
 from commands.declaring.process import Process, ProcessRegistry, Reaction
 from commands.declaring.registry import CommandRegistry
 from eventlog import topics
@@ -20,7 +19,8 @@ from eventlog.envelope import Envelope, decode, encode, partition_of
 from eventlog.letters import Letter
 from eventlog.ports import PROCESSES, ROUTER, Entry
 from eventlog.settings import LogSettings
-from eventlog.sources.shop.shop import Customer, Order
+from headwater.samples.orders.domain import order
+from headwater.samples.shop.source import Customer, Order
 from replay.errors import CannotRetry, NothingToRetry
 from replay.retry import Resender, is_loss_notice, is_resent
 from tests.background import running

@@ -1,1 +1,0 @@
-"""The sample domain `listings`: properties for sale."""

@@ -1,1 +1,0 @@
-"""The sample domain `payments`: cards, which are open or blocked."""

@@ -1,1 +1,0 @@
-"""The sample domain `sales`: sales to customers, their tiers, and the tax rates of countries."""

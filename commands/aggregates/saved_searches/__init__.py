@@ -1,1 +1,0 @@
-"""The aggregate of the sample domain `saved_searches`."""

@@ -1,1 +1,0 @@
-"""What is new beside the shop's database: payments, recorded as events."""

@@ -1,1 +1,0 @@
-"""The observations of the sample domain `ski_lifts`."""

@@ -1,1 +1,0 @@
-"""The process of the sample domain `orders`."""

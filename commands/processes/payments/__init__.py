@@ -1,1 +1,0 @@
-"""The sample domain `payments`: from alerts to blocked cards."""

@@ -1,1 +1,0 @@
-"""The sample domain of a web shop: its process."""

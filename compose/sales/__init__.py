@@ -1,1 +1,0 @@
-"""The sample domain `sales`: random traffic with a seed, and the rows that plain Python expects of its events."""

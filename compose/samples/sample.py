@@ -1,0 +1,152 @@
+"""The interface of a sample in `make run` and `make demo`, where they run, and their HTTP client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httpx
+
+from compose.errors import ComposeError
+from compose.settings import Endpoints
+from eventlog.settings import LogSettings
+
+CONCURRENCY = 64
+SETTLE_S = 120.0
+IDLE_S = 2.0
+"""How long an idle connection is kept: the API closes it after 5 s, which must not happen while a request is sent."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where samples run. variables: the environment of Headwater's processes."""
+
+    endpoints: Endpoints
+    variables: Mapping[str, str]
+
+    @property
+    def environment(self) -> str:
+        """The prefix of its names in every store."""
+        return LogSettings.from_environment(self.variables).environment
+
+
+@dataclass(frozen=True)
+class Request:
+    """One command or observation, as it is sent over HTTP."""
+
+    type: str
+    body: dict[str, Any]
+    is_observation: bool = False
+
+
+def open_http(api: str) -> httpx.AsyncClient:
+    """An HTTP client of the API at this address."""
+    return httpx.AsyncClient(base_url=api, timeout=60.0, trust_env=False, limits=httpx.Limits(keepalive_expiry=IDLE_S))
+
+
+class Client:
+    """Sends commands and observations, and remembers the last position in each partition. sent: how many it sent.
+
+    positions: an offset by source, as in `after=`.
+    """
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+        self.sent = 0
+        self.positions: dict[str, int] = {}
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+
+    async def send(self, request: Request, command_id: str | None = None) -> dict[str, Any]:
+        """Send one command or observation; with an id, the repetition of a command does no harm.
+
+        Raises ComposeError with the API's answer if it is not accepted.
+        """
+        headers = {} if command_id is None or request.is_observation else {"Idempotency-Key": command_id}
+        path = f"/{'observations' if request.is_observation else 'commands'}/{request.type}"
+        async with self._slots:
+            answer = await self.http.post(path, json=request.body, headers=headers)
+        if not answer.is_success:
+            raise ComposeError(f"{request.type} {request.body} was answered {answer.status_code}: {answer.text}")
+        self.sent += 1
+        receipt: dict[str, Any] = answer.json()
+        for each in [receipt] if request.is_observation else receipt["events"]:
+            source, _, offset = each["position"].rpartition(":")
+            self.positions[source] = max(int(offset), self.positions.get(source, -1))
+        return receipt
+
+    async def send_all(self, requests: Sequence[Request]) -> None:
+        """Send many at once, in any order."""
+        await asyncio.gather(*(self.send(request) for request in requests))
+
+    async def settle(self, rows: Mapping[str, str]) -> None:
+        """Wait until some views have applied every event of this client's commands, and its observations.
+
+        rows: the views, with the key of a row of each. Raises ComposeError if a view has not done so within SETTLE_S.
+        """
+        after = ",".join(f"{source}:{offset}" for source, offset in sorted(self.positions.items()))
+        deadline = time.monotonic() + SETTLE_S
+        for view, key in rows.items():
+            path = f"/views/{view}/{quote(key)}"
+            while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
+                if time.monotonic() > deadline:
+                    raise ComposeError(f"{view} has not caught up within {SETTLE_S:.0f} s: {answer.text}")
+
+
+async def settled(find: Callable[[], Iterable[str]], look_again_s: float) -> list[str]:
+    """The mismatches that `find` still finds after SETTLE_S; it is called in a thread until it finds none."""
+    deadline = time.monotonic() + SETTLE_S
+    while found := await asyncio.to_thread(lambda: list(find())):
+        if time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(look_again_s)
+    return []
+
+
+class Sample(Protocol):
+    """A sample in use: what is sent, changes outside Headwater, and the check of its views."""
+
+    things: str
+    """What `number` counts: listings, orders and so on."""
+
+    views: Sequence[str]
+    """The views that `mismatches` checks."""
+    rows: Mapping[str, str]
+    """The views to wait for, with the key of a row of each that exists after `loading` or `rounds`."""
+    measured: int
+    """How often the demo calls `write_and_read`."""
+
+    @property
+    def number(self) -> int:
+        """How many things there are after `rounds`."""
+
+    async def prepare(self, client: Client, deployment: Deployment) -> None:
+        """Make what exists before requests are sent, such as a database that is captured; does nothing if it exists.
+
+        Called once, before all other methods.
+        """
+
+    def loading(self) -> Sequence[Mapping[str, Request]]:
+        """What `make run` sends, by command id, in rounds; requests of one round may be sent at once."""
+
+    def rounds(self) -> Sequence[Sequence[Request]]:
+        """What the demo sends first, in rounds; requests of one round may be sent at once."""
+
+    async def change(self) -> None:
+        """Change what is outside Headwater, if anything is, while the requests of a round are sent."""
+
+    async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
+        """Change one thing and read it back from PostgreSQL.
+
+        number: a different one for each call, from 0. Returns the seconds from the receipt or commit to the row, and
+        what is wrong with the row, or "".
+        """
+
+    async def trade(self, client: Client, number: int) -> None:
+        """Send requests, and change what is outside, while views are rebuilt. number: of the call, from 0."""
+
+    async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
+        """Every difference between the views and what was sent and changed, read from the stores; empty if none."""

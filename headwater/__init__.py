@@ -1,0 +1,203 @@
+"""Headwater's face: your modules import everything that they declare a domain with from here.
+
+    from headwater import Aggregate, Command, Event, Postgres, Rejected, TableView, add, last
+
+Beside it stand `headwater.testing` (tests of your declarations), `headwater.folds` (folds of your own) and
+`headwater.client` (sends commands from Python). No other part of Headwater imports any of them.
+
+A name means one thing here, whatever it means elsewhere: `first`, `last` and `count` are folds, `field` is an
+expression (not `dataclasses.field`, nor pydantic's `Field`), `events` and `observations` are sources of stream views.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from commands.declaring.aggregate import Aggregate, Command, Event
+    from commands.declaring.observation import Observation
+    from commands.declaring.process import Process, Reaction, Refused, TimedOut
+    from commands.declaring.row_inputs import RowDeleted
+    from commands.declaring.steps import (
+        after,
+        convert,
+        default,
+        drop,
+        parsed,
+        recoded,
+        rename,
+        rounded,
+        scaled,
+        split,
+        widened,
+        written,
+    )
+    from commands.declaring.view_rows import ViewRow
+    from commands.errors import Rejected
+    from eventlog.capturing import Captured, Hashed, Source, Truncated
+    from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
+    from projections.stream.ordered import in_order
+    from projections.stream.patterns import occurs, pattern
+    from projections.stream.sources import events, observations
+    from projections.stream.steps import UNCHANGED
+    from projections.stream.view import StreamView
+    from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
+    from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking, Topic
+    from projections.table.expressions import envelope, field, minus, negative, point, value, when
+    from projections.table.folds import (
+        EVERY,
+        add,
+        approximate_distinct,
+        average,
+        collect,
+        count,
+        current,
+        distinct,
+        first,
+        highest,
+        last,
+        lowest,
+        maximum,
+        members,
+        minimum,
+        nested,
+        ratio,
+        top,
+    )
+    from projections.table.items import item
+    from projections.table.lookups import Lookup
+    from projections.table.rows import Deleted
+    from projections.table.view import TableView
+
+__all__ = [
+    "BOOLEAN",
+    "EVERY",
+    "FLOAT",
+    "INTEGER",
+    "JSON",
+    "POINT",
+    "TEXT",
+    "TIME",
+    "UNCHANGED",
+    "Aggregate",
+    "Cache",
+    "Captured",
+    "Command",
+    "Deleted",
+    "Elasticsearch",
+    "Event",
+    "Hashed",
+    "Lookup",
+    "Observation",
+    "Postgres",
+    "Process",
+    "Ranking",
+    "Reaction",
+    "Refused",
+    "Rejected",
+    "RowDeleted",
+    "Source",
+    "StreamView",
+    "TableView",
+    "TimedOut",
+    "Topic",
+    "Truncated",
+    "ViewRow",
+    "above",
+    "add",
+    "after",
+    "all_of",
+    "any_of",
+    "approximate_distinct",
+    "at_least",
+    "at_most",
+    "average",
+    "below",
+    "collect",
+    "convert",
+    "count",
+    "current",
+    "default",
+    "differs",
+    "distinct",
+    "drop",
+    "envelope",
+    "equals",
+    "events",
+    "field",
+    "first",
+    "highest",
+    "in_order",
+    "item",
+    "last",
+    "lowest",
+    "maximum",
+    "members",
+    "minimum",
+    "minus",
+    "negated",
+    "negative",
+    "nested",
+    "observations",
+    "occurs",
+    "parsed",
+    "pattern",
+    "point",
+    "ratio",
+    "recoded",
+    "rename",
+    "rounded",
+    "scaled",
+    "split",
+    "top",
+    "value",
+    "when",
+    "widened",
+    "written",
+]
+
+_WORDS: Final = {
+    "commands.declaring.aggregate": "Aggregate Command Event",
+    "commands.declaring.observation": "Observation",
+    "commands.declaring.process": "Process Reaction Refused TimedOut",
+    "commands.declaring.row_inputs": "RowDeleted",
+    "commands.declaring.steps": "after convert default drop parsed recoded rename rounded scaled split widened written",
+    "commands.declaring.view_rows": "ViewRow",
+    "commands.errors": "Rejected",
+    "eventlog.capturing": "Captured Hashed Source Truncated",
+    "projections.stream.columns": "BOOLEAN FLOAT INTEGER JSON POINT TEXT TIME",
+    "projections.stream.ordered": "in_order",
+    "projections.stream.patterns": "occurs pattern",
+    "projections.stream.sources": "events observations",
+    "projections.stream.steps": "UNCHANGED",
+    "projections.stream.view": "StreamView",
+    "projections.table.conditions": "above all_of any_of at_least at_most below differs equals negated",
+    "projections.table.declared_stores": "Cache Elasticsearch Postgres Ranking Topic",
+    "projections.table.expressions": "envelope field minus negative point value when",
+    "projections.table.folds": (
+        "EVERY add approximate_distinct average collect count current distinct first highest last lowest maximum "
+        "members minimum nested ratio top"
+    ),
+    "projections.table.items": "item",
+    "projections.table.lookups": "Lookup",
+    "projections.table.rows": "Deleted",
+    "projections.table.view": "TableView",
+}
+"""By the module that defines them: no search, since modules import words of the same name for themselves."""
+_MODULES: Final = {word: module for module, words in _WORDS.items() for word in words.split()}
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for a word
+
+    def __getattr__(name: str) -> object:
+        """Import a word at its first use, so that an import of this package stays fast."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        word = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return word
+
+
+def __dir__() -> list[str]:
+    """All words, also those that nobody has used yet."""
+    return sorted({*globals(), *__all__})

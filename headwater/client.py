@@ -1,0 +1,55 @@
+"""The Python client: sends commands to the log without HTTP, and raises refusals as exceptions.
+
+    from headwater.client import open_blocking_client
+
+It needs the extra `client`, or all of Headwater.
+"""
+
+from commands.errors import (
+    AmbiguousReceipt,
+    CommandError,
+    DecideFailed,
+    EarlierReceiptsUnread,
+    IdempotencyKeyReused,
+    MalformedCommand,
+    Rejected,
+    TooLarge,
+    Unanswered,
+    UnknownCommand,
+    UnreadableCommand,
+    WrongVersion,
+)
+from commands.receipt import Receipt
+from commands.sending.client import (
+    BlockingCommandClient,
+    CommandClient,
+    Outcome,
+    Request,
+    open_blocking_client,
+    open_client,
+)
+from eventlog.errors import EventLogError, LogUnavailable
+
+__all__ = [
+    "AmbiguousReceipt",
+    "BlockingCommandClient",
+    "CommandClient",
+    "CommandError",
+    "DecideFailed",
+    "EarlierReceiptsUnread",
+    "EventLogError",
+    "IdempotencyKeyReused",
+    "LogUnavailable",
+    "MalformedCommand",
+    "Outcome",
+    "Receipt",
+    "Rejected",
+    "Request",
+    "TooLarge",
+    "Unanswered",
+    "UnknownCommand",
+    "UnreadableCommand",
+    "WrongVersion",
+    "open_blocking_client",
+    "open_client",
+]

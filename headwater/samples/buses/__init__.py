@@ -1,0 +1,1 @@
+"""Buses: the newest place of each, and legs between two places."""

@@ -1,0 +1,58 @@
+"""The sample `buses`: buses that drive around, and stop at the stops of their line."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from compose.samples.observed import Checked, Domain, ObservedSample
+from compose.samples.report import Delays, Report
+
+from .expected import PLANNED_S, leg_is_final, legs, positions
+
+UNPLANNED: Final = ("18", "Depot")
+PAUSES_S: Final = (0.0, 1.0, 5.0, 15.0, 599.0, 600.0, 600.001)
+DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0), late_s=(60.001, 599.0, 600.0, 600.001), late_share=0.05)
+
+
+def drives(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """Places and stops from `start` for `length`, in the order of acceptance; some are late, some are sent twice."""
+    found: list[Report] = []
+    for vehicle in (f"bus-{number}" for number in range(12)):
+        time = start + timedelta(milliseconds=chance.randrange(5_000))
+        latitude, longitude = 48.2, 16.37
+        while time < start + length:
+            data: dict[str, Any]
+            if chance.random() < 0.3:
+                line, stop = chance.choice([*PLANNED_S, UNPLANNED])
+                data = {"vehicle": vehicle, "line": line, "stop": stop, "departed_s": chance.randrange(-60, 900)}
+                kind = "bus_stopped"
+            else:
+                latitude += chance.uniform(-0.01, 0.01)
+                longitude += chance.uniform(-0.01, 0.01)
+                data, kind = {"vehicle": vehicle, "latitude": latitude, "longitude": longitude}, "bus_located"
+            name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
+            found += DELAYS.accepted(chance, Report(kind, name, vehicle, time, time, data))
+            time += timedelta(seconds=chance.choice(PAUSES_S))
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_place(name: str, now: datetime) -> Report:
+    """The place of a bus of its own."""
+    return Report("bus_located", name, name, now, now, {"vehicle": name, "latitude": 48.2, "longitude": 16.37})
+
+
+BUS_DOMAIN: Final = Domain(
+    things="drives",
+    length=timedelta(seconds=45),
+    traffic=drives,
+    one=one_place,
+    late_by=(timedelta(minutes=11), timedelta(hours=8)),
+    checked=(Checked("bus_legs", "key", legs, leg_is_final), Checked("bus_positions", "vehicle", positions)),
+)
+
+
+def sample() -> ObservedSample:
+    """What `run` and `demo` send, and check."""
+    return ObservedSample(BUS_DOMAIN)

@@ -1,0 +1,1 @@
+"""Payments after guessed cards: a pattern of reports in their order."""

@@ -1,0 +1,54 @@
+"""The sample `checkouts`: new devices of accounts, and payments from them, some by guessing cards."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Final
+
+from compose.samples.observed import Checked, Domain, ObservedSample
+from compose.samples.report import Delays, Report
+
+from .expected import checkout_is_final, suspect
+
+PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 3.0, 60.0, 299.5, 300.0)
+COURSES: Final = ("+---$", "+--$", "+-----$$", "+--?-$", "+?---$", "++---$", "---$", "+---$---$", "+-+--$", "+--+-$-$")
+"""Added, declined, confirmed ("?") and paid."""
+TYPES: Final = {"+": "device_added", "-": "checkout_declined", "?": "device_confirmed", "$": "checkout_paid"}
+DELAYS: Final = Delays((0.0, 0.0, 0.1, 5.0, 30.0), late_s=(30.001, 600.0), late_share=0.03)
+
+
+def checkouts(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """Checkouts from `start` for `length`, in the order of acceptance; some are late, some are sent twice."""
+    found: list[Report] = []
+    for number in range(24):
+        time = start + timedelta(milliseconds=chance.randrange(5_000))
+        who = {"account": f"account-{number % 8}", "device": f"phone-{number % 12}"}
+        for sign in "".join(chance.choice(COURSES) for _ in range(3)):
+            if time >= start + length:
+                break
+            data = who | ({"cents": chance.randrange(100, 50_000)} if sign in "-$" else {})
+            name, source = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"web-{chance.randrange(3)}"
+            found += DELAYS.accepted(chance, Report(TYPES[sign], name, source, time, time, data))
+            time += timedelta(seconds=chance.choice(PAUSES_S))
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_checkout(name: str, now: datetime) -> Report:
+    """One payment, of an account of its own."""
+    return Report("checkout_paid", name, "web", now, now, {"account": name, "device": "phone", "cents": 100})
+
+
+CHECKOUT_DOMAIN: Final = Domain(
+    things="checkouts",
+    length=timedelta(seconds=20),
+    traffic=checkouts,
+    one=one_checkout,
+    late_by=(timedelta(minutes=5), timedelta(hours=8)),
+    checked=(Checked("suspect_checkouts", "id", suspect, checkout_is_final),),
+)
+
+
+def sample() -> ObservedSample:
+    """What `run` and `demo` send, and check."""
+    return ObservedSample(CHECKOUT_DOMAIN)

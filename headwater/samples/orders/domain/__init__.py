@@ -1,0 +1,1 @@
+"""Orders, the stock that they need, and refunds. One file per aggregate."""

@@ -1,0 +1,124 @@
+"""The events and rows that orders must lead to, computed apart from Headwater."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from compose.samples import stored_rows
+from compose.samples.happened import Happened
+
+PLENTY, SCARCE = "tea", "saffron"
+CENTS: Mapping[str, int] = {PLENTY: 250, SCARCE: 900}
+PRODUCTS: Mapping[str, tuple[str, str, int]] = {
+    PLENTY: ("green tea", "drinks", 725),
+    SCARCE: ("saffron, 1 g", "spices", 900),
+}
+"""Name, category, and rate of tax in hundredths of a percent."""
+LINES, LARGE_CENTS = "large_order_lines", 1_000
+RECEIVED: Mapping[str, int] = {PLENTY: 100_000, SCARCE: 20}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """An order to place: its products, one of each, and whether the customer pays or cancels it."""
+
+    skus: tuple[str, ...]
+    paid: bool = False
+    called_off: bool = False
+
+    @property
+    def cents(self) -> int:
+        """The price of the order."""
+        return sum(CENTS[sku] for sku in self.skus)
+
+
+def differences(wishes: Mapping[str, Wish], events: Iterable[Happened]) -> list[str]:
+    """Every difference between the events of orders, stock and refunds and those that `wishes` require; empty if none.
+
+    A paid order is confirmed if there is stock for it, else cancelled and refunded. Stock is reserved only for
+    confirmed orders. Every stream has each version once.
+    """
+    streams: dict[str, list[Happened]] = defaultdict(list)
+    for event in sorted(events, key=lambda event: (event.stream, event.sequence)):
+        streams[event.stream].append(event)
+    ends = {name: streams[f"order/{name}"][-1].type if f"order/{name}" in streams else "missing" for name in wishes}
+    confirmed = {name for name, end in ends.items() if end == "order.confirmed"}
+    reserved = Counter(sku for name in confirmed for sku in wishes[name].skus)
+    return [
+        *_wrong_versions(streams),
+        *_wrong_ends(wishes, ends),
+        *_wrong_number(wishes, reserved),
+        *_wrong_stock(streams, reserved),
+        *_wrong_refunds(wishes, streams, confirmed),
+    ]
+
+
+def _wrong_versions(streams: Mapping[str, Sequence[Happened]]) -> Iterator[str]:
+    for stream, events in streams.items():
+        versions = [event.sequence for event in events]
+        if versions != list(range(1, len(events) + 1)):
+            yield f"{stream} has the versions {versions}"
+
+
+def _wrong_ends(wishes: Mapping[str, Wish], ends: Mapping[str, str]) -> Iterator[str]:
+    for name, end in ends.items():
+        expected = _ends(wishes[name])
+        if end not in expected:
+            yield f"order/{name} ended with {end}, not {' or '.join(expected)}"
+
+
+def _wrong_number(wishes: Mapping[str, Wish], reserved: Counter[str]) -> Iterator[str]:
+    """Of the confirmed orders for what is scarce: as many as there is stock for."""
+    wanted = sum(wish.skus.count(SCARCE) for wish in wishes.values() if wish.paid)
+    most = min(RECEIVED[SCARCE], wanted)
+    if reserved[SCARCE] != most:
+        yield f"{reserved[SCARCE]} orders with {SCARCE} are confirmed, not {most}"
+
+
+def _wrong_stock(streams: Mapping[str, Sequence[Happened]], reserved: Counter[str]) -> Iterator[str]:
+    for sku, received in RECEIVED.items():
+        states = [event.data["available"] for event in streams.get(f"stock/{sku}", ()) if "available" in event.data]
+        if states[-1:] != [received - reserved[sku]]:
+            yield f"of {sku} {states[-1:]} are available, not {received - reserved[sku]}"
+
+
+def _wrong_refunds(
+    wishes: Mapping[str, Wish], streams: Mapping[str, Sequence[Happened]], confirmed: Set[str]
+) -> Iterator[str]:
+    owed = {f"refund/{name}": wish.cents for name, wish in wishes.items() if wish.paid and name not in confirmed}
+    refunds = {
+        stream: sum(event.data["amount_cents"] for event in events)
+        for stream, events in streams.items()
+        if stream.startswith("refund/")
+    }
+    for stream in sorted(owed.keys() | refunds.keys()):
+        if refunds.get(stream) != owed.get(stream):
+            yield f"{stream} is {refunds.get(stream, 0)} cents, not {owed.get(stream, 0)}"
+
+
+def large_order_lines(wishes: Mapping[str, Wish]) -> stored_rows.Rows:
+    """The rows of LINES."""
+    large = {name: wish.skus for name, wish in wishes.items() if wish.cents >= LARGE_CENTS}
+    found = {}
+    for name, line, sku in [(name, line, sku) for name, skus in large.items() for line, sku in enumerate(skus)]:
+        product, category, basis_points = PRODUCTS[sku]
+        found[f"order%2F{name}/{line}"] = {
+            "stream": f"order/{name}",
+            "line": line,
+            "customer": "Ada",
+            "sku": sku,
+            "product": product,
+            "category": category,
+            "quantity": 1,
+            "cents": CENTS[sku],
+            "tax_cents": (CENTS[sku] * basis_points + 5_000) // 10_000,
+        }
+    return found
+
+
+def _ends(wish: Wish) -> tuple[str, ...]:
+    if wish.paid:
+        return ("order.confirmed", "order.cancelled") if SCARCE in wish.skus else ("order.confirmed",)
+    return ("order.cancelled",) if wish.called_off else ("order.placed",)

@@ -1,0 +1,80 @@
+"""The sample `payments`: cards that are charged, some by thieves, and the phones of their holders."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from compose.samples.observed import Checked, Domain, Followed, ObservedSample
+from compose.samples.report import Delays, Report
+
+from .expected import distant, payment_is_final, rapid, record_is_final, records, series_is_final, wrongly_blocked
+
+PLACES: Final = {"Vienna": (48.21, 16.37), "Schwechat": (48.14, 16.47), "Graz": (47.07, 15.44), "Linz": (48.31, 14.29)}
+LONG_S: Final = 150.0
+PAUSES_S: Final = (0.0, 1.0, 9.999, 10.0, 10.001, 15.0, LONG_S, LONG_S)
+EDGES_S: Final = (-60.001, -60.0, 60.0, 60.001)
+SEEN_AFTER_S: Final = (*EDGES_S, -20.0, -0.5, 0.0, 0.5, 20.0)
+DELAYS: Final = Delays((0.0, 0.0, 0.1, 5.0, 30.0), late_s=(30.001, 600.0), late_share=0.03)
+CENTS: Final = (*range(1, 50_000, 997), *([49_999] * 5))
+"""Often the same, and often the most."""
+
+
+def charges(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """Payments and places of phones from `start` for `length`, in the order of acceptance.
+
+    Some are late, some are sent twice.
+    """
+    found: list[Report] = []
+
+    def add(kind: str, time: datetime, data: Mapping[str, Any]) -> None:
+        name, source = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"{kind[:4]}-{chance.randrange(3)}"
+        found.extend(DELAYS.accepted(chance, Report(kind, name, source, time, time, data)))
+
+    for card in (f"card-{number}" for number in range(8)):
+        time, before_s = start + timedelta(milliseconds=chance.randrange(10_000)), LONG_S
+        while time < start + length:
+            after_s = chance.choice(PAUSES_S)
+            # far from all others, its phone is nearest in time at an edge
+            is_alone = before_s == after_s == LONG_S
+            add("card_charged", time, {"card": card, "cents": chance.choice(CENTS), **_place(chance)})
+            for _ in range(1 if is_alone else chance.choice((0, 1, 2))):
+                seen = time + timedelta(seconds=chance.choice(EDGES_S if is_alone else SEEN_AFTER_S))
+                if start <= seen < start + length:
+                    add("phone_located", seen, {"card": card, **_place(chance)})
+            time, before_s = time + timedelta(seconds=after_s), after_s
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_charge(name: str, now: datetime) -> Report:
+    """One payment by a card of its own, named after `name`."""
+    latitude, longitude = PLACES["Vienna"]
+    data = {"card": f"card {name}", "cents": 100, "latitude": latitude, "longitude": longitude}
+    return Report("card_charged", name, "shop", now, now, data)
+
+
+def _place(chance: random.Random) -> dict[str, float]:
+    latitude, longitude = chance.choice(list(PLACES.values()))
+    return {"latitude": latitude, "longitude": longitude}
+
+
+PAYMENT_DOMAIN: Final = Domain(
+    things="charges",
+    length=timedelta(seconds=20),
+    traffic=charges,
+    one=one_charge,
+    late_by=(timedelta(minutes=5), timedelta(hours=8)),
+    checked=(
+        Checked("rapid_payments", "key", rapid, series_is_final),
+        Checked("distant_payments", "id", distant, payment_is_final),
+        Checked("record_payments", "id", records, record_is_final),
+    ),
+    followed=Followed(("card",), wrongly_blocked),
+)
+
+
+def sample() -> ObservedSample:
+    """What `run` and `demo` send, and check."""
+    return ObservedSample(PAYMENT_DOMAIN)

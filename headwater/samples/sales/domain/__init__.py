@@ -1,0 +1,1 @@
+"""Sales to customers, their tiers, and the tax rates of countries. One file per aggregate."""

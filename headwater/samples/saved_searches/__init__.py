@@ -1,0 +1,1 @@
+"""Saved searches, and the homes that they find: events and reports in one stream view."""

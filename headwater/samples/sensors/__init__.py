@@ -1,0 +1,1 @@
+"""Thermometers: averages in windows, and silences."""

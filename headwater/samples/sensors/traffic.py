@@ -1,0 +1,64 @@
+"""The sample `sensors`: thermometers of a building, of which some go silent."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Final
+
+from compose.samples.observed import Checked, Domain, ObservedSample
+from compose.samples.report import Delays, Report
+
+from .expected import averages, late_readings, silence_is_final, silences
+
+SENSORS: Final = ("hall", "roof", "cellar/boiler", "cellar/50 %", "kitchen", "server room")
+PAUSES_S: Final = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5)
+LONG_PAUSES_S: Final = (29.9, 30.0, 30.001, 45.0)
+"""At most 30 s are no silence."""
+DELAYS: Final = Delays((0.0, 0.0, 0.1, 3.0, 20.0, 59.0), late_s=(61.0, 600.0, 7_200.0), late_share=0.03)
+"""Late is later than a minute, and the last one is later than an hour."""
+
+
+def readings(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """What the sensors measure from `start` for `length`, in the order of acceptance.
+
+    Some sensors pause, some readings are late, some are sent twice.
+    """
+    found: list[Report] = []
+    for sensor in SENSORS:
+        time, value = start + timedelta(milliseconds=chance.randrange(1_000)), chance.uniform(-20, 90)
+        while time < start + length:
+            value += chance.uniform(-1, 1)
+            name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
+            found += DELAYS.accepted(chance, _reading(name, sensor, round(value, 2), time))
+            pause_s = chance.choice(LONG_PAUSES_S if chance.random() < 0.03 else PAUSES_S)
+            time += timedelta(seconds=pause_s)
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_reading(name: str, now: datetime) -> Report:
+    """One reading of a sensor of its own, named after `name`."""
+    return _reading(name, f"sensor {name}", 20.5, now)
+
+
+def _reading(name: str, sensor: str, value: float, time: datetime) -> Report:
+    return Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, time, {"sensor": sensor, "value": value})
+
+
+SENSOR_DOMAIN: Final = Domain(
+    things="readings",
+    length=timedelta(seconds=40),
+    traffic=readings,
+    one=one_reading,
+    late_by=(timedelta(minutes=10), timedelta(hours=3)),
+    checked=(
+        Checked("sensor_averages", "key", averages),
+        Checked("sensor_silences", "key", silences, silence_is_final),
+        Checked("sensor_silences_late", "id", late_readings),
+    ),
+)
+
+
+def sample() -> ObservedSample:
+    """What `run` and `demo` send, and check."""
+    return ObservedSample(SENSOR_DOMAIN)

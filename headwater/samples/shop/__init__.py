@@ -1,0 +1,1 @@
+"""A database that is captured: its rows in views, and as causes of commands."""

@@ -1,0 +1,1 @@
+"""Customers, imported from a captured database, and their payments. One file per aggregate."""

@@ -1,0 +1,55 @@
+"""The sample `shop_floor`: what the tills of a shop sell."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Final
+
+from compose.samples.leaderboards import Leaderboard
+from compose.samples.observed import Checked, Domain, ObservedSample
+from compose.samples.report import Delays, Report
+
+from .expected import daily, totals
+
+PRICES: Final = {"tea": 450, "coffee": 450, "milk": 150, "bread": 300, "50% off/soap": 225, "rice": 200, "salt": 100}
+LATE_S: Final = (3_600.001, 40_000.0, 86_400.0, 86_400.001)
+DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0, 3_600.0), LATE_S, late_share=0.05)
+TOP_SELLERS: Final = Leaderboard("top_sellers", "product", "cents")
+DAILY_SELLERS: Final = Leaderboard("daily_sellers", "key", "cents", within=("day",))
+
+
+def purchases(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """What is sold from `start` for `length`, in the order of acceptance; some are late, some are sent twice."""
+    found: list[Report] = []
+    time = start
+    while time < start + length:
+        product, pieces = chance.choice(list(PRICES)), chance.randrange(1, 6)
+        name, till = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"till-{chance.randrange(4)}"
+        data = {"product": product, "pieces": pieces, "cents": pieces * PRICES[product]}
+        found += DELAYS.accepted(chance, Report("item_sold", name, till, time, time, data))
+        time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 20_000)))
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_purchase(name: str, now: datetime) -> Report:
+    """One piece of a product of its own."""
+    return Report("item_sold", name, "till", now, now, {"product": name, "pieces": 1, "cents": 100})
+
+
+SHOP_FLOOR_DOMAIN: Final = Domain(
+    things="purchases",
+    length=timedelta(minutes=10),
+    traffic=purchases,
+    one=one_purchase,
+    late_by=(timedelta(hours=2), timedelta(hours=30)),
+    checked=(
+        Checked("top_sellers", "product", totals, leaderboard=TOP_SELLERS),
+        Checked("daily_sellers", "key", daily, leaderboard=DAILY_SELLERS),
+    ),
+)
+
+
+def sample() -> ObservedSample:
+    """What `run` and `demo` send, and check."""
+    return ObservedSample(SHOP_FLOOR_DOMAIN)

@@ -1,0 +1,1 @@
+"""Rides on ski lifts: windows that overlap, and the best of each."""

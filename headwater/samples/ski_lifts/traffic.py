@@ -1,0 +1,54 @@
+"""The sample `ski_lifts`: skiers at the turnstiles of lifts."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Final
+
+from compose.samples.observed import Checked, Domain, ObservedSample
+from compose.samples.report import Delays, Report
+
+from .expected import busiest_lifts, rides_per_lift
+
+LIFTS: Final = ("nursery", "glacier", "summit", "north/south", "sunrise")
+WEIGHTS: Final = (2, 5, 5, 3, 1)
+DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0, 1_799.0, 1_800.0), late_s=(1_801.0, 7_200.0, 21_601.0), late_share=0.03)
+"""Late is later than 30 minutes, and the last one is later than 6 hours."""
+
+
+def rides(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """Who rides which lift from `start` for `length`, in the order of acceptance: some late, some sent twice."""
+    found: list[Report] = []
+    time = start
+    while time < start + length:
+        name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
+        (lift,) = chance.choices(LIFTS, WEIGHTS)
+        found += DELAYS.accepted(chance, _ride(name, lift, f"pass-{chance.randrange(200)}", time))
+        time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 3_000, 15_000)))
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_ride(name: str, now: datetime) -> Report:
+    """One ride on a lift of its own, named after `name`."""
+    return _ride(name, f"lift {name}", f"pass-{name}", now)
+
+
+def _ride(name: str, lift: str, ski_pass: str, time: datetime) -> Report:
+    data = {"lift": lift, "ski_pass": ski_pass}
+    return Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, time, data)
+
+
+SKI_LIFT_DOMAIN: Final = Domain(
+    things="rides",
+    length=timedelta(minutes=20),
+    traffic=rides,
+    one=one_ride,
+    late_by=(timedelta(hours=2), timedelta(hours=8)),
+    checked=(Checked("lift_rides", "key", rides_per_lift), Checked("busiest_lift", "window", busiest_lifts)),
+)
+
+
+def sample() -> ObservedSample:
+    """What `run` and `demo` send, and check."""
+    return ObservedSample(SKI_LIFT_DOMAIN)

@@ -1,0 +1,1 @@
+"""Posts and followers: the newest posts of everyone a reader follows."""

@@ -1,0 +1,1 @@
+"""Visitors of a site: counts per window, visits, and searches joined with clicks."""

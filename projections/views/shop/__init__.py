@@ -1,1 +1,0 @@
-"""Views over the database of a web shop, whose tables are captured."""
