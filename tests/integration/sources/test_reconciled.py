@@ -12,10 +12,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from compose.shop.database import create_shop
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
-from compose.shop.database import create_shop
 from compose.stack import Stack
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.errors import SourceProblem
