@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from compose.shop.database import create_shop
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
@@ -26,6 +25,7 @@ from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
 from eventlog.envelope import Position
 from eventlog.kafka import KafkaLog
+from headwater.samples.shop.database import create_shop
 from projections import Deleted, Postgres, TableView, current
 from projections.table.changes import Place, TableReader, envelope_of
 from projections.table.expressions import Source as Change
