@@ -252,7 +252,7 @@ class SourceNotCaughtUp(ApiError):
 
     def __init__(self, source: str, after: str, reached: str | None, waited_ms: int, snapshot: Snapshot | None) -> None:
         state = f"is captured up to {reached}" if reached else "is not captured yet"
-        why = f"see `python -m eventlog.sources status {source}`"
+        why = f"see `headwater sources status {source}`"
         if snapshot is not None:
             why = f"its {snapshot.kind} snapshot is reading {snapshot.table or 'its tables'}"
         super().__init__(f'source "{source}" {state}, not up to {after} within {waited_ms} ms: {why}')

@@ -67,7 +67,7 @@ def service_specs(
     ]
     if watched:
         watch = _spec("sources", settings.logs, variables)
-        specs.append(replace(watch, argv=(sys.executable, *SAFE_PATH, "-m", "eventlog.sources", "watch", *watched)))
+        specs.append(replace(watch, argv=(sys.executable, *SAFE_PATH, "-m", "eventlog.capturing", "watch", *watched)))
     return specs
 
 

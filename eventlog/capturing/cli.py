@@ -1,4 +1,4 @@
-"""`python -m eventlog.sources`: registers captured databases with Kafka Connect, and operates them."""
+"""`headwater sources`: registers captured databases with Kafka Connect, and operates them."""
 
 from __future__ import annotations
 
@@ -236,6 +236,8 @@ def _show(found: SourceStatus) -> None:
     say("; ".join(each for each in parts if each))
     for problem in found.problems:
         complain(f'source "{found.source}": {problem}')
+    for warning in found.warnings:
+        note(f'sources: warning: source "{found.source}": {warning}')
 
 
 def _kept(found: SourceStatus) -> str | None:

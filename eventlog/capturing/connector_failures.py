@@ -9,7 +9,7 @@ from eventlog.limits import MAX_RECORD_BYTES
 
 TOO_LARGE: Final = (
     f"a row needs more than {MAX_RECORD_BYTES:,} bytes: shorten a long column with Truncated(…), or take it out of its "
-    "class, and run python -m eventlog.sources apply, which goes on where it stopped, and loses nothing; if it is a "
+    "class, and run headwater sources apply, which goes on where it stopped, and loses nothing; if it is a "
     "command in the write-ahead log, declare outbox=False, apply, and apply with outbox=True again: commands that were "
     "written up to then are left out"
 )
@@ -18,11 +18,11 @@ ADVICE: Final[Mapping[str, str]] = {
     "larger than the max message size": TOO_LARGE,  # of the topic
     "unparsed text found": (
         "a time with time zone has an offset with seconds: take its column out of its class, and run "
-        "python -m eventlog.sources apply, which goes on where it stopped"
+        "headwater sources apply, which goes on where it stopped"
     ),
     "Conversion of interval failed": (
         "an interval has 2147483648 hours or more: take its column out of its class, and run "
-        "python -m eventlog.sources apply, which goes on where it stopped"
+        "headwater sources apply, which goes on where it stopped"
     ),
 }
 """By words in the reason."""

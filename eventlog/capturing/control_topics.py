@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from eventlog.capturing.control_notes import DATA_COLLECTIONS, UNREAD, Notes
 from eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
 from eventlog.capturing.ports import Engine
 from eventlog.errors import LogUnavailable
@@ -34,6 +35,7 @@ KINDS: Final[Mapping[str, Kind]] = {"Initial Snapshot": "initial", "Incremental 
 """Of snapshots, by their names in Debezium's notifications."""
 SKIPPED: Final = "SKIPPED"
 """What a restarted connector reports of the snapshot that it has made before, or takes for made."""
+STARTED: Final = "STARTED"
 COMPLETED: Final = "COMPLETED"
 SCANNED: Final = "TABLE_SCAN_COMPLETED"
 """What it reports of each table of a snapshot at its end, with how that went."""
@@ -41,27 +43,10 @@ READ: Final = frozenset({"SUCCEEDED", "EMPTY"})
 """How it went if the table was read. Otherwise its rows are missing, although the snapshot goes on, and completes."""
 
 
-SNAPSHOT: Final = "execute-snapshot"
-"""The signal to read the rows of tables."""
-UNREAD: Final = "unread"
-"""A note of ours beside the signals."""
-SERVER: Final = "server"
-"""A note: which server is captured."""
-FIRST_SNAPSHOT: Final = "first-snapshot"
-"""A note: the tables that a new connector is to read, each with where its topic ended."""
-FAILED: Final = "failed"
-"""A note: tables whose last snapshot failed, each with how Debezium calls the reason."""
-WAS_READ: Final = "read"
-"""A note: tables whose rows were read."""
-SKIPPED_CHANGES: Final = "skipped-changes"
-"""A note: why changes are missing."""
-DATA_COLLECTIONS: Final = "data-collections"
-"""The tables in a signal."""
-
-
 class _Notification(msgspec.Struct):
     aggregate_type: str
     type: str
+    id: str = ""
     additional_data: dict[str, str] | None = None
 
 
@@ -93,63 +78,64 @@ class Snapshot:
     @property
     def is_running(self) -> bool:
         """Whether rows are still to be read."""
-        return self.state in ("STARTED", "IN_PROGRESS", SCANNED, "RESUMED")
+        return self.state in (STARTED, "IN_PROGRESS", SCANNED, "RESUMED")
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """How the reading of a table ended, as Debezium calls it. rows: that it had; None if that is not reported."""
+    """How the reading of a table ended, as Debezium calls it.
+
+    rows: that it had; None if that is not reported. signal: the last one that the connector had received before, if it
+    was told to read it.
+    """
 
     ended: str
     rows: int | None = None
+    signal: str = ""
 
     @property
     def is_read(self) -> bool:
         """Whether its rows were read."""
         return self.ended in READ
 
-
-@dataclass(slots=True)
-class Notes:
-    """What the notes and the signals say together.
-
-    unread: tables that were declared later and not read. first: tables that a first snapshot is to read, each with
-    where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason. signalled:
-    tables that the connector was told to read.
-    """
-
-    unread: set[str] = field(default_factory=set)
-    first: dict[str, dict[int, int]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    signalled: set[str] = field(default_factory=set)
-
-    def add(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take in the next one."""
-        found = data.get(DATA_COLLECTIONS)
-        tables, by_table = found if isinstance(found, list) else [], found if isinstance(found, dict) else {}
-        if kind == UNREAD:
-            self.unread |= set(tables)
-        elif kind == SNAPSHOT:
-            self.unread -= set(tables)
-            self.signalled |= set(tables)
-            self._forget(self.first, tables)
-        elif kind == FIRST_SNAPSHOT:
-            self.first = {name: {int(at): end for at, end in ends.items()} for name, ends in by_table.items()}
-        elif kind == FAILED:
-            self.failed |= by_table
-        elif kind == WAS_READ:
-            self._forget(self.first, tables)
-            self._forget(self.failed, tables)
-
-    @staticmethod
-    def _forget(found: dict[str, Any], tables: Iterable[str]) -> None:
-        for table in tables:
-            found.pop(table, None)
+    def is_read_since(self, signal: str) -> bool:
+        """Whether its rows were read after this signal was received."""
+        return self.is_read and bool(self.signal) and _number(self.signal) >= _number(signal)
 
 
-def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
-    """Send a signal to the connector of a source; raises LogUnavailable."""
-    _send(settings, names, names.connector, {"id": f"{names.connector}-{time.time_ns()}", "type": kind, "data": data})
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What a connector reports. scans: of each table, the last one. starts: of its first snapshot."""
+
+    scans: Mapping[str, Scan]
+    starts: int
+
+
+def _number(signal: str) -> int:
+    number = signal.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
+def new_signal(names: SourceNames) -> str:
+    """The id of a signal that is to be sent; those of later ones are greater."""
+    return f"{names.connector}-{time.time_ns()}"
+
+
+def are_signals_kept(settings: LogSettings, names: SourceNames) -> bool:
+    """Whether a stopped connector reads signals once it starts: it must have stored how far it has read them."""
+    consumer = Consumer(client_config(settings, **READER, **{"group.id": names.connector}))
+    try:
+        (place,) = consumer.committed([TopicPartition(names.topic(SIGNALS), 0)], TIMEOUT_S)
+    except KafkaException as error:
+        raise LogUnavailable("reading how far signals were read", error.args[0].str()) from error
+    finally:
+        consumer.close()
+    return place.error is None and place.offset >= 0
+
+
+def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any], number: str = "") -> None:
+    """Send a signal to the connector of a source; raises LogUnavailable. number: its id."""
+    _send(settings, names, names.connector, {"id": number or new_signal(names), "type": kind, "data": data})
 
 
 def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]) -> None:
@@ -221,18 +207,21 @@ def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:
     return None
 
 
-def scans(settings: LogSettings, names: SourceNames) -> dict[str, Scan]:
-    """How the last reading of each table ended, as far as that is reported; raises LogUnavailable."""
-    found: dict[str, Scan] = {}
+def reports(settings: LogSettings, names: SourceNames) -> Reports:
+    """What the connector has reported of tables, as far as that is kept; raises LogUnavailable."""
+    starts, found = 0, dict[str, Scan]()
     for value in _recent(settings, names.topic(NOTIFICATIONS), SCANS):
         report = _decoded(_NOTIFICATION, value)
-        if report is None or report.aggregate_type not in KINDS or report.type != SCANNED:
+        kind = KINDS.get(report.aggregate_type) if report else None
+        if report is None or kind is None:
             continue
+        if report.type == STARTED and kind == "initial":
+            starts += 1
         more = report.additional_data or {}
         rows, ended = more.get("total_rows_scanned", ""), more.get("status", "")
-        if ended:
-            found[more.get("scanned_collection", "")] = Scan(ended, int(rows) if rows.isdigit() else None)
-    return found
+        if report.type == SCANNED and ended:
+            found[more.get("scanned_collection", "")] = Scan(ended, int(rows) if rows.isdigit() else None, report.id)
+    return Reports(found, starts)
 
 
 def last_heartbeat_s(settings: LogSettings, names: SourceNames, engine: Engine) -> float | None:
@@ -257,7 +246,8 @@ def _decoded(decoder: msgspec.json.Decoder[Form], value: bytes) -> Form | None:
 
 def _recent(settings: LogSettings, topic: str, count: int = RECENT) -> list[bytes]:
     """The last values of a topic with one partition, oldest first."""
-    consumer = Consumer(client_config(settings, **READER, **{"group.id": f"{settings.environment}.sources"}))
+    own = {"group.id": f"{settings.environment}.sources", "fetch.wait.max.ms": 10}
+    consumer = Consumer(client_config(settings, **READER, **own))
     try:
         low, high = _bounds(consumer, topic)
         consumer.assign([TopicPartition(topic, 0, max(low, high - count) or OFFSET_BEGINNING)])

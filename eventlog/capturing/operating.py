@@ -2,54 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from eventlog.admin import empty_partition, missing_topics, prepare_topics, remove_topics
-from eventlog.capturing import control_topics, unread_tables
-from eventlog.capturing.connector import (
-    captures,
-    changed_keys,
-    connector_config,
-    differences,
-    new_databases,
-    plain_secrets,
-    tables_to_read_again,
+from eventlog.admin import empty_partition, prepare_topics, remove_topics
+from eventlog.capturing import control_notes, control_topics
+from eventlog.capturing.connector import differences, plain_secrets
+from eventlog.capturing.connector_states import (
+    is_reached,
+    wait_until_paused,
+    wait_until_removed,
+    wait_until_running,
+    wait_until_stopped,
 )
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.errors import ConnectError, SourceProblem
-from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
+from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.naming import EMPTIED, SourceNames, source_topics, topic_about
+from eventlog.capturing.planning import Plan, make_plan, unchunked
 from eventlog.capturing.ports import Database, Engine
+from eventlog.capturing.reconciling import Findings, note_mending, reconcile
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
 from eventlog.capturing.sweeping import sweep
-from eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot
+from eventlog.capturing.unread_tables import note_first_snapshot
 
-RUNNING_S: Final = 60.0
-"""How long a connector may take to run, or to stop."""
-STEADY_S: Final = 1.5
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What `apply` is to do.
-
-    wanted: the properties of the connector, as declared.
-    found: those that are registered; None: there is no connector yet.
-    again: the tables whose rows are to be read again.
-    changes: a line per change; without any, there is nothing to do.
-    """
-
-    wanted: dict[str, str]
-    found: dict[str, str] | None
-    again: Sequence[type[Captured]]
-    changes: Sequence[str]
+Incomplete = tuple[type[Captured], str]
+"""A table with rows whose last records lack a value, and the condition of these; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +76,11 @@ class Operator:
             plan = self._plan(database)
             for line in plan.changes:
                 self.report(line)
-            if differences(plan.wanted, plan.found or {}):
+            if differences(plan.wanted, plan.registered or {}):
                 for warning in plain_secrets(self.settings, self.source):
                     self.report(f"warning: {warning}")
+            for warning in database.warnings():
+                self.report(f"warning: {warning}")
             if dry_run:
                 return bool(plan.changes)
             if plan.changes:
@@ -105,59 +90,46 @@ class Operator:
             note_server(self.settings.log, self.names, database)
             if not plan.changes:
                 return False
-        if plan.found is None:
-            note_first_snapshot(self.settings.log, self.names, self.source)
-        if plan.again:  # whatever happens before the signal, these rows are read in the end
-            control_topics.note_unread(self.settings.log, self.names, [table.table for table in plan.again])
-        starts_anew = bool(plan.again) and self._stop_to_read_again()
+            sweeps = self._note(plan, database)
+        is_captured = bool(sweeps) and self._has_captured_all()
+        starts_anew = bool(plan.again or sweeps) and self._stop_to_read_again()
+        incomplete = self._sweep_stopped(sweeps) if starts_anew and is_captured else []
         self._register(plan)
+        is_told = starts_anew and control_topics.are_signals_kept(self.settings.log, self.names)
+        if is_told:
+            self._read_again(plan.again)
         if starts_anew:
             self.connect.resume(self.names.connector)
-        self._wait_until_running()
-        if plan.again:
+        wait_until_running(self.connect, self.source, self.names)
+        if not is_told:
             self._read_again(plan.again)
+        self._read_incomplete([each for each in incomplete if each[0] not in plan.again])
+        if sweeps and not is_captured:
+            tables = ", ".join(table.table for table in sweeps)
+            self.report(f"rows of {tables} that are gone are deleted by the next apply, once all else is captured")
         return True
 
-    def _plan(self, database: Database) -> _Plan:
+    def _plan(self, database: Database) -> Plan:
         """What to do so that all is as declared; raises SourceProblem if it cannot be."""
-        found = self.connect.config(self.names.connector)
-        version = self._check(database, found is not None)
-        wanted = connector_config(self.source, self.settings, version)
-        if found is None:
-            return _Plan(wanted, found, [], self._changes(database, wanted, found))
-        if changed := changed_keys(wanted, found):
-            raise SourceProblem(self.source.name, *(self._changed_key(table) for table in changed))
-        if others := new_databases(wanted, found):
-            raise SourceProblem(self.source.name, *(self._new_database(database) for database in others))
-        unread = self.find_unread()
-        if unread.never:
-            never = Unread(frozenset(), unread.never, {})
-            raise SourceProblem(self.source.name, *unread_tables.problems(self.source, never))
-        late = [table for table in self.source.tables if table.table in unread.late]
-        new = tables_to_read_again(wanted, found)
-        missed = {each for each in database.unpublished() if captures(found, each)} - new
-        again = [table for table in self.source.tables if table in late or table.table in new | missed]
-        if problems := self._unchunked(database, again):
-            raise SourceProblem(self.source.name, *problems)
-        changes = self._changes(database, wanted, found)
-        changes += [f"+ rows of {table}, whose changes were left out: run sweep afterwards" for table in sorted(missed)]
-        changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
-        return _Plan(wanted, found, again, changes)
+        registered = self.connect.config(self.names.connector)
+        version = self._check(database, registered is not None)
+        found = self.reconcile(registered, database)
+        return make_plan(self.settings, self.source, database, version, registered, found)
 
-    def _unchunked(self, database: Database, tables: Sequence[type[Captured]]) -> list[str]:
-        """Those of these tables that cannot be read again while changes go on, each with what helps."""
-        return [
-            f'the rows of table "{table.table}" cannot be read again while changes go on, because {why}: run '
-            f"python -m eventlog.sources remove {self.source.name}, then apply, which reads all again, then sweep"
-            for table in tables
-            if (why := database.unchunked(table))
-        ]
+    def _note(self, plan: Plan, database: Database) -> list[type[Captured]]:
+        """Note what is about to be read, so that it is known whatever happens before; returns what is to be swept."""
+        log, again = self.settings.log, [table.table for table in plan.again]
+        if plan.registered is None:
+            note_first_snapshot(log, self.names, self.source)
+        new = [table for table in plan.again if plan.is_new(table)]
+        more = note_mending(log, self.names, plan.found, again, new, database)
+        return [table for table in self.source.tables if table in plan.sweeps or table.table in more]
 
-    def _register(self, plan: _Plan) -> None:
+    def _register(self, plan: Plan) -> None:
         """Register the connector's properties if they differ."""
-        if not differences(plan.wanted, plan.found or {}):
+        if not differences(plan.wanted, plan.registered or {}):
             return
-        if plan.found is not None:
+        if plan.registered is not None:
             self._beat()
         self.connect.register(self.names.connector, plan.wanted)
 
@@ -178,9 +150,21 @@ class Operator:
         noted = control_topics.notes(self.settings.log, self.names).unread
         return [table for table in self.source.tables if table.table in noted]
 
-    def find_unread(self) -> Unread:
-        """The tables whose rows are missing; raises ConnectError or LogUnavailable."""
-        return find_unread(self.settings.log, self.names, self.source, self._offset())
+    def reconcile(self, config: Mapping[str, str] | None, database: Database | None) -> Findings:
+        """What is not as declared; raises ConnectError, SourceProblem or LogUnavailable.
+
+        config: of the connector. database: None if it does not answer.
+        """
+        return reconcile(self.settings.log, self.names, self.source, self._offset(), config, database)
+
+    def rows_not_as_declared(self) -> list[str]:
+        """The same as sentences, of a database that is opened for it, if it answers."""
+        config = self.connect.config(self.names.connector)
+        try:
+            with self.open_database() as database:
+                return self.reconcile(config, database).problems()
+        except SourceProblem:
+            return self.reconcile(config, None).problems()
 
     def _check(self, database: Database, registered: bool) -> int:
         """The server's version; raises SourceProblem."""
@@ -203,19 +187,6 @@ class Operator:
         with self.open_database() as database:
             return self.lost(database)
 
-    def _changed_key(self, table: str) -> str:
-        return (
-            f'the key of table "{table}" has changed, and its topic has rows under the old key: keep the key, or run '
-            f"python -m eventlog.sources remove {self.source.name} --topics, then apply, and rebuild its views"
-        )
-
-    def _new_database(self, database: str) -> str:
-        return (
-            f'no table of database "{database}" was captured before, so its connector lacks their definitions: run '
-            f"python -m eventlog.sources remove {self.source.name}, then apply, which reads all tables again, then "
-            "sweep, or declare a source of its own for that database"
-        )
-
     def _validate(self, wanted: dict[str, str]) -> None:
         if not self.connect.has_plugin(self.engine.connector_class):
             raise ConnectError(
@@ -226,20 +197,11 @@ class Operator:
         if problems:
             raise ConnectError(f'Kafka Connect refuses source "{self.source.name}": {"; ".join(problems)}')
 
-    def _changes(self, database: Database, wanted: dict[str, str], found: dict[str, str] | None) -> list[str]:
-        absent = missing_topics(self.settings.log, source_topics(self.source, self.settings.log))
-        lines = [f"+ topic {name}" for name in absent] + database.preparations()
-        if found is None:
-            lines.append(f"+ connector {self.names.connector}, with these properties:")
-        return lines + [f"{line[:2]}connector: {line[2:]}" for line in differences(wanted, found or {})]
-
     def pause(self) -> None:
         """Stop capturing until `resume`; the database keeps its log meanwhile."""
         self._registered()
         self.connect.pause(self.names.connector)
-        self._wait_for(
-            "PAUSED", lambda state: state is not None and state.connector == "PAUSED" and state.task != "RUNNING"
-        )
+        wait_until_paused(self.connect, self.source, self.names)
 
     def resume(self) -> None:
         """Continue capturing where it was paused."""
@@ -248,13 +210,12 @@ class Operator:
             self._stop()  # a paused task keeps its earlier configuration, as in `_stop_to_read_again`
         with self.open_database() as database:
             database.beat()
-            problems = self._unchunked(database, late)
+            problems = unchunked(self.source, database, late)
         self.connect.resume(self.names.connector)
-        self._wait_until_running()
+        wait_until_running(self.connect, self.source, self.names)
         if problems:  # changes are captured meanwhile, as they were
             raise SourceProblem(self.source.name, *problems)
-        if late:
-            self._read_again(late)
+        self._read_again(late)
 
     def restart(self) -> None:
         """Restart the connector and its task, and wait until they run."""
@@ -285,18 +246,29 @@ class Operator:
         """
         self._registered()
         with self.open_database() as database:
-            problems = self._unchunked(database, tables)
+            problems = unchunked(self.source, database, tables)
         if problems:
             raise SourceProblem(self.source.name, *problems)
         self._read_again(tables, where)
 
     def _read_again(self, tables: Sequence[type[Captured]], where: str = "") -> None:
+        """Tell the connector to read tables, while it is stopped if it can be.
+
+        Debezium 3.6 begins to read in two threads at once if changes come in when it is told to: it gives up the first
+        table then, and takes its rows for those of the second one.
+        """
+        if not tables:
+            return
         names = [table.table for table in tables]
         data: dict[str, object] = {"type": "INCREMENTAL", "data-collections": names}
         if where:
             data["additional-conditions"] = [{"data-collection": name, "filter": where} for name in names]
-        control_topics.signal(self.settings.log, self.names, control_topics.SNAPSHOT, data)
-        self.report(f"reading the rows of {', '.join(names)} again: `python -m eventlog.sources status` shows how far")
+        number = control_topics.new_signal(self.names)
+        if not where:
+            reading = {control_notes.DATA_COLLECTIONS: dict.fromkeys(names, number)}
+            control_topics.note(self.settings.log, self.names, control_notes.READING, reading)
+        control_topics.signal(self.settings.log, self.names, control_notes.SNAPSHOT, data, number)
+        self.report(f"reading the rows of {', '.join(names)} again: `headwater sources status` shows how far")
 
     def sweep(self) -> None:
         """Delete rows that a table no longer has from its topic, with the connector stopped meanwhile.
@@ -307,20 +279,59 @@ class Operator:
         found = control_topics.last_snapshot(self.settings.log, self.names)
         if found is not None and found.is_running:
             raise SourceProblem(self.source.name, f"its {found.kind} snapshot still runs: wait until it is completed")
+        if not self._has_captured_all():
+            raise SourceProblem(
+                self.source.name,
+                "earlier changes are still to be captured, and would bring rows back: let its connector run until "
+                "status shows that it is not behind, then run sweep again",
+            )
         self._stop()
-        again: list[tuple[type[Captured], str]] = []
         try:
-            with self.open_database() as database:
-                for table in self.source.tables:
-                    swept = sweep(self.settings.log, table, database)
-                    left = f", {swept.unreadable:,} left, whose keys cannot be read" if swept.unreadable else ""
-                    self.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
-                    if swept.incomplete:
-                        again.append((table, swept.where))
+            incomplete = self._sweep(self.source.tables)
         finally:
             self.resume()
+        self._read_incomplete(incomplete)
+
+    def _has_captured_all(self) -> bool:
+        """Whether the connector has captured all that the database has logged until now; waits for a time if it runs.
+
+        Otherwise it would bring rows that are gone back to the topic, after they were swept.
+        """
+        state = self.connect.state(self.names.connector)
+        if state is None or not state.is_running:
+            return False
+        with self.open_database() as database:
+            place = database.place()
+            database.beat()  # something to capture behind that place
+            return is_reached(lambda: database.has_captured(place))
+
+    def _sweep_stopped(self, tables: Sequence[type[Captured]]) -> list[Incomplete]:
+        """Sweep tables of a connector that is stopped; it goes on as it was if that fails."""
+        try:
+            return self._sweep(tables)
+        except BaseException:
+            self.connect.resume(self.names.connector)
+            raise
+
+    def _sweep(self, tables: Sequence[type[Captured]]) -> list[Incomplete]:
+        """Delete rows that are gone from the topics of these tables; returns what is to be read again."""
+        incomplete: list[Incomplete] = []
+        if not tables:
+            return incomplete
+        with self.open_database() as database:
+            for table in tables:
+                swept = sweep(self.settings.log, table, database)
+                left = f", {swept.unreadable:,} left, whose keys cannot be read" if swept.unreadable else ""
+                self.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
+                if swept.incomplete:
+                    incomplete.append((table, swept.where))
+                done = {control_notes.DATA_COLLECTIONS: [table.table]}
+                control_topics.note(self.settings.log, self.names, control_notes.SWEPT, done)
+        return incomplete
+
+    def _read_incomplete(self, incomplete: Sequence[Incomplete]) -> None:
         problems: list[str] = []
-        for table, where in again:
+        for table, where in incomplete:
             try:
                 self.snapshot([table], where)
             except SourceProblem as error:
@@ -335,7 +346,7 @@ class Operator:
             self._stop()
             self.connect.forget_offsets(name)
             self.connect.remove(name)
-            self._wait_for("removed", lambda state: state is None)
+            wait_until_removed(self.connect, self.source, self.names)
             self.report(f"- connector {name}")
         # another database, or an earlier state of this one, may be captured next: its log has other positions
         for topic in source_topics(self.source, self.settings.log):
@@ -351,7 +362,7 @@ class Operator:
 
     def _stop(self) -> None:
         self.connect.stop(self.names.connector)
-        self._wait_for("STOPPED", lambda state: state is not None and state.connector == "STOPPED" and not state.task)
+        wait_until_stopped(self.connect, self.source, self.names)
 
     def _beat(self) -> None:
         """Write a heartbeat, which a connector that starts may need."""
@@ -360,32 +371,4 @@ class Operator:
 
     def _registered(self) -> None:
         if self.connect.config(self.names.connector) is None:
-            raise SourceProblem(self.source.name, "it has no connector: run python -m eventlog.sources apply")
-
-    def _wait_until_running(self) -> None:
-        """Return once it has been running for STEADY_S: a changed connector runs for a moment before it restarts."""
-        began: float | None = None
-
-        def is_steady(state: ConnectorState | None) -> bool:
-            nonlocal began
-            began = (began or time.monotonic()) if state is not None and state.is_running else None
-            return began is not None and time.monotonic() - began > STEADY_S
-
-        self._wait_for("RUNNING", is_steady)
-
-    def _wait_for(self, wanted: str, is_reached: Callable[[ConnectorState | None], bool]) -> None:
-        """Return once the connector is in this state; raises ConnectError if it fails, or after RUNNING_S."""
-        deadline = time.monotonic() + RUNNING_S
-        while True:
-            state = self.connect.state(self.names.connector)
-            if is_reached(state):
-                return
-            if state is not None and state.state == "FAILED" and wanted == "RUNNING":
-                raise ConnectError(f'the connector of source "{self.source.name}" failed: {state.error}')
-            if time.monotonic() > deadline:
-                found = f"{state.connector}, and its task {state.task or 'absent'}" if state else "not registered"
-                raise ConnectError(
-                    f'the connector of source "{self.source.name}" is {found}, not {wanted}, after {RUNNING_S:.0f} s: '
-                    "see the log of Kafka Connect"
-                )
-            time.sleep(0.2)
+            raise SourceProblem(self.source.name, "it has no connector: run headwater sources apply")

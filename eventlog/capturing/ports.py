@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
@@ -51,10 +53,67 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A database server. identifier: of its data, which copies of its disk share. version: such as 18."""
+    """A database server.
+
+    identifier: of its data, which copies of its disk share. version: such as 18. timeline: of its log; another one
+    after a standby was promoted, or an earlier state was restored. is_guarded: whether its standbys have all changes
+    that are captured.
+    """
 
     identifier: str
     version: int
+    timeline: int = 0
+    is_guarded: bool = False
+
+
+GONE: Final = (0, 0)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A table, or a partition of it.
+
+    name: with its schema. file: changes if all its rows are written anew; 0 if it has none of its own. attached:
+    changes if it leaves its table, and comes back. parent: the number of that. is_empty: whether it has no rows.
+    is_created: whether it never was a table of its own.
+    """
+
+    name: str
+    file: int
+    attached: str = ""
+    parent: str = ""
+    is_empty: bool = False
+    is_created: bool = False
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How a database stores a table. It differs if rows may have changed without a change in the log.
+
+    version: of the server; some of the others differ after an upgrade. table: its number, which no other table gets.
+    parts: by number. columns: the declared ones that it has, each with the numbers of the column and of its type; what
+    is noted of one that was gone is GONE.
+    labels: of its enums, by number. published: differs if its changes were left out of the log for a time; empty if
+    they are now. named: differs if it had another name for a time.
+    """
+
+    version: int
+    table: int
+    parts: dict[str, Part] = {}
+    columns: dict[str, tuple[int, int]] = {}
+    labels: dict[str, str] = {}
+    published: str = ""
+    named: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Why rows of a table changed without a change in the log, as a clause about the table.
+
+    reads: whether rows are to be read again. sweeps: whether rows may be gone.
+    """
+
+    why: str
+    reads: bool = True
+    sweeps: bool = True
 
 
 class Database(Protocol):
@@ -76,8 +135,20 @@ class Database(Protocol):
         """The server; None if it does not say which it is, or the connector may go on with another one."""
         ...
 
-    def unpublished(self) -> list[str]:
-        """Declared tables whose changes the database does not send to the connector, or not all of them."""
+    def promoted(self, timeline: int) -> str | None:
+        """Why changes that were captured from this timeline of its log may be missing in it; None if none are."""
+        ...
+
+    def warnings(self) -> list[str]:
+        """What is right at present, and may lose changes in a failover; each with what helps."""
+        ...
+
+    def layouts(self) -> dict[str, Layout]:
+        """How each declared table is stored now, as far as it exists and the database says it."""
+        ...
+
+    def missed(self, was: Layout, now: Layout) -> list[Missed]:
+        """What was not captured of a table since it had the layout `was`."""
         ...
 
     def unchunked(self, table: type[Captured]) -> str | None:
@@ -110,6 +181,10 @@ class Database(Protocol):
 
     def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
         """SQL for the rows with these keys, given as texts per column; empty for all rows."""
+        ...
+
+    def has_captured(self, place: Mapping[str, Any]) -> bool:
+        """Whether the connector has captured all before a place of `place`, as far as the database says it."""
         ...
 
     def place(self) -> dict[str, Any]:

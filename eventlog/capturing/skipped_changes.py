@@ -7,12 +7,13 @@ because the log passes that place in the end.
 
 from __future__ import annotations
 
-from eventlog.capturing import control_topics
+from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Database, Server
 from eventlog.settings import LogSettings
 
-IDENTIFIER, VERSION, REASON = "identifier", "version", "reason"
+IDENTIFIER, VERSION, TIMELINE, GUARDED = "identifier", "version", "timeline", "guarded"
+REASON = "reason"
 
 
 def why_skipped(log: LogSettings, names: SourceNames, database: Database) -> str | None:
@@ -20,12 +21,17 @@ def why_skipped(log: LogSettings, names: SourceNames, database: Database) -> str
 
     Raises SourceProblem or LogUnavailable.
     """
-    noted = control_topics.last_note(log, names, control_topics.SKIPPED_CHANGES)
+    noted = control_topics.last_note(log, names, control_notes.SKIPPED_CHANGES)
     if noted is not None:
         return str(noted.get(REASON, ""))
-    why = database.ahead() or _other_server(log, names, database)
+    was, now = _noted_server(log, names), database.identity()
+    why = database.ahead()
+    if was is not None and now is not None:
+        why = why or _other_server(was, now) or _other_timeline(was, now, database)
+        if why is None and now != was and now.timeline:
+            _note(log, names, now)
     if why is not None:
-        control_topics.note(log, names, control_topics.SKIPPED_CHANGES, {REASON: why})
+        control_topics.note(log, names, control_notes.SKIPPED_CHANGES, {REASON: why})
     return why
 
 
@@ -33,32 +39,46 @@ def note_server(log: LogSettings, names: SourceNames, database: Database) -> Non
     """Note which server is captured, if that is not noted yet; raises SourceProblem or LogUnavailable."""
     found = database.identity()
     if found is not None and found != _noted_server(log, names):
-        control_topics.note(log, names, control_topics.SERVER, {IDENTIFIER: found.identifier, VERSION: found.version})
+        _note(log, names, found)
+
+
+def _note(log: LogSettings, names: SourceNames, server: Server) -> None:
+    noted = {
+        IDENTIFIER: server.identifier,
+        VERSION: server.version,
+        TIMELINE: server.timeline,
+        GUARDED: server.is_guarded,
+    }
+    control_topics.note(log, names, control_notes.SERVER, noted)
 
 
 def advice(source: str, why: str) -> str:
     """What it means that changes were skipped, and what helps."""
     return (
-        f"changes are missing ({why}): run python -m eventlog.sources remove {source}, then apply, which reads all "
+        f"changes are missing ({why}): run headwater sources remove {source}, then apply, which reads all "
         "tables again, then sweep, which deletes rows that the database does not have"
     )
 
 
-def _other_server(log: LogSettings, names: SourceNames, database: Database) -> str | None:
+def _other_server(was: Server, now: Server) -> str | None:
     """Why this is not the server that was captured. After pg_upgrade, a newer one has its log and its slots."""
-    noted = _noted_server(log, names)
-    found = database.identity() if noted is not None else None
-    if noted is None or found is None or found.identifier == noted.identifier or found.version > noted.version:
+    if now.identifier == was.identifier or now.version > was.version:
         return None
-    return (
-        f"this server has the system identifier {found.identifier}, and that which was captured had {noted.identifier}"
-    )
+    return f"this server has the system identifier {now.identifier}, and that which was captured had {was.identifier}"
+
+
+def _other_timeline(was: Server, now: Server, database: Database) -> str | None:
+    """Why the log of the server lacks changes, or may, that were captured before a standby was promoted."""
+    if was.identifier != now.identifier or not (was.timeline and now.timeline) or was.timeline == now.timeline:
+        return None
+    return None if was.is_guarded else database.promoted(was.timeline)
 
 
 def _noted_server(log: LogSettings, names: SourceNames) -> Server | None:
-    noted = control_topics.last_note(log, names, control_topics.SERVER)
+    noted = control_topics.last_note(log, names, control_notes.SERVER)
     match noted:
-        case {"identifier": str(identifier), "version": int(version)}:
-            return Server(identifier, version)
+        case {"identifier": str(identifier), "version": int(version), **more}:
+            timeline = more.get(TIMELINE)  # an earlier release has not noted it
+            return Server(identifier, version, timeline if isinstance(timeline, int) else 0, bool(more.get(GUARDED)))
         case _:
             return None

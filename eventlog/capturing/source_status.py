@@ -12,7 +12,6 @@ from eventlog.capturing.errors import ConnectError, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.ports import Standing
-from eventlog.capturing.unread_tables import problems
 from eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
@@ -29,6 +28,7 @@ class SourceStatus:
     lag_s: since when all was captured.
     retained_bytes: what the database keeps for the source, of limit_bytes.
     problems: sentences, each with what solves it.
+    warnings: the same, of what is right at present, and may lose changes in a failover.
     """
 
     source: str
@@ -40,6 +40,7 @@ class SourceStatus:
     limit_bytes: int | None = None
     wal_status: str | None = None
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def is_healthy(self) -> bool:
@@ -54,7 +55,7 @@ class SourceStatus:
 def status_of(operator: Operator) -> SourceStatus:
     """The status of a source. It raises nothing: a server that does not answer is one of the problems."""
     status = SourceStatus(operator.source.name)
-    for look in (_look_at_connector, _look_at_database, _look_at_log):
+    for look in (_look_at_connector, _look_at_database, _look_at_rows, _look_at_log):
         try:
             look(operator, status)
         except SourceProblem as error:
@@ -74,16 +75,16 @@ def _look_at_connector(operator: Operator, status: SourceStatus) -> None:
 def _connector_problems(operator: Operator, found: ConnectorState | None) -> Iterator[str]:
     source = operator.source.name
     if found is None:
-        yield "it has no connector: run python -m eventlog.sources apply"
+        yield "it has no connector: run headwater sources apply"
     elif found.state == "FAILED" and has_lost_changes(operator, found):
         yield operator.engine.lost_changes(source, operator.names, operator.engine.gap_reason)
     elif found.state == "FAILED":
         yield (
-            f"its connector failed ({found.error}): solve that; python -m eventlog.sources watch "
-            f"restarts it, or run python -m eventlog.sources restart {source}"
+            f"its connector failed ({found.error}): solve that; headwater sources watch "
+            f"restarts it, or run headwater sources restart {source}"
         )
     elif found.state in ("PAUSED", "STOPPED"):
-        yield f"its connector is {found.state.lower()}: run python -m eventlog.sources resume {source}"
+        yield f"its connector is {found.state.lower()}: run headwater sources resume {source}"
 
 
 def has_lost_changes(operator: Operator, state: ConnectorState) -> bool:
@@ -94,6 +95,7 @@ def has_lost_changes(operator: Operator, state: ConnectorState) -> bool:
 def _look_at_database(operator: Operator, status: SourceStatus) -> None:
     with operator.open_database() as database:
         status.problems.extend(database.check(registered=status.state not in ("ABSENT", UNKNOWN)).problems)
+        status.warnings.extend(database.warnings())
         found = database.standing(is_running=status.state == "RUNNING")
         _add_standing(status, found)
         lost = operator.lost(database) if status.state not in ("ABSENT", UNKNOWN) else None
@@ -107,10 +109,13 @@ def _add_standing(status: SourceStatus, found: Standing) -> None:
     status.problems.extend(each for each in found.problems if each not in status.problems)
 
 
+def _look_at_rows(operator: Operator, status: SourceStatus) -> None:
+    status.problems.extend(operator.rows_not_as_declared())
+
+
 def _look_at_log(operator: Operator, status: SourceStatus) -> None:
     log, names = operator.settings.log, operator.names
     status.snapshot = last_snapshot(log, names)
-    status.problems.extend(problems(operator.source, operator.find_unread()))
     heartbeat_s = last_heartbeat_s(log, names, operator.engine)
     if heartbeat_s is None:
         return
@@ -118,7 +123,7 @@ def _look_at_log(operator: Operator, status: SourceStatus) -> None:
     if status.state == "RUNNING" and status.lag_s > LATE_S and not (status.snapshot and status.snapshot.is_running):
         status.problems.append(
             f"nothing has been captured for {status.lag_s:.0f} s, not even a heartbeat: see the log of Kafka Connect, "
-            f"or run python -m eventlog.sources restart {status.source}"
+            f"or run headwater sources restart {status.source}"
         )
 
 
@@ -127,4 +132,4 @@ def uncaptured(operator: Operator) -> str | None:
 
     Raises SourceProblem, ConnectError or LogUnavailable.
     """
-    return operator.find_lost() or "; ".join(problems(operator.source, operator.find_unread())) or None
+    return operator.find_lost() or "; ".join(operator.rows_not_as_declared()) or None

@@ -90,7 +90,8 @@ def _readable(decoder: ChangeDecoder, keys: Iterable[bytes]) -> dict[bytes, list
 
 def _live_keys(log: LogSettings, table: type[Captured], partition: int) -> dict[bytes, bool]:
     """The keys whose last record is neither a delete nor a tombstone, each with whether it may lack a value."""
-    consumer = Consumer(client_config(log, **READER, **{"group.id": f"{log.environment}.sources"}))
+    own = {"group.id": f"{log.environment}.sources", "fetch.wait.max.ms": 10}
+    consumer = Consumer(client_config(log, **READER, **own))
     topic, live = log.topic(table.topic()), dict[bytes, bool]()
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from eventlog.capturing import control_topics
-from eventlog.capturing.control_topics import DATA_COLLECTIONS, SKIPPED, Notes, Scan
+from eventlog.capturing import control_notes, control_topics
+from eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
+from eventlog.capturing.control_topics import SKIPPED, Scan
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.ports import Layout
 from eventlog.heartbeats import PREFIX
 from eventlog.kafka import KafkaLog
 from eventlog.ports import EventLog
@@ -29,19 +31,36 @@ class Unread:
     """Tables whose rows are missing.
 
     late: declared later, and not read. never: left out by the first snapshot. failed: by their last snapshot, each with
-    how Debezium calls the reason.
+    how Debezium calls the reason. reading: that are not known to be read since the connector was told to. unswept:
+    whose topics may have rows that are gone. layouts: how tables are stored, as noted.
     """
 
     late: frozenset[str]
     never: frozenset[str]
     failed: Mapping[str, str]
+    reading: frozenset[str] = frozenset()
+    unswept: frozenset[str] = frozenset()
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
 
 
 def note_first_snapshot(settings: LogSettings, names: SourceNames, source: Source) -> None:
-    """Note which tables a new connector is to read, and where their topics end; raises LogUnavailable."""
+    """Note which tables a new connector is to read, and where their topics end; raises LogUnavailable.
+
+    A topic that has rows already may have some that were deleted before this connector came.
+    """
     with closing(KafkaLog(settings)) as log:
         ends = {table.table: dict(log.stored_ends(table.topic())) for table in source.tables}
-    control_topics.note(settings, names, control_topics.FIRST_SNAPSHOT, {DATA_COLLECTIONS: ends})
+    control_topics.note(settings, names, control_notes.FIRST_SNAPSHOT, {DATA_COLLECTIONS: ends})
+    if filled := with_rows(settings, source.tables):
+        control_topics.note(settings, names, control_notes.UNSWEPT, {DATA_COLLECTIONS: filled})
+
+
+def with_rows(settings: LogSettings, tables: Sequence[type[Captured]]) -> list[str]:
+    """Those of these tables whose topics have rows already; raises LogUnavailable."""
+    if not tables:
+        return []
+    with closing(KafkaLog(settings)) as log:
+        return [table.table for table in tables if has_rows(log, table.topic(), {})]
 
 
 def find_unread(settings: LogSettings, names: SourceNames, source: Source, offset: Offset) -> Unread:
@@ -49,17 +68,32 @@ def find_unread(settings: LogSettings, names: SourceNames, source: Source, offse
 
     offset: where the connector goes on.
     """
-    notes, scans = control_topics.notes(settings, names), control_topics.scans(settings, names)
+    notes, reports = control_topics.notes(settings, names), control_topics.reports(settings, names)
+    scans = reports.scans
     first = _to_be_read_first(settings, names, source, notes) if is_after_snapshot(offset) else {}
     read = {name for name, ends in first.items() if _is_read(settings, source.table(name), scans.get(name), ends)}
     failed = {name: scan.ended for name, scan in scans.items() if not scan.is_read}
     repaired = {name for name in notes.failed if name in scans and scans[name].is_read}
-    if done := sorted((read & notes.first.keys()) | repaired):
-        control_topics.note(settings, names, control_topics.WAS_READ, {DATA_COLLECTIONS: done})
+    done_reading = {
+        name for name, signal in notes.reading.items() if name in scans and scans[name].is_read_since(signal)
+    }
+    if done := sorted((read & notes.first.keys()) | repaired | done_reading):
+        control_topics.note(settings, names, control_notes.WAS_READ, {DATA_COLLECTIONS: done})
     if new := {name: reason for name, reason in failed.items() if notes.failed.get(name) != reason}:
-        control_topics.note(settings, names, control_topics.FAILED, {DATA_COLLECTIONS: new})
+        control_topics.note(settings, names, control_notes.FAILED, {DATA_COLLECTIONS: new})
+    if reports.starts > notes.starts:  # rows that an interrupted snapshot has read may be gone when it is made again
+        restarted = {DATA_COLLECTIONS: [table.table for table in source.tables], "starts": reports.starts}
+        control_topics.note(settings, names, control_notes.UNSWEPT, restarted)
+        notes.add(control_notes.UNSWEPT, restarted)
     all_failed = {name: why for name, why in {**notes.failed, **failed}.items() if name not in repaired}
-    return Unread(frozenset(notes.unread), frozenset(first.keys() - read), all_failed)
+    return Unread(
+        late=frozenset(notes.unread),
+        never=frozenset(first.keys() - read),
+        failed=all_failed,
+        reading=frozenset(notes.reading.keys() - done_reading),
+        unswept=frozenset(notes.unswept),
+        layouts=notes.layouts,
+    )
 
 
 def is_after_snapshot(offset: Offset) -> bool:
@@ -101,22 +135,23 @@ def has_rows(log: EventLog, topic: str, starts: Mapping[int, int]) -> bool:
     )
 
 
-def problems(source: Source, unread: Unread) -> Sequence[str]:
-    """Tables of a source whose rows are missing, each with what helps."""
-    return [problem for table in source.tables if (problem := _problem(source, table.table, unread))]
-
-
-def _problem(source: Source, table: str, unread: Unread) -> str | None:
+def problem_of(source: Source, table: str, unread: Unread) -> str | None:
+    """That rows of a table are missing, and what helps; None if none are."""
     if table in unread.late:
-        return f'rows of table "{table}" were not read after it was declared: run python -m eventlog.sources apply'
+        return f'rows of table "{table}" were not read after it was declared: run headwater sources apply'
     if table in unread.never:
         return (
             f'rows of table "{table}" were never read, because its connector failed before its first snapshot was '
-            f"stored: run python -m eventlog.sources remove {source.name}, then apply, which reads all tables"
+            f"stored: run headwater sources remove {source.name}, then apply, which reads all tables"
         )
     if table in unread.failed:
         return (
             f'rows of table "{table}" were not read: its last snapshot failed ({unread.failed[table]}): see the log of '
-            f"Kafka Connect, then run python -m eventlog.sources snapshot {table} --source {source.name}"
+            f"Kafka Connect, then run headwater sources snapshot {table} --source {source.name}"
+        )
+    if table in unread.reading:
+        return (
+            f'rows of table "{table}" are being read again: wait until status shows that its snapshot is completed; if '
+            f"it shows none, run headwater sources snapshot {table} --source {source.name}"
         )
     return None

@@ -141,7 +141,7 @@ class Watcher:
         watched.since = watched.due = None
         watched.absent = now if watched.absent is None else watched.absent
         if now - watched.absent >= ABSENT_S:
-            watched.report("it has no connector: run python -m eventlog.sources apply")
+            watched.report("it has no connector: run headwater sources apply")
 
     def _note_running(self, watched: _Watched) -> None:
         now = self._clock()

@@ -18,7 +18,7 @@ from eventlog.capturing.mysql.misread_values import misread_values
 from eventlog.capturing.mysql.properties import properties
 from eventlog.capturing.mysql.rows import absent
 from eventlog.capturing.naming import HEARTBEATS, SourceNames
-from eventlog.capturing.ports import Address, Checked, Server, Standing, StoredOffset
+from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 
 
 class _Heartbeat(msgspec.Struct):
@@ -69,7 +69,7 @@ class BinlogEngine:
     def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:
         return (
             f"changes are missing ({why or 'the binary log was removed before it was captured'}): run "
-            f"python -m eventlog.sources remove {source}, then apply, which reads all tables again, then sweep, which "
+            f"headwater sources remove {source}, then apply, which reads all tables again, then sweep, which "
             "deletes rows that were deleted meanwhile; raise binlog_expire_logs_seconds to prevent it"
         )
 
@@ -104,7 +104,17 @@ class BinlogSession:
     def identity(self) -> Server | None:
         """None: after a failover to another server, the connector finds its place by its GTID."""
 
-    def unpublished(self) -> list[str]:
+    def promoted(self, timeline: int) -> str | None:
+        """None: the log has no timelines."""
+
+    def warnings(self) -> list[str]:
+        return []
+
+    def layouts(self) -> dict[str, Layout]:
+        """None: the binary log has no numbers of tables."""
+        return {}
+
+    def missed(self, was: Layout, now: Layout) -> list[Missed]:
         return []
 
     def unchunked(self, table: type[Captured]) -> str | None:
@@ -150,6 +160,10 @@ class BinlogSession:
     def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
         """All rows: a binary log has all values of each row, so no record is ever incomplete."""
         return ""
+
+    def has_captured(self, place: Mapping[str, Any]) -> bool:
+        """True: a connector that has captured all stays before the end of the log until the next change."""
+        return True
 
     def place(self) -> dict[str, Any]:
         status = self.server.log_status() or {}

@@ -67,6 +67,10 @@ class PostgresAddress:
             **dict(self.tls),
         )
 
+    def for_walsender(self) -> str:
+        """The same, for commands of the replication protocol."""
+        return make_conninfo(self.for_psycopg(), replication="database")
+
     def for_debezium(self) -> dict[str, str]:
         """The connection as properties of a connector."""
         return {

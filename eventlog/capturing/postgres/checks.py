@@ -10,7 +10,7 @@ from eventlog.capturing.declaring import Captured
 from eventlog.capturing.ports import Checked
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot
 from eventlog.capturing.postgres.misread_values import misread_values
-from eventlog.capturing.postgres.sql import COLUMNS, SAME_BUT_FOR_CASE, SERVER, TABLE, UNKEYED, UNREADABLE_TYPES
+from eventlog.capturing.postgres.sql import COLUMNS, SAME_BUT_FOR_CASE, SERVER, TABLE, UNIQUE, UNKEYED, UNREADABLE_TYPES
 from eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
 
 OLDEST_VERSION: Final = 14
@@ -97,6 +97,11 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
             f"whose changes are not captured: run {_without(declared.table, found['heirs'])}, or make it a partitioned "
             "table"
         )
+    if found["unlogged"]:
+        yield (
+            f'"{declared.table}" has rows in {", ".join(found["unlogged"])}, whose changes are not logged, because it '
+            "is UNLOGGED or a foreign table: run ALTER TABLE … SET LOGGED, or DETACH PARTITION"
+        )
     if found["hides_rows"]:
         yield (
             f'row-level security hides rows of "{declared.table}" from role {role}, and changes of all rows would be '
@@ -110,6 +115,7 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
     columns = {each["name"]: TableColumn(**each) for each in database.rows(COLUMNS, {"oid": found["oid"]})}
     yield from column_problems(declared, columns, type_problem)
     yield from _key_problems(database, declared, found)
+    yield from _uniqueness_problems(database, declared, found["oid"])
     yield from _key_type_problems(declared, columns)
     yield from _long_value_problems(declared, found, columns)
     if not registered and found["may_use"] and found["may_select"]:
@@ -123,7 +129,7 @@ def _key_problems(database: CapturedDatabase, declared: type[Captured], found: d
     if not known and found["has_deferrable_key"]:
         yield (
             f'the primary key of table "{table}" is deferrable, so PostgreSQL refuses updates and deletes once it is '
-            f"captured: run ALTER TABLE {table} REPLICA IDENTITY FULL, or create the key again as NOT DEFERRABLE"
+            "captured: create the key again as NOT DEFERRABLE"
         )
     elif not known:
         yield (
@@ -148,6 +154,21 @@ def _key_problems(database: CapturedDatabase, declared: type[Captured], found: d
                 f'updates and deletes in partitions of "{table}" lack its key, and PostgreSQL may refuse them once it '
                 f"is captured: run {_full(unkeyed)}"
             )
+
+
+def _uniqueness_problems(database: CapturedDatabase, declared: type[Captured], oid: int) -> Iterator[str]:
+    """Keys that two rows can have, if only for a moment.
+
+    If rows exchange their keys, the log has for one of them: insert 2, delete 2. The delete is that of the row which
+    had this key before, and nothing says so. If a key is refused at once, it is deleted before it is inserted again.
+    """
+    if not database.rows(UNIQUE, {"oid": oid, "key": list(declared.key)}):
+        key = ", ".join(declared.key)
+        yield (
+            f'two rows of table "{declared.table}" can have the same key ({key}), if only within a transaction, so '
+            f"that one of them would be lost: run CREATE UNIQUE INDEX ON {declared.table} ({key}); a DEFERRABLE key "
+            "does not count"
+        )
 
 
 def _key_type_problems(declared: type[Captured], columns: Mapping[str, TableColumn]) -> Iterator[str]:

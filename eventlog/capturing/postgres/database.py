@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -76,19 +76,25 @@ class Publication:
     columns: Mapping[str, Sequence[str]]
     tables: Sequence[str]
 
-    def has(self, table: type[Captured]) -> bool:
-        """Whether it has all rows and all declared columns of a table."""
-        name = table.table
-        columns = self.columns.get(name, tuple(table.columns))
-        return name in self.tables and name not in self.filtered and set(table.columns) <= set(columns)
+    def has(self, table: str, columns: Collection[str]) -> bool:
+        """Whether it has all changes of all rows of a table, with these columns."""
+        published = self.columns.get(table, columns)
+        return self.complete and table in self.tables and table not in self.filtered and set(columns) <= set(published)
 
 
 class CapturedDatabase:
     """A connection to the database of one source. Its methods raise SourceProblem."""
 
-    def __init__(self, source: Source, names: SourceNames, connection: psycopg.Connection[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        names: SourceNames,
+        address: PostgresAddress,
+        connection: psycopg.Connection[dict[str, Any]],
+    ) -> None:
         self.source = source
         self.names = names
+        self.address = address
         self._connection = connection
 
     def row(self, query: str, **values: Any) -> dict[str, Any] | None:
@@ -154,7 +160,7 @@ class CapturedDatabase:
         found = self.publication()
         if found is None:
             return []
-        return [table.table for table in self.source.tables if not (found.complete and found.has(table))]
+        return [table.table for table in self.source.tables if not found.has(table.table, table.columns)]
 
     def publish(self) -> None:
         """Create the publication, or give it exactly the declared tables."""
@@ -226,7 +232,7 @@ def open_database(source: Source, names: SourceNames, address: PostgresAddress) 
         raise SourceProblem(source.name, _refusal(source, address, one_line(error))) from error
     try:
         with connection:
-            yield CapturedDatabase(source, names, connection)
+            yield CapturedDatabase(source, names, address, connection)
     except psycopg.Error as error:  # the connection was lost before its end
         raise SourceProblem(source.name, f"PostgreSQL refuses: {one_line(error)}") from error
 

@@ -11,10 +11,12 @@ import msgspec
 
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import MESSAGES, SourceNames
-from eventlog.capturing.ports import Address, Checked, Server, Standing, StoredOffset
+from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
+from eventlog.capturing.postgres import standbys
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
+from eventlog.capturing.postgres.layouts import missed, read_layouts
 from eventlog.capturing.postgres.positions import lsn_text, offset_lsn
 from eventlog.capturing.postgres.properties import CONNECTOR_CLASS, HEARTBEAT_PREFIX, HEARTBEAT_SQL, properties
 from eventlog.capturing.postgres.rows import absent, condition, unchunked
@@ -71,7 +73,7 @@ class PostgresEngine:
     def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:
         return (
             f"replication slot {names.slot} is lost ({why or 'its write-ahead log was removed'}), and with it changes: "
-            f"run python -m eventlog.sources remove {source}, then apply, which reads all tables again, then sweep, "
+            f"run headwater sources remove {source}, then apply, which reads all tables again, then sweep, "
             "which deletes rows that were deleted meanwhile; raise max_slot_wal_keep_size to prevent it"
         )
 
@@ -102,10 +104,19 @@ class PostgresSession:
         )
 
     def identity(self) -> Server | None:
-        return self.database.identity()
+        return standbys.identity(self.database)
 
-    def unpublished(self) -> list[str]:
-        return self.database.unpublished()
+    def promoted(self, timeline: int) -> str | None:
+        return standbys.promoted(self.database, timeline, offset_lsn(self.offset() or {}))
+
+    def warnings(self) -> list[str]:
+        return list(standbys.warnings(self.database))
+
+    def layouts(self) -> dict[str, Layout]:
+        return read_layouts(self.database)
+
+    def missed(self, was: Layout, now: Layout) -> list[Missed]:
+        return missed(was, now)
 
     def unchunked(self, table: type[Captured]) -> str | None:
         return unchunked(self.database, table)
@@ -115,18 +126,11 @@ class PostgresSession:
         if slot is None:
             missing = (
                 f"replication slot {names.slot} does not exist: if the connector does not create it soon, changes are "
-                f"missing; run python -m eventlog.sources remove {self.database.source.name}, then apply"
+                f"missing; run headwater sources remove {self.database.source.name}, then apply"
             )
             return Standing(limit_bytes=limit_bytes, problems=(missing,) if is_running else ())
-        problems = (*self._slot_problems(slot, limit_bytes), *self._publication_problems())
+        problems = tuple(self._slot_problems(slot, limit_bytes))
         return Standing(slot.lag_bytes, slot.retained_bytes, limit_bytes, slot.wal_status, problems)
-
-    def _publication_problems(self) -> Iterator[str]:
-        if tables := self.unpublished():
-            yield (
-                f"publication {self.database.names.slot} leaves out changes of {', '.join(tables)}: run "
-                f"python -m eventlog.sources apply, which reads these tables again, then sweep"
-            )
 
     def _slot_problems(self, slot: Slot, limit_bytes: int | None) -> Iterator[str]:
         if slot.is_lost:
@@ -171,6 +175,9 @@ class PostgresSession:
 
     def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
         return condition(self.database, table, keys)
+
+    def has_captured(self, place: Mapping[str, Any]) -> bool:
+        return offset_lsn(self.offset() or {}) >= int(place["lsn"])
 
     def place(self) -> dict[str, Any]:
         lsn = self.database.wal_position()

@@ -48,6 +48,9 @@ SELECT c.oid,
        coalesce((SELECT array_agg(format('%%I.%%I', p.relnamespace::regnamespace, p.relname) ORDER BY p.oid)
            FROM pg_class p WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
            AND p.relkind = 'r' AND p.relreplident <> 'f'), '{}') AS without_old_rows,
+       coalesce((SELECT array_agg(format('%%I.%%I', p.relnamespace::regnamespace, p.relname) ORDER BY p.oid)
+           FROM pg_class p WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
+           AND (p.relpersistence <> 'p' OR p.relkind = 'f')), '{}') AS unlogged,
        coalesce((SELECT array_agg(DISTINCT a.attname::text) FROM pg_class p JOIN pg_attribute a ON a.attrelid = p.oid
            WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)
            AND p.relkind = 'r' AND p.relreplident = 'f' AND a.attgenerated = 'v'), '{}') AS virtual_in_old_rows
@@ -92,6 +95,15 @@ AND NOT %(key)s::text[] <@ coalesce((SELECT array_agg(a.attname::text) FROM pg_i
 ORDER BY p.oid
 """
 
+UNIQUE: Final = """
+-- indexes that refuse a second row with a key at once: not at the end of a statement or a transaction
+SELECT FROM pg_index i
+WHERE i.indrelid = %(oid)s AND i.indisunique AND i.indimmediate AND i.indisvalid
+AND i.indpred IS NULL AND i.indexprs IS NULL
+AND (SELECT array_agg(a.attname::text) FROM pg_attribute a
+    WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) <@ %(key)s::text[]
+"""
+
 SAME_BUT_FOR_CASE: Final = """
 -- tables whose names differ from a declared one by their case only: Debezium takes them for the same table
 SELECT n.nspname || '.' || c.relname AS name
@@ -129,9 +141,19 @@ SELECT pg_wal_lsn_diff(CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_lsn
 """
 
 IDENTIFIER: Final = """
--- which server this is
-SELECT system_identifier::text AS identifier, current_setting('server_version_num')::int / 10000 AS version
+-- which server this is; the timeline of its log is in the names of its files
+SELECT system_identifier::text AS identifier, current_setting('server_version_num')::int / 10000 AS version,
+       CASE WHEN pg_is_in_recovery() THEN 0
+           ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END AS timeline
 FROM pg_control_system()
+"""
+
+STANDBYS: Final = """
+-- the slots of standbys, and those that logical slots wait for, which PostgreSQL has from version 17 on
+SELECT current_setting('server_version_num')::int / 10000 AS version,
+       string_to_array(replace(current_setting('synchronized_standby_slots', true), ' ', ''), ',') AS awaited,
+       (SELECT jsonb_object_agg(slot_name, active) FROM pg_replication_slots
+           WHERE slot_type = 'physical' AND NOT temporary) AS physical
 """
 
 WAL_LIMIT: Final = """
@@ -158,4 +180,37 @@ SELECT p.puballtables AS everything,
        coalesce((SELECT array_agg(t.schemaname || '.' || t.tablename ORDER BY 1) FROM pg_publication_tables t
            WHERE t.pubname = p.pubname), '{}') AS tables
 FROM pg_publication p WHERE p.pubname = %(name)s
+"""
+
+LAYOUT: Final = """
+-- what of a table differs once its rows have changed without a change in the log; no row if there is none of this name
+SELECT current_setting('server_version_num')::int / 10000 AS version,
+       c.oid::bigint AS "table",
+       (SELECT jsonb_object_agg(p.oid, jsonb_build_object(
+               'name', format('%%I.%%I', p.relnamespace::regnamespace, p.relname),
+               'file', p.relfilenode::bigint,
+               'attached', CASE WHEN p.oid <> c.oid THEN i.xmin::text ELSE '' END,
+               'parent', CASE WHEN p.oid <> c.oid THEN i.inhparent::text ELSE '' END,
+               'is_empty', p.relkind = 'r' AND coalesce(pg_relation_size(p.oid), 0) = 0,
+               -- CREATE TABLE … PARTITION OF; from version 18 on, a NOT NULL makes every other way longer
+               'is_created', coalesce(i.xmin = a.xmin AND i.cmin::text::bigint - a.cmin::text::bigint = 2
+                   AND current_setting('server_version_num')::int >= 180000, false)))
+           FROM pg_class p
+           LEFT JOIN pg_inherits i ON i.inhrelid = p.oid
+           LEFT JOIN pg_attribute a ON a.attrelid = p.oid AND a.attname = 'tableoid'
+           WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid
+               UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid)) AS parts,
+       coalesce((SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint))
+           FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s) AND NOT a.attisdropped
+           AND a.attnum > 0), '{}') AS columns,
+       coalesce((SELECT jsonb_object_agg(e.oid, e.enumlabel)
+           FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_enum e ON e.enumtypid IN (t.oid, t.typelem)
+           WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s) AND NOT a.attisdropped), '{}') AS labels,
+       coalesce((SELECT concat_ws('/', b.oid, b.xmin, r.oid)
+           FROM pg_publication b LEFT JOIN pg_publication_rel r ON r.prpubid = b.oid AND r.prrelid = c.oid
+           WHERE b.pubname = %(publication)s), '') AS published,
+       -- the type of its rows has its name; GRANT, ANALYZE and most forms of ALTER TABLE leave it alone
+       (SELECT t.xmin::text FROM pg_type t WHERE t.oid = c.reltype) AS named
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p')
 """

@@ -11,6 +11,6 @@ TO_TRY: Final[tuple[tuple[str, str], ...]] = (
         '-d \'{{"payment_id": "mine", "customer_id": "1", "amount_cents": 2500}}\'',
     ),
     ("change the database by ordinary SQL", "{bin}/python -m headwater.samples.shop traffic --transactions 500"),
-    ("how far it is captured", "{bin}/python -m eventlog.sources status"),
+    ("how far it is captured", "{bin}/headwater sources status"),
 )
 """What each does, and its command."""

@@ -144,7 +144,7 @@ class Shop:
 def apply(deployment: Deployment) -> None:
     """Capture the shop as a user would; raises ComposeError with what the command says if it fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "eventlog.sources", "apply", "shop"],
+        [sys.executable, "-m", "eventlog.capturing", "apply", "shop"],
         env=dict(deployment.variables),
         capture_output=True,
         text=True,
@@ -162,7 +162,7 @@ async def _wait_shown(client: Client, rows: Mapping[str, str]) -> None:
             if time.monotonic() > deadline:
                 raise ComposeError(
                     f"{view}/{key} is not captured within {SETTLE_S:.0f} s: {answer.text}; "
-                    "`python -m eventlog.sources status` may say why"
+                    "`headwater sources status` may say why"
                 )
             await asyncio.sleep(LOOK_AGAIN_S)
 

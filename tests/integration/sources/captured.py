@@ -127,8 +127,8 @@ class Topic:
 class Connector:
     """A source whose connector can be registered with the stack's worker, and its database.
 
-    variables: the environment of `python -m eventlog.sources` for it. owner: how the application connects to it.
-    config: the connector's, as `python -m eventlog.sources` makes it.
+    variables: the environment of `headwater sources` for it. owner: how the application connects to it.
+    config: the connector's, as `headwater sources` makes it.
     """
 
     stack: Stack
@@ -218,7 +218,7 @@ class Connector:
             return topic.comparable() == rows_of(connection, topic.table)
 
     def sweep(self) -> None:
-        """Delete rows that the tables no longer have from their topics, as `python -m eventlog.sources sweep` does."""
+        """Delete rows that the tables no longer have from their topics, as `headwater sources sweep` does."""
         with Operator(self.source, self.settings, KafkaConnect(self.settings.connect), print) as operator:
             operator.sweep()
 

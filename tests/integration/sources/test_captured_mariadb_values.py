@@ -221,7 +221,7 @@ def operator(settings: SourceSettings, server: MariaDb) -> Iterator[Operator]:
             server.sql("UPDATE edges.matrix SET touched = 1", "UPDATE edges.keyed SET touched = 1")
             eventually(lambda: len(matrix.read()) >= 2 * COUNT, "they are changed")
             again = {"type": "INCREMENTAL", "data-collections": [MATRIX.table.table, Keyed.table]}
-            control_topics.signal(log, names, control_topics.SNAPSHOT, again)
+            control_topics.signal(log, names, control_notes.SNAPSHOT, again)
             eventually(lambda: len(matrix.read()) >= 3 * COUNT, "they are read again")
             eventually(lambda: len(keyed.read()) >= 3 * len(KEYED), "keys are read again")
             yield made

@@ -343,7 +343,7 @@ def connector(servers: Stack) -> Iterator[Connector]:
         eventually(lambda: len(matrix.read()) >= 2 * COUNT, "they are changed")
         eventually(lambda: len(made.topic(Timed).read()) >= 2 * len(TIMED), "times are changed")
         again = {"type": "INCREMENTAL", "data-collections": [matrix.table.table, Keyed.table]}
-        control_topics.signal(made.log, made.names, control_topics.SNAPSHOT, again)
+        control_topics.signal(made.log, made.names, control_notes.SNAPSHOT, again)
         eventually(lambda: len(matrix.read()) >= 3 * COUNT, "they are read again")
         eventually(lambda: len(keyed.read()) >= 3 * len(KEYED), "keys are read again")
         yield made

@@ -1,4 +1,4 @@
-"""`python -m eventlog.sources` against real servers: the life of a source, and every bad input that it names."""
+"""`headwater sources` against real servers: the life of a source, and every bad input that it names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compose.parts import postgres
 from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
-from eventlog.capturing import Captured, cli, operating
+from eventlog.capturing import Captured, cli, connector_states
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.cli import app
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
@@ -172,7 +172,7 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
 
     assert deployment.works("pause") == "shop: paused\n"
     deployment.sql("UPDATE customers SET name = 'changed while paused' WHERE id = 3")
-    assert deployment.status()["problems"] == ["its connector is paused: run python -m eventlog.sources resume shop"]
+    assert deployment.status()["problems"] == ["its connector is paused: run headwater sources resume shop"]
     assert deployment.works("resume") == "shop: running\n"
     eventually(lambda: topic.read() and topic.rows["3"]["name"] == "changed while paused", "it goes on where it was")
     assert deployment.works("restart") == "shop: running\n"
@@ -187,7 +187,7 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     eventually(lambda: deployment.status()["problems"], "it names the table that it could not read")
     (problem,) = deployment.status()["problems"]
     assert 'rows of table "public.customers" were not read: its last snapshot failed (SQL_EXCEPTION)' in problem
-    deployment.works(*problem.rpartition("python -m eventlog.sources ")[2].split())
+    deployment.works(*problem.rpartition("headwater sources ")[2].split())
     eventually(lambda: deployment.status()["healthy"], "it is read")
 
     assert deployment.captured_to() is not None
@@ -255,9 +255,9 @@ class Product(Captured, table="public.products", key="sku"):
     price: Decimal
 """
     )
-    monkeypatch.setattr(operating, "RUNNING_S", 3.0)
+    monkeypatch.setattr(connector_states, "RUNNING_S", 3.0)
     assert "not RUNNING" in deployment.fails("apply", **more)
-    monkeypatch.setattr(operating, "RUNNING_S", 60.0)
+    monkeypatch.setattr(connector_states, "RUNNING_S", 60.0)
     assert 'rows of table "public.products" were not read' in " ".join(deployment.status(**more)["problems"])
     deployment.works("resume", **more)
 
@@ -378,7 +378,9 @@ def test_a_masked_column_is_accepted_if_updates_have_its_long_values_or_it_has_n
 def test_a_table_without_a_primary_key_is_keyed_as_declared(
     deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
 ) -> None:
-    deployment.sql("CREATE TABLE loose (a int NOT NULL, b text NOT NULL); ALTER TABLE loose REPLICA IDENTITY FULL")
+    deployment.sql(
+        "CREATE TABLE loose (a int NOT NULL, b text NOT NULL, UNIQUE (a, b)); ALTER TABLE loose REPLICA IDENTITY FULL"
+    )
     deployment.works(
         "apply",
         **declare('class Loose(Captured, table="public.loose", key=("a", "b")):\n    a: int\n    b: str\n'),

@@ -1,4 +1,4 @@
-"""`python -m eventlog.sources watch` as a process, and a server that stays away until a test lets it come back."""
+"""`headwater sources watch` as a process, and a server that stays away until a test lets it come back."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Watch:
 def watching(variables: Mapping[str, str], file: Path) -> Iterator[Watch]:
     """A watch over the sources of a deployment with these variables."""
     with file.open("wb") as log:
-        argv = [sys.executable, "-m", "eventlog.sources", "watch"]
+        argv = [sys.executable, "-m", "eventlog.capturing", "watch"]
         process = subprocess.Popen(argv, env={**os.environ, **variables}, stdout=log, stderr=subprocess.STDOUT)
     watch = Watch(process, file)
     try:

@@ -109,7 +109,7 @@ def test_it_waits_until_the_database_is_captured_so_far(client: AppClient, log: 
     committed(log, 0x1F)
     behind = client.get(f"/views/{VIEW}/1?after=shop@0/20&wait_ms=0").json()
     assert behind["reached"] == "0/1F"
-    assert "python -m eventlog.sources status shop" in behind["detail"]
+    assert "headwater sources status shop" in behind["detail"]
     committed(log, 0x20)
     assert ask(client, "shop@0/20") == FRESH
     assert ask(client, "shop@0/21") == NOT_CAPTURED

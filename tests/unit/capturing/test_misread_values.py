@@ -51,7 +51,7 @@ def test_a_time_has_one_text_whether_a_snapshot_or_a_change_has_it(written: str,
 def test_a_connector_that_stops_at_a_value_says_what_helps(reason: str, words: str) -> None:
     assert with_advice(reason).startswith(f"{reason}; ")
     assert words in with_advice(reason)
-    assert "run python -m eventlog.sources apply" in with_advice(reason)
+    assert "run headwater sources apply" in with_advice(reason)
 
 
 def test_other_failures_are_shown_as_they_are() -> None:

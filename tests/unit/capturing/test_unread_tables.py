@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import Captured, Source, control_topics, unread_tables
+from eventlog.capturing import Captured, Source, control_notes, control_topics, unread_tables
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot, problems
+from eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot, problem_of
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
@@ -74,6 +74,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
+def problems(unread: Unread) -> list[str]:
+    return [found for table in SOURCE.tables if (found := problem_of(SOURCE, table.table, unread))]
+
+
 def test_tables_are_read_once_their_ends_were_reported_and_their_rows_are_there(world: World) -> None:
     for table in (Person, Place):
         world.store(table, "heartbeat/1")
@@ -107,12 +111,12 @@ def test_a_snapshot_that_never_happened_is_named_with_what_helps(world: World) -
     world.report(INITIAL, "SKIPPED")
     for offset in ({}, {"transaction_id": None}, AFTER):
         assert world.never(offset) == {"public.people", "public.places"}
-    (problem, _) = problems(SOURCE, world.unread())
+    (problem, _) = problems(world.unread())
     assert problem == (
         'rows of table "public.people" were never read, because its connector failed before its first snapshot was '
-        "stored: run python -m eventlog.sources remove crm, then apply, which reads all tables"
+        "stored: run headwater sources remove crm, then apply, which reads all tables"
     )
-    control_topics.signal(SETTINGS, NAMES, control_topics.SNAPSHOT, {"data-collections": ["public.people"]})
+    control_topics.signal(SETTINGS, NAMES, control_notes.SNAPSHOT, {"data-collections": ["public.people"]})
     assert world.never() == {"public.places"}, "it was read again by hand"
 
 
@@ -126,7 +130,7 @@ def test_a_connector_of_an_earlier_release_counts_as_complete_unless_its_snapsho
     world.report(INITIAL, "STARTED")
     world.report(INITIAL, "SKIPPED")
     assert world.never() == {"public.people", "public.places"}
-    assert world.signals == []
+    assert [each["type"] for each in world.signals] == ["unswept"], "it was started twice"
 
 
 def test_a_table_that_failed_is_remembered_until_it_is_read(world: World) -> None:
@@ -139,7 +143,7 @@ def test_a_table_that_failed_is_remembered_until_it_is_read(world: World) -> Non
     assert len(world.signals) == 1
     world.reports.clear()
     assert world.unread().failed == failed
-    (problem, _) = problems(SOURCE, world.unread())
+    (problem, _) = problems(world.unread())
     assert problem.startswith('rows of table "public.people" were not read: its last snapshot failed (SQL_EXCEPTION)')
     world.scanned("public.people", "EMPTY", kind=INCREMENTAL)
     assert world.unread().failed == {"public.places": "UNKNOWN_SCHEMA"}

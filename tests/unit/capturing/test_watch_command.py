@@ -1,4 +1,4 @@
-"""`python -m eventlog.sources watch` as a process: how it waits, and how it ends."""
+"""`headwater sources watch` as a process: how it waits, and how it ends."""
 
 from __future__ import annotations
 

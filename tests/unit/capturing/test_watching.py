@@ -220,7 +220,7 @@ def test_a_connector_that_is_not_registered_is_named_until_it_is(caplog: pytest.
     world = World("crm")
     world.states["crm"] = None
     world.pass_time(60)
-    assert problems(caplog) == ['source "crm": it has no connector: run python -m eventlog.sources apply']
+    assert problems(caplog) == ['source "crm": it has no connector: run headwater sources apply']
     world.states["crm"] = REFUSED
     world.pass_time(60)
     assert world.states["crm"] == RUNNING
@@ -246,7 +246,7 @@ def test_a_connector_that_vanishes_between_look_and_restart(caplog: pytest.LogCa
     world.restarting["crm"] = None
     world.pass_time(60)
     assert world.restarted["crm"] == [1]
-    assert problems(caplog)[1:] == ['source "crm": it has no connector: run python -m eventlog.sources apply']
+    assert problems(caplog)[1:] == ['source "crm": it has no connector: run headwater sources apply']
 
 
 def test_a_restart_that_connect_refuses_while_it_rebalances_is_repeated(caplog: pytest.LogCaptureFixture) -> None:

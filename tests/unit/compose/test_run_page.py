@@ -107,7 +107,7 @@ def test_another_terminal_can_capture_the_shop_at_once() -> None:
     assert {source.database, source.salt, "HEADWATER_CONNECT"} < given.keys()
     assert given[source.database] == SETTINGS.endpoints.shop_database
     verbs = {command.name or command.callback.__name__ for command in sources.registered_commands if command.callback}
-    shop = [shlex.split(command)[3:] for _, command in to_try("shop") if "eventlog.sources" in command]
+    shop = [shlex.split(command)[3:] for _, command in to_try("shop") if "eventlog.capturing" in command]
     assert {verb for verb, *_ in shop} == {"status"} <= verbs
 
 

@@ -43,7 +43,7 @@ def test_connectors_of_sources_are_watched() -> None:
     watched = watched_sources(("listings", "shop"), environment, Console(file=output))
     *others, watch = service_specs(SETTINGS, 18080, environment, watched)
     assert [each.name for each in others] == ["commands", "projections", "api"]
-    assert watch.argv[1:] == ("-P", "-m", "eventlog.sources", "watch", "shop")
+    assert watch.argv[1:] == ("-P", "-m", "eventlog.capturing", "watch", "shop")
     (source,) = SourceRegistry.load(("shop",)).sources.values()
     settings = SourceSettings.from_environment(source, watch.env)
     assert isinstance(settings.database, PostgresAddress)

@@ -1,0 +1,6 @@
+"""`python -m eventlog.capturing`, also `headwater sources`: registers captured databases, and operates them."""
+
+from eventlog.capturing.cli import main
+
+if __name__ == "__main__":
+    main()

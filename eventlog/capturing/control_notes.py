@@ -1,0 +1,97 @@
+"""What is noted beside the signals to a connector, which ignores it: it is kept until the source is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from eventlog.capturing.ports import Layout
+
+SNAPSHOT: Final = "execute-snapshot"
+"""The signal to read the rows of tables."""
+UNREAD: Final = "unread"
+"""A note of ours beside the signals."""
+SERVER: Final = "server"
+"""A note: which server is captured."""
+FIRST_SNAPSHOT: Final = "first-snapshot"
+"""A note: the tables that a new connector is to read, each with where its topic ended."""
+FAILED: Final = "failed"
+"""A note: tables whose last snapshot failed, each with how Debezium calls the reason."""
+WAS_READ: Final = "read"
+"""A note: tables whose rows were read."""
+LAYOUTS: Final = "layouts"
+"""A note: how tables are stored in the database, since when all their changes are captured."""
+READING: Final = "reading"
+"""A note: tables that are to be read again, each with the signal that says so."""
+UNSWEPT: Final = "unswept"
+"""A note: tables whose topics may have rows that the tables no longer have."""
+SWEPT: Final = "swept"
+"""A note: tables that were swept."""
+SKIPPED_CHANGES: Final = "skipped-changes"
+"""A note: why changes are missing."""
+DATA_COLLECTIONS: Final = "data-collections"
+"""The tables in a signal."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the notes and the signals say together.
+
+    unread: tables that were declared later and not read. first: tables that a first snapshot is to read, each with
+    where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason. signalled:
+    tables that the connector was told to read. reading: of these, the ones that are not known to be read, each with the
+    signal. unswept: tables whose topics may have rows that are gone. starts: of the first snapshot, as far as noted.
+    layouts: of tables, as they were noted last.
+    """
+
+    unread: set[str] = field(default_factory=set)
+    first: dict[str, dict[int, int]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    signalled: set[str] = field(default_factory=set)
+    reading: dict[str, str] = field(default_factory=dict)
+    unswept: set[str] = field(default_factory=set)
+    starts: int = 1
+    layouts: dict[str, Layout] = field(default_factory=dict)
+
+    def add(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take in the next one."""
+        found = data.get(DATA_COLLECTIONS)
+        tables, by_table = found if isinstance(found, list) else [], found if isinstance(found, dict) else {}
+        if kind == UNREAD:
+            self.unread |= set(tables)
+        elif kind == SNAPSHOT:
+            self.unread -= set(tables)
+            self.signalled |= set(tables)
+            self._forget(self.first, tables)
+        elif kind == FIRST_SNAPSHOT:
+            self.first = {name: {int(at): end for at, end in ends.items()} for name, ends in by_table.items()}
+        elif kind == FAILED:
+            self.failed |= by_table
+        elif kind == WAS_READ:
+            for found_earlier in (self.first, self.failed, self.reading):
+                self._forget(found_earlier, tables)
+        elif kind == READING:
+            self.reading |= {name: str(each) for name, each in by_table.items()}
+        elif kind == LAYOUTS:
+            self.layouts |= {name: layout for name, each in by_table.items() if (layout := _layout(each))}
+        elif kind == UNSWEPT:
+            self.unswept |= set(tables)
+            starts = data.get("starts")
+            self.starts = max(self.starts, starts) if isinstance(starts, int) else self.starts
+        elif kind == SWEPT:
+            self.unswept -= set(tables)
+
+    @staticmethod
+    def _forget(found: dict[str, Any], tables: Iterable[str]) -> None:
+        for table in tables:
+            found.pop(table, None)
+
+
+def _layout(noted: object) -> Layout | None:
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(noted, Layout)
+    return None

@@ -1,0 +1,153 @@
+"""Compares what is with what is declared: the one place that says which rows of a source may be wrong, and why.
+
+`apply` mends what it finds; `status` and `watch` name it. A log of changes does not have all of them: TRUNCATE, ALTER
+TABLE, partitions that come and go, and tables that are replaced change rows without a word. So how each table is stored
+is noted before its rows are read, and compared from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from eventlog.capturing import control_notes, control_topics
+from eventlog.capturing.connector import captures
+from eventlog.capturing.control_notes import DATA_COLLECTIONS
+from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.ports import GONE, Database, Layout, Missed
+from eventlog.capturing.unread_tables import Offset, Unread, find_unread, problem_of, with_rows
+from eventlog.settings import LogSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What of a source is not as declared, as far as rows are concerned.
+
+    unread: whose rows are missing. missed: changes of tables that the log of the database does not have. layouts: how
+    the tables are stored now.
+    """
+
+    source: Source
+    unread: Unread
+    missed: Mapping[str, Sequence[Missed]] = field(default_factory=dict)
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+
+    def late(self) -> list[type[Captured]]:
+        """Tables that were declared later, and not read."""
+        return [table for table in self.source.tables if table.table in self.unread.late]
+
+    def changed(self) -> list[type[Captured]]:
+        """Tables whose rows are to be read again."""
+        return [each for each in self.source.tables if any(one.reads for one in self.missed.get(each.table, ()))]
+
+    def unswept(self) -> list[type[Captured]]:
+        """Tables whose topics may have rows that are gone."""
+        return [
+            each
+            for each in self.source.tables
+            if each.table in self.unread.unswept or any(one.sweeps for one in self.missed.get(each.table, ()))
+        ]
+
+    def problems(self) -> list[str]:
+        """What is not as declared, each with what helps."""
+        return [problem for table in self.source.tables for problem in self._problems(table.table)]
+
+    def _problems(self, table: str) -> Iterator[str]:
+        if problem := problem_of(self.source, table, self.unread):
+            yield problem
+        for each in self.missed.get(table, ()):
+            yield (
+                f'table "{table}" {each.why}, of which the log of the database has no changes: run '
+                "headwater sources apply, which reads its rows again, and deletes those that are gone"
+            )
+        if table in self.unread.unswept:
+            yield (
+                f'the topic of table "{table}" may have rows that were deleted while they were not captured: once its '
+                f"snapshot is completed, run headwater sources sweep {self.source.name}"
+            )
+
+
+def reconcile(
+    log: LogSettings,
+    names: SourceNames,
+    source: Source,
+    offset: Offset,
+    config: Mapping[str, str] | None,
+    database: Database | None,
+) -> Findings:
+    """Find what is not as declared, and note what is new of tables that are; raises SourceProblem or LogUnavailable.
+
+    offset, config: of the connector, as far as there is one. database: None if it does not answer, so that only the log
+    is known.
+    """
+    unread = find_unread(log, names, source, offset)
+    if config is None or database is None:
+        return Findings(source, unread)
+    found, missed, kept = database.layouts(), dict[str, Sequence[Missed]](), dict[str, Layout]()
+    for name, now in found.items():
+        if not captures(config, name):
+            continue
+        noted = unread.layouts.get(name)
+        if changes := database.missed(noted or now, now):
+            missed[name] = changes
+        elif (new := _kept(noted or now, now)) != noted:
+            kept[name] = new
+    if kept:
+        note_layouts(log, names, kept)
+    return Findings(source, unread, missed, found)
+
+
+def note_mending(
+    log: LogSettings,
+    names: SourceNames,
+    found: Findings,
+    again: Sequence[str],
+    new: Sequence[type[Captured]],
+    database: Database,
+) -> set[str]:
+    """Note that tables are to be read again, and which are to be swept; changes after that are found as such.
+
+    again: that are to be read. new: of these, the ones that were not captured before. Returns the tables to be swept,
+    beside those that were to be before.
+    """
+    layouts = database.layouts()
+    if again:
+        control_topics.note_unread(log, names, again)
+    unswept = [name for name, missed in found.missed.items() if any(each.sweeps for each in missed)]
+    if unswept := unswept + with_rows(log, new):
+        control_topics.note(log, names, control_notes.UNSWEPT, {DATA_COLLECTIONS: unswept})
+    mended = set(again) | found.missed.keys()
+    # a publication that is altered for other tables is not what makes a table unlike itself
+    kept = {
+        name: layout if name in mended else _published(found.layouts.get(name, layout), layout)
+        for name, layout in layouts.items()
+    }
+    if kept:
+        note_layouts(log, names, kept)
+    return set(unswept)
+
+
+def note_layouts(log: LogSettings, names: SourceNames, layouts: Mapping[str, Layout]) -> None:
+    """Note how tables are stored; raises LogUnavailable."""
+    noted = {name: msgspec.to_builtins(_kept(layout, layout)) for name, layout in layouts.items()}
+    control_topics.note(log, names, control_notes.LAYOUTS, {DATA_COLLECTIONS: noted})
+
+
+def _kept(was: Layout, now: Layout) -> Layout:
+    """What is noted of a layout. A column that is gone stays so: it, or another one, may get its name back."""
+    return msgspec.structs.replace(
+        now,
+        parts={
+            number: msgspec.structs.replace(part, is_empty=False, is_created=False)
+            for number, part in now.parts.items()
+        },
+        columns={**dict.fromkeys(was.columns, GONE), **now.columns},
+        labels={**was.labels, **now.labels},
+    )
+
+
+def _published(was: Layout, now: Layout) -> Layout:
+    return msgspec.structs.replace(was, published=now.published)

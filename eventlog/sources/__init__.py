@@ -1,1 +1,0 @@
-"""`python -m eventlog.sources` operates captured databases."""

@@ -1,0 +1,162 @@
+"""A standby of a captured PostgreSQL that is promoted: what it lacks is named, and what it has is not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+
+from compose.parts import postgres
+from compose.ports import free_ports
+from compose.settings import StackSettings
+from compose.stack import Stack
+from eventlog.capturing import Captured, Source, control_topics
+from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.ports import Database
+from eventlog.capturing.postgres.address import PostgresAddress
+from eventlog.capturing.postgres.engine import PostgresEngine
+from eventlog.capturing.skipped_changes import note_server, why_skipped
+from eventlog.settings import LogSettings
+from tests.shared_stack import own_folder
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.servers
+
+
+class Person(Captured, table="public.people", key="id"):
+    id: int
+
+
+CRM = Source(name="crm", tables=(Person,))
+NAMES = SourceNames.of(CRM, "test")
+LOG = LogSettings(environment="test")
+
+
+@dataclass
+class Capturing:
+    """A source of which one server or the other is captured, with its notes in memory. place: of its connector."""
+
+    url: str
+    place: int = 0
+    notes: list[dict[str, Any]] = field(default_factory=list)
+
+    def send(self, _log: object, _names: object, _key: str, document: Mapping[str, Any]) -> None:
+        self.notes.append(dict(document))
+
+    def recent(self, *_: object) -> list[bytes]:
+        return [json.dumps(each).encode() for each in self.notes]
+
+    @contextmanager
+    def open(self) -> Iterator[Database]:
+        address = PostgresAddress.read("HEADWATER_DATABASE", self.url)
+        with PostgresEngine().open(CRM, NAMES, address, lambda: {"lsn": self.place}) as database:
+            yield database
+
+    def skipped(self) -> str | None:
+        with self.open() as database:
+            return why_skipped(LOG, NAMES, database)
+
+    def sql(self, statement: str) -> Any:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            found = connection.execute(statement)
+            return found.fetchall() if found.description else None
+
+    def end(self) -> int:
+        ((lsn,),) = self.sql("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
+        return int(lsn)
+
+
+@dataclass(frozen=True)
+class Pair:
+    primary: str
+    standby: str
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    """A primary, and a standby that reads its replication slot `standby_1`."""
+    with own_folder() as folder:
+        first, second = (StackSettings(folder / name, free_ports()) for name in ("primary", "standby"))
+        with Stack(first, ("postgres",)) as primary:
+            _copy(primary.endpoints.postgres, second)
+            with Stack(second, ("postgres",)) as standby:
+                yield Pair(primary.endpoints.postgres, standby.endpoints.postgres)
+
+
+def _copy(primary: str, settings: StackSettings) -> None:
+    """Let a server that is to be started be a standby."""
+    user = postgres._server_user()
+    places = postgres._places(settings, user)
+    places.kept.parent.mkdir(parents=True)
+    if places.data != places.kept:
+        postgres._keep_elsewhere(places)
+    places.data.mkdir(mode=0o700)
+    if user is not None:
+        os.chown(places.data, *user)
+    copy = [str(places.programs / "bin" / "pg_basebackup"), "-d", primary, "-D", str(places.data)]
+    postgres._run([*copy, "-R", "-C", "-S", "standby_1", "-c", "fast", "--no-sync"], user)
+
+
+def test_standbys_that_are_not_waited_for_are_named(pair: Pair) -> None:
+    source = Capturing(pair.primary)
+
+    def warnings() -> list[str]:
+        with source.open() as database:
+            found, server = database.warnings(), database.identity()
+            assert server is not None
+            assert server.is_guarded == (not any("may lack changes" in each for each in found))
+            return found
+
+    (warning,) = warnings()
+    assert warning.startswith("a standby that reads replication slot standby_1 may lack changes that are captured")
+    source.sql(warning.partition("run ")[2].partition(" as a superuser")[0])
+    source.sql("SELECT pg_reload_conf()")
+    eventually(lambda: warnings() == [], "it is waited for")
+    source.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby_1, standby_2'")
+    source.sql("SELECT pg_reload_conf()")
+    eventually(warnings, "it is set")
+    (warning,) = warnings()
+    assert warning.startswith("synchronized_standby_slots has standby_2, which does not exist, so that changes wait")
+    source.sql("ALTER SYSTEM RESET synchronized_standby_slots")
+    source.sql("SELECT pg_reload_conf()")
+    eventually(lambda: "may lack changes" in warnings()[0], "it is reset")
+
+
+def test_a_promoted_standby_that_may_lack_captured_changes_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Capturing(pair.primary)
+    monkeypatch.setattr(control_topics, "_send", source.send)
+    monkeypatch.setattr(control_topics, "_recent", source.recent)
+    source.sql("CREATE TABLE people (id int PRIMARY KEY)")
+    before = source.end()
+    with source.open() as database:
+        note_server(LOG, NAMES, database)
+    promoted = Capturing(pair.standby)
+    eventually(lambda: promoted.sql("SELECT to_regclass('people')") != [(None,)], "it has the table")
+    promoted.sql("SELECT pg_wal_replay_pause()")
+    source.sql("INSERT INTO people SELECT generate_series(1, 1000)")
+    after = source.end() + 10_000_000
+    assert source.skipped() is None
+    promoted.sql("SELECT pg_promote()")
+    promoted.sql("CREATE TABLE filler AS SELECT repeat(n::text, 100) FROM generate_series(1, 100000) n")
+    assert promoted.end() > after, "the log has passed the place"
+    source.url, noted = pair.standby, list(source.notes)
+
+    source.place = before
+    assert source.skipped() is None, "it has all that was captured"
+    source.place = promoted.end()
+    assert source.skipped() is None, "the new timeline is the one that is captured now"
+
+    source.notes[:], source.place = noted, after
+    why = source.skipped()
+    assert why is not None
+    assert why.startswith("its log has left timeline 1, which was captured, at 0/")
+    source.place = promoted.end()
+    assert source.skipped() == why, "it is remembered"
