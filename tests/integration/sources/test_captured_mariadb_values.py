@@ -17,7 +17,7 @@ import pytest
 
 from compose.stack import Stack
 from eventlog import admin
-from eventlog.capturing import Captured, Source, control_topics
+from eventlog.capturing import Captured, Source, control_notes, control_topics
 from eventlog.capturing.connector import connector_config
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.naming import SourceNames, source_topics

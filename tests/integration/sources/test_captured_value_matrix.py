@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from compose.stack import Stack
-from eventlog.capturing import Captured, Source, control_topics
+from eventlog.capturing import Captured, Source, control_notes, control_topics
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
