@@ -8,12 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from api import documentation, problems
+from api import problems
 from api.edge.failures import Failures
 from api.edge.heads import Heads
 from api.edge.hosts import CheckedHosts
 from api.edge.origins import AllowedOrigins
 from api.edge.targets import CheckedTargets
+from api.openapi import documentation
 from api.routes.audit import audit_routes
 from api.routes.bulk import bulk_routes
 from api.routes.commands import command_routes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from api.documents import MadeDocument
 from api.errors import MadeEarlier
+from api.openapi.documents import MadeDocument
 from api.ports import Made
 from api.service import Service
 from eventlog.source_positions import positions_text

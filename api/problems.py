@@ -16,9 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from api.components import RETRY_AFTER, Schema
 from api.errors import INTERNAL, ApiError, BodyIncomplete, detail_of, meaning_of, members_of, pointer
 from api.newlines import with_newlines
+from api.openapi.components import RETRY_AFTER, Schema
 from api.outages import Outages
 from commands.errors import CommandError
 from eventlog.errors import EventLogError

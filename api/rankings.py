@@ -8,7 +8,7 @@ from typing import Any
 
 from api.filters import Condition, Filter
 from api.query import Query
-from projections.stores.rankings import Ranked, ranked_of
+from projections.stores.valkey.rankings import Ranked, ranked_of
 from projections.view import View
 
 

@@ -14,11 +14,11 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
 from commands.handling.command_task import CommandTask
-from commands.handling.ownership import PartitionOwner, PartitionTask, run_together
 from commands.handling.restore import origin
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.folders import PROCESSES_FOLDER, sweep
 from commands.local_state.slots import Slot
+from commands.owning.ownership import PartitionOwner, PartitionTask, run_together
 from commands.reacting.declared_inputs import settle_inputs
 from commands.reacting.instance_restore import instances_origin
 from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from commands.declaring.view_rows import ViewRow
     from commands.errors import Rejected
     from eventlog.capturing import Captured, Hashed, Source, Truncated
-    from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
-    from projections.stream.ordered import in_order
-    from projections.stream.patterns import occurs, pattern
-    from projections.stream.sources import events, observations
-    from projections.stream.steps import UNCHANGED
-    from projections.stream.view import StreamView
+    from projections.stream.declaring.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
+    from projections.stream.declaring.sources import events, observations
+    from projections.stream.declaring.view import StreamView
+    from projections.stream.in_order.ordered import in_order
+    from projections.stream.in_order.patterns import occurs, pattern
+    from projections.stream.in_order.steps import UNCHANGED
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
     from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking, Topic
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
@@ -166,12 +166,12 @@ _WORDS: Final = {
     "commands.declaring.view_rows": "ViewRow",
     "commands.errors": "Rejected",
     "eventlog.capturing": "Captured Hashed Source Truncated",
-    "projections.stream.columns": "BOOLEAN FLOAT INTEGER JSON POINT TEXT TIME",
-    "projections.stream.ordered": "in_order",
-    "projections.stream.patterns": "occurs pattern",
-    "projections.stream.sources": "events observations",
-    "projections.stream.steps": "UNCHANGED",
-    "projections.stream.view": "StreamView",
+    "projections.stream.declaring.columns": "BOOLEAN FLOAT INTEGER JSON POINT TEXT TIME",
+    "projections.stream.in_order.ordered": "in_order",
+    "projections.stream.in_order.patterns": "occurs pattern",
+    "projections.stream.declaring.sources": "events observations",
+    "projections.stream.in_order.steps": "UNCHANGED",
+    "projections.stream.declaring.view": "StreamView",
     "projections.table.conditions": "above all_of any_of at_least at_most below differs equals negated",
     "projections.table.declared_stores": "Cache Elasticsearch Postgres Ranking Topic",
     "projections.table.expressions": "envelope field minus negative point value when",

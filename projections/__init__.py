@@ -13,12 +13,12 @@ from eventlog.modules import first_with
 from eventlog.shadowing import refuse_hidden
 
 if TYPE_CHECKING:
-    from projections.stream.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
-    from projections.stream.ordered import in_order
-    from projections.stream.patterns import occurs, pattern
-    from projections.stream.sources import events, observations
-    from projections.stream.steps import UNCHANGED
-    from projections.stream.view import StreamView
+    from projections.stream.declaring.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
+    from projections.stream.declaring.sources import events, observations
+    from projections.stream.declaring.view import StreamView
+    from projections.stream.in_order.ordered import in_order
+    from projections.stream.in_order.patterns import occurs, pattern
+    from projections.stream.in_order.steps import UNCHANGED
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
     from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking, Topic
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
@@ -110,12 +110,12 @@ __all__ = [
 ]
 
 _PLACES = (
-    "projections.stream.columns",
-    "projections.stream.ordered",
-    "projections.stream.patterns",
-    "projections.stream.sources",
-    "projections.stream.steps",
-    "projections.stream.view",
+    "projections.stream.declaring.columns",
+    "projections.stream.in_order.ordered",
+    "projections.stream.in_order.patterns",
+    "projections.stream.declaring.sources",
+    "projections.stream.in_order.steps",
+    "projections.stream.declaring.view",
     "projections.table.conditions",
     "projections.table.declared_stores",
     "projections.table.expressions",

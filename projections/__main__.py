@@ -26,7 +26,7 @@ from projections.service import Service
 from projections.settings import StoreSettings
 from projections.spark.setup.jars import JarError
 from projections.spark.setup.java import JavaError
-from projections.spark.streams.checkpoint import check_shared
+from projections.spark.stream_queries.checkpoint import check_shared
 from projections.stores.open import STORES
 from projections.supervise import supervise
 from projections.supervision.errors import SupervisionError

@@ -17,11 +17,11 @@ from projections.errors import StreamQueryFailed
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine, only_spark
 from projections.folding.workers import SparkWorkers, Workers
-from projections.generations.engine import FAILURES, Engine
-from projections.generations.selection import Selection
-from projections.generations.waits import Waits
-from projections.spark.streams.checkpoint import Checkpoint, check_shared
-from projections.spark.streams.continuing import why_lost
+from projections.generations.rebuild.cooperation import Waits
+from projections.generations.rebuild.engine import FAILURES, Engine
+from projections.generations.registry.selection import Selection
+from projections.spark.stream_queries.checkpoint import Checkpoint, check_shared
+from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.store import Ledger, Target
 from projections.view import View
 
@@ -84,7 +84,7 @@ class SparkQueries:
     @contextmanager
     def running(self, target: Target, *, anew: bool) -> Iterator[Waits]:
         """See StreamQueries.running."""
-        from projections.spark.streams.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
+        from projections.spark.stream_queries.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
 
         check_shared(self.settings, os.environ)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from projections.stream.view import StreamView
+from projections.stream.declaring.view import StreamView
 from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope
 from projections.table.view import TableView

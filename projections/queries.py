@@ -18,15 +18,15 @@ from eventlog.errors import LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_heartbeats import beating
 from projections.errors import StoreUnavailable
-from projections.generations.engine import holds_events
-from projections.generations.followed import followed
-from projections.generations.sources import ends_of, sources
-from projections.generations.state_places import NOTE_S
-from projections.generations.stream_report import note_start
+from projections.generations.rebuild.engine import holds_events
+from projections.generations.registry.followed import followed
+from projections.generations.registry.sources import ends_of, sources
+from projections.generations.registry.state_places import NOTE_S
+from projections.generations.registry.stream_report import note_start
 from projections.parts import LIVE, STREAMS, ready_file
 from projections.service import Service, served
-from projections.spark.streams.checkpoint import sweep
-from projections.stream.view import StreamView
+from projections.spark.stream_queries.checkpoint import sweep
+from projections.stream.declaring.view import StreamView
 from projections.table.view import TableView
 from projections.view import generation_tag
 
@@ -115,7 +115,7 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
 
 def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: threading.Event) -> None:
     from projections.spark.session import SparkSettings, has_died, start_session  # noqa: PLC0415
-    from projections.spark.streams.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
+    from projections.spark.stream_queries.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
 
     spark = SparkSettings.from_environment(os.environ)
     threads, realtime = max(2, cores()), [view for view in views if view.realtime]

@@ -14,8 +14,8 @@ from eventlog.places import declared_in
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.kinds import KINDS
 from projections.row_inputs import check_view_rows
-from projections.stream.late import late_view
-from projections.stream.view import StreamView
+from projections.stream.declaring.late import late_view
+from projections.stream.declaring.view import StreamView
 from projections.table.lookups import looked_up_types
 from projections.view import View
 

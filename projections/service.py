@@ -22,23 +22,23 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
-from projections.generations.dropping import drop_leftovers
-from projections.generations.event_versions import changes
-from projections.generations.followed import followed
-from projections.generations.lags import Lags
-from projections.generations.publishing import publish_live
-from projections.generations.rates import LOCAL, SPARK, Bulk, Rates
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generation, Generations
-from projections.generations.selection import ALL
-from projections.generations.sources import sources
-from projections.generations.state_places import others, own_place
-from projections.generations.upkeep import FIRST_RETRY_S, Replay, Upkeep
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.dropping import drop_leftovers
+from projections.generations.registry.event_versions import changes
+from projections.generations.registry.followed import followed
+from projections.generations.registry.publishing import publish_live
+from projections.generations.registry.registry import Generation, Generations
+from projections.generations.registry.selection import ALL
+from projections.generations.registry.sources import sources
+from projections.generations.registry.state_places import others, own_place
+from projections.generations.upkeep.lag_reader import Lags
+from projections.generations.upkeep.rates import LOCAL, SPARK, Bulk, Rates
+from projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
 from projections.loading.loader import Loader
 from projections.parts import NoParts, Parts
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
-from projections.spark.streams.continuing import why_lost
+from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.ledgers import position
 from projections.stores.open import open_store, opened_once
 from projections.stores.store import Ledger, Target, ViewStore

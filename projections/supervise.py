@@ -12,7 +12,7 @@ from typing import Final
 
 from eventlog.backoff import RETRY_FOREVER
 from eventlog.modules import SAFE_PATH
-from projections.generations.upkeep import Upkeep
+from projections.generations.upkeep.upkeep import Upkeep
 from projections.parts import (
     EVERYTHING,
     LIVE,
@@ -25,7 +25,7 @@ from projections.parts import (
 )
 from projections.service import Service
 from projections.stores.open import STORES
-from projections.stream.view import StreamView
+from projections.stream.declaring.view import StreamView
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 

@@ -12,8 +12,8 @@ from eventlog.cores import cores
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generations
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.registry import Generations
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.view import View

@@ -11,11 +11,11 @@ import typer
 from commands.declaring.registry import CommandRegistry
 from eventlog.source_positions import topic_and_partition
 from projections.engines import EngineChoice, why_spark
-from projections.generations.event_versions import changes
-from projections.generations.rates import last_bulk_rate
-from projections.generations.registry import Generation, changes_since, has_declaration_of
-from projections.generations.selection import ALL, Selection
-from projections.generations.sources import ends_of, sources
+from projections.generations.registry.event_versions import changes
+from projections.generations.registry.registry import Generation, changes_since, has_declaration_of
+from projections.generations.registry.selection import ALL, Selection
+from projections.generations.registry.sources import ends_of, sources
+from projections.generations.upkeep.rates import last_bulk_rate
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, Cell, complain, one_line, print_json, show_notes, show_table

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from projections.errors import StillNamed
-from projections.generations.dropping import check_unnamed, drop_generations
-from projections.generations.publishing import publish_live
-from projections.generations.registry import Generation
+from projections.generations.registry.dropping import check_unnamed, drop_generations
+from projections.generations.registry.publishing import publish_live
+from projections.generations.registry.registry import Generation
 from projections.kinds import placeholder_view
-from projections.spark.streams.checkpoint import forget
+from projections.spark.stream_queries.checkpoint import forget
 from projections.view import generation_tag
 from replay.deployment import Deployment, open_deployment
 from replay.errors import NothingToDrop

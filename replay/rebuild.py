@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from projections.engines import EngineChoice
-from projections.generations.building import Options, Rebuilt
-from projections.generations.rollback import roll_back
-from projections.generations.selection import Point, Selection
+from projections.generations.rebuild.building import Options, Rebuilt
+from projections.generations.rebuild.rollback import roll_back
+from projections.generations.registry.selection import Point, Selection
 from projections.view import View
 from replay.deployment import Deployment, open_deployment, start_spark
 from replay.errors import NameTaken

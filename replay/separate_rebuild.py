@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
-from projections.generations.building import Build, Options, Step
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import has_declaration_of
-from projections.generations.waits import wait_for
+from projections.generations.rebuild.building import Build, Options, Step
+from projections.generations.rebuild.cooperation import wait_for
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.registry import has_declaration_of
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
 from projections.stores.store import Target, ViewStore

@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from eventlog.source_positions import positions_text
-from projections.generations.lag import Lag
-from projections.generations.lags import Lags
-from projections.generations.moves import STALLED_S, Moves
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.lag_reader import Lags
+from projections.generations.upkeep.stalled_views import STALLED_S, Moves
 from projections.parts import STREAMS
 from replay.deployment import open_deployment
 from replay.outcome import FAILED_EXIT, KNOWN

@@ -17,8 +17,8 @@ from xdist.scheduler import LoadFileScheduling
 from compose.settings import HOST, StackSettings
 from eventlog import admin
 from eventlog.settings import LogSettings
-from tests.seeds import choose_seed, load_profile, repeats
-from tests.shared_stack import shared_stack
+from tests.support.seeds import choose_seed, load_profile, repeats
+from tests.support.shared_stack import shared_stack
 
 choose_seed()
 load_profile()

@@ -17,8 +17,8 @@ from api.reads.elasticsearch_order import position, search_after, sorting
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
-from projections.stores.elasticsearch_answers import IndexGone, documents
-from projections.stores.elasticsearch_mapping import GUARD
+from projections.stores.elasticsearch.answers import IndexGone, documents
+from projections.stores.elasticsearch.mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
 from projections.table.declared_stores import Elasticsearch
 from projections.table.patch import places_from_json

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from api.reads.threads import Threads
-from commands.handling.slow_code import slow_code
+from commands.owning.slow_code import slow_code
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import EventLog, Record

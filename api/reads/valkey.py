@@ -17,8 +17,8 @@ from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger, cache_rankings
-from projections.stores.rankings import Rankings
-from projections.stores.valkey_scripts import INCOMPLETE
+from projections.stores.valkey.rankings import Rankings
+from projections.stores.valkey.scripts import INCOMPLETE
 from projections.table.patch import places_from_json
 
 TIMEOUT_S = 1.0

@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import schemas
-from api.components import POSITIONS
-from api.documents import AllStreams
 from api.errors import BadParameter
 from api.leaving import ReadingRoute
+from api.openapi import schemas
+from api.openapi.components import POSITIONS
+from api.openapi.documents import AllStreams
 from api.parameters import check_names, read_integer, read_time
 from api.problems import documented
 from api.query import MAX_ROWS

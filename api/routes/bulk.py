@@ -14,13 +14,14 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from api import requests, schemas
-from api.answers import accepted
+from api import requests
 from api.capacity import Capacity
-from api.documents import CommandAnswer
 from api.errors import BodyIncomplete, MalformedLine
 from api.lines import CommandLine
 from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
+from api.openapi import schemas
+from api.openapi.answers import accepted
+from api.openapi.documents import CommandAnswer
 from api.problems import documented, problem_of
 from api.service import Service
 from commands.codec import Body

@@ -9,10 +9,11 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests, schemas
-from api.answers import accepted, receipt_headers
-from api.components import ACCEPTED_HEADERS, TEXT
+from api import requests
 from api.errors import BadParameter, ReceiptMissing
+from api.openapi import schemas
+from api.openapi.answers import accepted, receipt_headers
+from api.openapi.components import ACCEPTED_HEADERS, TEXT
 from api.parameters import check_names
 from api.problems import documented
 from api.routes.under import RoutesUnder

@@ -9,10 +9,11 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests, schemas
-from api.components import RETRY_AFTER
-from api.documents import Health
+from api import requests
 from api.errors import ApiError
+from api.openapi import schemas
+from api.openapi.components import RETRY_AFTER
+from api.openapi.documents import Health
 from api.problems import shown
 from api.service import Service
 from api.views_at_start import READY, ViewsAtStart

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from api import schemas
-from api.components import Schema
 from api.errors import NeverChanges
 from api.leaving import ReadingRoute
 from api.made_views import made_view
+from api.openapi import schemas
+from api.openapi.components import Schema
 from api.parameters import check_names
 from api.ports import Made
 from api.problems import documented

@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests, schemas
-from api.documents import LineProblem, Reported, ReportedLines
+from api import requests
 from api.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
+from api.openapi import schemas
+from api.openapi.documents import LineProblem, Reported, ReportedLines
 from api.problems import documented, problem_of
 from api.routes.under import RoutesUnder
 from api.service import Service

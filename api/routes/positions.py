@@ -9,10 +9,10 @@ from typing import Final
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import schemas
 from api.captured_waiting import DatabasePosition
-from api.documents import CapturedPosition, SnapshotDocument
 from api.leaving import ReadingRoute
+from api.openapi import schemas
+from api.openapi.documents import CapturedPosition, SnapshotDocument
 from api.parameters import check_names
 from api.problems import documented
 from api.service import Service

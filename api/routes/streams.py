@@ -10,12 +10,13 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests, schemas
+from api import requests
 from api.awaited import After
-from api.components import ACCEPTED_HEADERS, TEXT
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.filters import Filter
 from api.leaving import ReadingRoute
+from api.openapi import schemas
+from api.openapi.components import ACCEPTED_HEADERS, TEXT
 from api.parameters import check_names, check_text, read_integer, read_time
 from api.portions import MAX_PAGE_BYTES, next_portion
 from api.ports import Finder, Page, ViewReader

@@ -9,14 +9,15 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests, schemas
+from api import requests
 from api.awaited import After
-from api.components import CHANGE
 from api.cursor import continued, write_cursor
-from api.documents import ViewDocument, Views
 from api.errors import BadParameter, KeyOnly, NoSearch, RowMissing
 from api.leaving import ReadingRoute
 from api.made_views import described, is_served, made_view
+from api.openapi import schemas
+from api.openapi.components import CHANGE
+from api.openapi.documents import ViewDocument, Views
 from api.parameters import check_names, check_text
 from api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
 from api.problems import documented
@@ -27,7 +28,7 @@ from api.routes import changes
 from api.routes.under import RoutesUnder
 from api.service import Service
 from projections.errors import GenerationMissing
-from projections.stores.rankings import ranked_of
+from projections.stores.valkey.rankings import ranked_of
 from projections.table.declared_stores import Cache
 from projections.table.lookups import looked_up_types
 from projections.view import View

@@ -23,8 +23,8 @@ from commands.handling.batch import Batch
 from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
 from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
 from commands.handling.erasing import ERASE, Erasure, decide_erasure
-from commands.handling.running_code import running
 from commands.local_state.state import StateStore
+from commands.owning.running_code import running
 from commands.receipt import (
     KEY_REUSED,
     SCOPED,

@@ -19,7 +19,7 @@ from commands.codec import command_record, read_command
 from commands.declaring.exact_numbers import may_be_rounded
 from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
-from commands.handling.deleted_unread import begin_at
+from commands.owning.resume_offset import begin_at
 from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about

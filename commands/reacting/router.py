@@ -25,7 +25,7 @@ from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
-from commands.handling.running_code import running
+from commands.owning.running_code import running
 from commands.reacting.source_places import SourcePlace, placed
 from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
 from commands.reacting.turn import described, read_typed

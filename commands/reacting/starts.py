@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from commands.declaring.process import AnyProcess
-from commands.handling.deleted_unread import begin_at
+from commands.owning.resume_offset import begin_at
 from eventlog import topics
 from eventlog.errors import LogUnavailable
 from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error, partitions_of_role

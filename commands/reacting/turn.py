@@ -18,7 +18,7 @@ from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
-from commands.handling.running_code import running
+from commands.owning.running_code import running
 from commands.reacting.declared_inputs import Removed
 from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
 from commands.reacting.row_changes import read_row

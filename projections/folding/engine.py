@@ -30,8 +30,8 @@ from projections.folding.program import OnlySpark, Program
 from projections.folding.slices import SLICE_OFFSETS
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
-from projections.generations.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
-from projections.generations.selection import Selection
+from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
+from projections.generations.registry.selection import Selection
 from projections.stores.names import patch_key, table_key
 from projections.table.patch import Patch
 from projections.table.view import TableView

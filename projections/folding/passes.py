@@ -36,8 +36,8 @@ from projections.folding.tasks import (
 )
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
-from projections.generations.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in, watched
-from projections.generations.selection import Selection
+from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in, watched
+from projections.generations.registry.selection import Selection
 from projections.loading.dead_letters import DeadLetters
 from projections.table.patch import Patch
 from projections.table.view import TableView

@@ -29,8 +29,8 @@ from projections.folding.combining import on_disk
 from projections.folding.folder import Erased, Part
 from projections.folding.folders import PREFIX, is_held, remove_abandoned, temporary_folder
 from projections.folding.tasks import Share
-from projections.generations.engine import Ranges
-from projections.generations.selection import Selection
+from projections.generations.rebuild.engine import Ranges
+from projections.generations.registry.selection import Selection
 from projections.table.view import TableView
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from projections.folding.folder import Erased, UnclearRecord
 from projections.folding.program import Program
 from projections.folding.tasks import FoldTask, Letter, Share
 from projections.folding.writing import Written
-from projections.generations.engine import Ranges
-from projections.generations.selection import Selection
+from projections.generations.rebuild.engine import Ranges
+from projections.generations.registry.selection import Selection
 from projections.stores.store import BulkWriter
 from projections.table.patch import Patch
 from projections.table.view import TableView

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
-from projections.generations.engine import Ranges, offsets_in
+from projections.generations.rebuild.engine import Ranges, offsets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

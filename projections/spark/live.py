@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed
-from projections.generations.sources import sources
+from projections.generations.registry.sources import sources
 from projections.spark.kafka_source import by_topic, connection
 from projections.spark.patch_sql import patch_records, sendable
 from projections.table.view import TableView

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
 from projections.errors import WrongCondition
-from projections.generations.selection import Selection
+from projections.generations.registry.selection import Selection
 from projections.spark.events import LogSchema, parse
 from projections.table.expressions import literal
 from projections.table.view import TableView

@@ -36,17 +36,17 @@ from projections.folding.tasks import (
 )
 from projections.folding.workers import TaskFailed
 from projections.folding.writing import Written, together
-from projections.generations.engine import Ranges
-from projections.generations.selection import Selection
+from projections.generations.rebuild.engine import Ranges
+from projections.generations.registry.selection import Selection
 from projections.loading.decoding import PROGRESS, read_into
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.kafka_source import read_ranges
 from projections.spark.patch_sql import patch_records
 from projections.spark.selected_records import selected
-from projections.spark.streams.realtime import realtime_records
+from projections.spark.stream_queries.realtime import realtime_records
 from projections.stores.names import NUL, REPLACEMENT, patch_key
 from projections.stores.store import Batch, BulkWriter
-from projections.stream.view import stream_view
+from projections.stream.declaring.view import stream_view
 from projections.table.json_text import JsonTexts
 from projections.table.patch import Patch
 from projections.table.view import TableView

@@ -7,9 +7,9 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 
 from projections.settings import StoreSettings
-from projections.stores.rankings import ranked_of
 from projections.stores.row_reader import Compared, RowReader
 from projections.stores.store import ViewStore
+from projections.stores.valkey.rankings import ranked_of
 from projections.view import View
 
 STORES = ("postgres", "elasticsearch", "valkey", "topic")
@@ -19,19 +19,19 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
     """The store with this name (see STORES); connects at its first use."""
     match name:
         case "postgres":
-            from projections.stores.postgres import PostgresStore  # noqa: PLC0415 - one process needs one client
+            from projections.stores.postgres.store import PostgresStore  # noqa: PLC0415 - one process needs one client
 
             return PostgresStore(settings)
         case "elasticsearch":
-            from projections.stores.elasticsearch import ElasticsearchStore  # noqa: PLC0415
+            from projections.stores.elasticsearch.store import ElasticsearchStore  # noqa: PLC0415
 
             return ElasticsearchStore(settings)
         case "valkey":
-            from projections.stores.valkey import ValkeyStore  # noqa: PLC0415
+            from projections.stores.valkey.store import ValkeyStore  # noqa: PLC0415
 
             return ValkeyStore(settings)
         case "topic":
-            from projections.stores.topic import TopicStore  # noqa: PLC0415
+            from projections.stores.topic.store import TopicStore  # noqa: PLC0415
 
             return TopicStore(settings)
         case _:
@@ -56,19 +56,19 @@ def open_reader(name: str, settings: StoreSettings) -> RowReader:
     """The reader of the store with this name (see STORES)."""
     match name:
         case "postgres":
-            from projections.stores.postgres_rows import PostgresRows  # noqa: PLC0415
+            from projections.stores.postgres.rows import PostgresRows  # noqa: PLC0415
 
             return PostgresRows(settings)
         case "elasticsearch":
-            from projections.stores.elasticsearch_rows import ElasticsearchRows  # noqa: PLC0415
+            from projections.stores.elasticsearch.rows import ElasticsearchRows  # noqa: PLC0415
 
             return ElasticsearchRows(settings)
         case "valkey":
-            from projections.stores.valkey_rows import ValkeyRows  # noqa: PLC0415
+            from projections.stores.valkey.rows import ValkeyRows  # noqa: PLC0415
 
             return ValkeyRows(settings)
         case "topic":
-            from projections.stores.topic_rows import TopicRows  # noqa: PLC0415
+            from projections.stores.topic.rows import TopicRows  # noqa: PLC0415
 
             return TopicRows(settings)
         case _:
@@ -79,7 +79,7 @@ def compared_of(name: str, view: View, settings: StoreSettings) -> dict[str, Com
     """What can be compared of a view in the store with this name: rows, and in Valkey the entries of rankings."""
     found = {name: Compared(open_reader(name, settings))}
     if name == "valkey" and ranked_of(view):
-        from projections.stores.valkey_rankings import ValkeyRankings, row_of  # noqa: PLC0415
+        from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of  # noqa: PLC0415
 
         found["valkey rankings"] = Compared(ValkeyRankings(settings), row_of)
     return found

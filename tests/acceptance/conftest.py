@@ -18,7 +18,7 @@ from compose.ports import free_port
 from compose.services import service_specs
 from compose.settings import HOST, StackSettings
 from projections.supervision.supervisor import Supervisor
-from tests.waiting import BOUND_S, eventually
+from tests.support.waiting import BOUND_S, eventually
 
 PACKAGE = Path(__file__).parent / "own_package"
 

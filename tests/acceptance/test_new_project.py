@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.acceptance.conftest import Service
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def test_the_lines_of_its_readme_open_an_account_and_read_its_owner(service: Service, bank: Path) -> None:

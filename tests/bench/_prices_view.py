@@ -6,7 +6,7 @@ from commands.declaring.aggregate import Event
 from projections.table.declared_stores import Postgres
 from projections.table.folds import add, count, last
 from projections.table.view import TableView
-from tests.recording import recording
+from tests.support.recording import recording
 
 
 class Repriced(Event, type="listing.price_changed"):

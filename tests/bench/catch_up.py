@@ -19,7 +19,7 @@ from typing import Any
 from commands.handling.command_task import heartbeat
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
-from projections.generations.lags import Lags
+from projections.generations.upkeep.lag_reader import Lags
 from projections.parts import LIVE_HELD_BY, REPLAYING, ready_file
 from projections.registry import ViewRegistry
 from projections.service import Service

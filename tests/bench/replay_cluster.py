@@ -13,8 +13,8 @@ from eventlog.kafka import KafkaLog
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generations
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.registry import Generations
 from projections.spark.session import SparkSettings, lazy_session
 from tests.bench._deployment import own_environment
 from tests.bench._replay_views import bench_prices

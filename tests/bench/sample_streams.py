@@ -34,21 +34,21 @@ from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
 from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
 from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
 from headwater.samples.web.traffic import WEB_DOMAIN
-from projections.generations.stream_report import read_report
-from projections.generations.waits import wait_for
+from projections.generations.rebuild.cooperation import wait_for
+from projections.generations.registry.stream_report import read_report
 from projections.registry import ViewRegistry
 from projections.spark.kafka_source import connection
 from projections.spark.session import SparkSettings, end, start_session
-from projections.spark.streams.lateness import watermark_delay
-from projections.spark.streams.query import output_mode, stream_session
-from projections.spark.streams.runs import running
+from projections.spark.stream_queries.lateness import watermark_delay
+from projections.spark.stream_queries.query import output_mode, stream_session
+from projections.spark.stream_queries.runs import running
 from projections.stores.store import Target
-from projections.stream.sources import StreamSource
-from projections.stream.view import StreamView
+from projections.stream.declaring.sources import StreamSource
+from projections.stream.declaring.view import StreamView
 from projections.table.expressions import literal
 from projections.table.types import SPARK_TYPES
 from tests.bench._deployment import own_environment
-from tests.sample_entries import entry_of_fact, entry_of_report
+from tests.support.sample_entries import entry_of_fact, entry_of_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,9 +27,9 @@ from eventlog.topics import EVENTS, OBSERVATIONS, PATCHES
 from headwater.samples.saved_searches.domain import SearchSaved
 from headwater.samples.saved_searches.views import search_alerts
 from projections.spark.session import SparkSettings, end, start_session
-from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.progress import progress_sender
-from projections.spark.streams.query import TRIGGER_S, StreamQuery, stream_session
+from projections.spark.stream_queries.checkpoint import Checkpoint
+from projections.spark.stream_queries.progress import progress_sender
+from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from tests.bench._deployment import own_environment
 
 NAMES = ("saved_searches",)

@@ -20,12 +20,12 @@ from commands.declaring.observation import Report, to_entry
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
-from projections.generations.waits import wait_for
+from projections.generations.rebuild.cooperation import wait_for
 from projections.spark.session import SparkSettings, end, start_session
-from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.runs import running
+from projections.spark.stream_queries.checkpoint import Checkpoint
+from projections.spark.stream_queries.runs import running
 from projections.stores.store import Target
-from projections.stream.view import StreamView
+from projections.stream.declaring.view import StreamView
 from tests.bench._deployment import own_environment
 from tests.bench._stream_views import WINDOW_S, GatePassed, registry
 

@@ -32,7 +32,7 @@ from projections.table.folds import (
 from projections.table.items import item
 from projections.table.view import TableView
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
-from tests.recording import recording
+from tests.support.recording import recording
 
 STORES = (Postgres(), Elasticsearch(), Cache())
 

@@ -13,12 +13,12 @@ import valkey
 from elasticsearch import Elasticsearch, helpers
 
 from projections.settings import StoreSettings
-from projections.stores.elasticsearch import ElasticsearchStore
+from projections.stores.elasticsearch.store import ElasticsearchStore
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.names import alias_name, cache_key, cache_pointer, index_name, table_name
-from projections.stores.postgres import PostgresStore
+from projections.stores.postgres.store import PostgresStore
 from projections.stores.store import Target, ViewStore, no_fault
-from projections.stores.valkey import ValkeyStore
+from projections.stores.valkey.store import ValkeyStore
 from projections.table.shown import DELETED
 from projections.table.types import ColumnType
 from projections.view import View

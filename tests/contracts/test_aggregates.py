@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from commands.testing import contracts_of
-from tests.domains import COVERED
+from tests.support.domains import COVERED
 
 TestAggregates = contracts_of(*COVERED)

@@ -19,7 +19,7 @@ from projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.test_view_stores import created, events_of
 from tests.contracts.view_histories import BY_GROUP
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 class Indexes(OnElasticsearch):
@@ -71,7 +71,7 @@ def apply(store: ViewStore, target: Target, told: History, start: int, end: int)
 def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(
     indexes: Indexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.ROWS_INTERVAL_S", -1.0)  # a restore takes longer
+    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.ROWS_INTERVAL_S", -1.0)  # a restore takes longer
     told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
     store = indexes.open()
     apply(store, target, told, 0, 15)
@@ -91,7 +91,7 @@ def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(
 
 
 def test_progress_alone_notices_a_restore_too(indexes: Indexes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.PROGRESS_INTERVAL_S", -1.0)
+    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", -1.0)
     told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
     store = indexes.open()
     apply(store, target, told, 0, 15)
@@ -148,7 +148,7 @@ def test_an_index_that_takes_no_writes_is_waited_for(indexes: Indexes) -> None:
 def test_a_ledger_is_written_less_often_than_rows_and_soon_after_them(
     indexes: Indexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.ROWS_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.ROWS_INTERVAL_S", 3_600.0)
     told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
     store, other = indexes.open(), indexes.open()
     apply(store, target, told, 0, 15)
@@ -168,13 +168,13 @@ def test_a_ledger_without_rows_is_written_when_the_loader_is_idle(
     indexes: Indexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The query of a stream view says how far it is right after its rows, and then nothing for a minute."""
-    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.PROGRESS_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", 3_600.0)
     target, store, other = created(indexes, BY_GROUP), indexes.open(), indexes.open()
     for end in (5, 6):
         store.apply([target], {0: Batch(end, progress={target.tag: {"0": end}}, first_offset=0)})
     store.settle()
     assert other.ledgers(target)[0].next_offset == 5, "it was written a moment ago"
-    monkeypatch.setattr("projections.stores.elasticsearch_ledgers.PROGRESS_INTERVAL_S", 0.0)
+    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", 0.0)
     store.settle()
     ledger = other.ledgers(target)[0]
     assert (ledger.next_offset, ledger.reached("0")) == (6, 7)

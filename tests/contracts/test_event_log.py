@@ -45,7 +45,7 @@ from eventlog.topics import (
     topic_specs,
     view_topic,
 )
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(params=["memory", "kafka"])

@@ -30,7 +30,7 @@ from projections.table.types import ColumnType
 from projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres
 from tests.contracts.view_histories import Put, Removed
-from tests.filtered import fulfils
+from tests.support.filtered import fulfils
 
 PARTITIONS = 2
 VIEW = TableView(

@@ -7,7 +7,7 @@ import random
 import pytest
 from elasticsearch import Elasticsearch as Client
 
-from projections.stores.elasticsearch_mapping import STATE
+from projections.stores.elasticsearch.mapping import STATE
 from projections.stores.names import index_name
 from projections.stores.open import compared_of
 from projections.stores.store import Target

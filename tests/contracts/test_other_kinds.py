@@ -10,13 +10,13 @@ from projections import INTEGER, TEXT, Cache, Elasticsearch, Postgres
 from projections.loading.decoding import read_into
 from projections.stores.names import patch_key
 from projections.stores.store import Batch
-from projections.stream.view import BATCH as STREAM_BATCH
+from projections.stream.declaring.view import BATCH as STREAM_BATCH
 from projections.table.patch import WHOLE
 from projections.table.shown import DELETED
 from tests.contracts.opened_stores import Server
 from tests.contracts.test_view_stores import created, server, store_name
-from tests.observed import gate_view
-from tests.whole_rows import BATCH, BUSIEST
+from tests.support.observed import gate_view
+from tests.support.whole_rows import BATCH, BUSIEST
 
 __all__ = ["server", "store_name"]  # fixtures
 

@@ -34,7 +34,7 @@ from replay.comparison import compare
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
 from tests.contracts.test_view_stores import arrow
 from tests.contracts.view_histories import Put
-from tests.seeds import seed_of
+from tests.support.seeds import seed_of
 
 COLUMNS = ("text", "number", "real", "flag", "at")
 VIEW = TableView(

@@ -16,7 +16,7 @@ from psycopg import sql
 from compose.settings import StackSettings
 from projections.errors import CannotPublish, StillUsed, StoreLocked
 from projections.settings import StoreSettings
-from projections.stores import postgres_connection
+from projections.stores.postgres import connection as postgres_connection
 from projections.stores.store import Batch, Target
 from projections.table.declared_stores import Postgres
 from projections.table.folds import add
@@ -25,7 +25,7 @@ from projections.table.view import TableView
 from projections.testing.histories import PARTITIONS
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_THING, Put
-from tests.waiting import BOUND_S
+from tests.support.waiting import BOUND_S
 
 FIRST = BY_THING
 KEPT = {name: column for name, column in FIRST.columns.items() if name != "text"}

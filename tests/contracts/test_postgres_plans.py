@@ -12,12 +12,12 @@ from compose.settings import StackSettings
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
 from projections.stores.open import open_reader
-from projections.stores.postgres import PostgresStore
+from projections.stores.postgres.store import PostgresStore
 from projections.stores.store import Batch, Target
 from projections.table.patch import Patch, Place
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_THING
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 BATCHES, ROWS = 12, 100
 """psycopg prepares a statement at its fifth execution, and PostgreSQL keeps a plan from the sixth of these on."""

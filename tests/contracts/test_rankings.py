@@ -30,11 +30,11 @@ from projections import INTEGER, TEXT
 from projections.errors import Unloadable
 from projections.settings import StoreSettings
 from projections.stores.names import cache_ranking, patch_key
-from projections.stores.rankings import ranked_of
 from projections.stores.store import Batch, Target
-from projections.stores.valkey_rankings import ValkeyRankings, row_of
-from projections.stores.valkey_rows import ValkeyRows
-from projections.stream.view import BATCH
+from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
+from projections.stores.valkey.rankings import ranked_of
+from projections.stores.valkey.rows import ValkeyRows
+from projections.stream.declaring.view import BATCH
 from projections.table.declared_stores import Cache, Postgres, Ranking
 from projections.table.expressions import Source
 from projections.table.folds import add, average, last
@@ -49,7 +49,7 @@ from replay.comparison import compare
 from tests.contracts.opened_stores import OnPostgres, OnValkey
 from tests.contracts.test_view_stores import START, arrow, crashed_at, order_of
 from tests.contracts.view_histories import Put, Removed, Restored
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 from tests.unit.api.fake_service import MemoryReader
 
 Answer = TypeVar("Answer")

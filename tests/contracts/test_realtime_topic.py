@@ -17,15 +17,15 @@ from eventlog.topics import EVENTS
 from projections import INTEGER, TEXT, Postgres, Topic
 from projections.errors import LedgerWentBack, StoreUnavailable
 from projections.loading.decoding import read_into
-from projections.stores import topic_partition
 from projections.stores.names import patch_key
 from projections.stores.store import LAST_NUMBER, Batch, Target
-from projections.stores.topic import TopicStore
-from projections.stream.view import BATCH
+from projections.stores.topic import partition as topic_partition
+from projections.stores.topic.store import TopicStore
+from projections.stream.declaring.view import BATCH
 from projections.table.patch import WHOLE, Place
 from projections.table.shown import DELETED
-from tests.carts import boxes, cart_view, is_in_order
 from tests.contracts.test_topic_store import PARTITION, Following, Killed, killed_by_chance
+from tests.support.carts import boxes, cart_view, is_in_order
 
 VIEW = cart_view(
     name="gates",

@@ -23,16 +23,16 @@ from projections import INTEGER, TEXT, Postgres, Topic
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.loading.decoding import read_into
 from projections.settings import StoreSettings
-from projections.stores import topic_partition
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target
-from projections.stores.topic import TopicStore, read_ledgers
-from projections.stores.topic_records import generation_topic, public_topic
-from projections.stores.topic_rows import TopicRows
-from projections.stream.view import BATCH
+from projections.stores.topic import partition as topic_partition
+from projections.stores.topic.records import generation_topic, public_topic
+from projections.stores.topic.rows import TopicRows
+from projections.stores.topic.store import TopicStore, read_ledgers
+from projections.stream.declaring.view import BATCH
 from projections.table.shown import DELETED
-from tests.observed import gate_view
-from tests.waiting import eventually
+from tests.support.observed import gate_view
+from tests.support.waiting import eventually
 
 VIEW = gate_view(
     key="gate", columns={"gate": TEXT, "number": INTEGER}, stores=(Postgres(), Topic()), deleted_by="closed"

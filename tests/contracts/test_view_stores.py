@@ -39,8 +39,8 @@ from projections.views.streams import streams
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, LISTS_BY_GROUP, LISTS_BY_THING, STORES
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, RealServer, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored
-from tests.domains import COVERED
-from tests.table_views import table_views
+from tests.support.domains import COVERED
+from tests.support.table_views import table_views
 
 REGISTERED = table_views(COVERED)
 VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS}

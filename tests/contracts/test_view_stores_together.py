@@ -25,7 +25,7 @@ from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS
 from tests.contracts.opened_stores import Server
 from tests.contracts.test_view_stores import START, VIEWS, Crash, created, server, store_name
 from tests.contracts.view_histories import BY_GROUP
-from tests.seeds import examples, seed_of
+from tests.support.seeds import examples, seed_of
 
 __all__ = ["server", "store_name"]  # fixtures
 

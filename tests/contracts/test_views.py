@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from projections.registry import SYSTEM
 from projections.testing import contracts_of_views
-from tests.domains import COVERED
+from tests.support.domains import COVERED
 
 TestViews = contracts_of_views(*COVERED, SYSTEM)

@@ -11,7 +11,7 @@ from projections.table.expressions import envelope, minus, negative, point, when
 from projections.table.expressions import field as read
 from projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
 from projections.table.view import TableView
-from tests.recording import recording
+from tests.support.recording import recording
 
 
 class Put(Event, type="thing.put"):

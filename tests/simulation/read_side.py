@@ -16,8 +16,8 @@ from eventlog.settings import LogSettings
 from projections.parts import EVERYTHING, ready_file
 from tests.simulation.faults import Fault
 from tests.simulation.tally import Added
-from tests.table_views import table_views
-from tests.waiting import eventually
+from tests.support.table_views import table_views
+from tests.support.waiting import eventually
 
 START_S, STOP_S, VERIFY_S = 400.0, 60.0, 600.0
 STORES = ("postgres", "elasticsearch", "valkey")

@@ -17,8 +17,8 @@ from eventlog.errors import UnknownModule
 from eventlog.settings import LogSettings
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
-from tests.domains import SHIPPED
-from tests.table_views import table_views
+from tests.support.domains import SHIPPED
+from tests.support.table_views import table_views
 
 LISTINGS = {"listings", "listing_search", "listing_card", "city_market", "hourly_views"}
 DOMAIN = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.seeds import FAST, LONG, LONGER, SEED, choose_seed, examples, repeats, seed_of, some_of
+from tests.support.seeds import FAST, LONG, LONGER, SEED, choose_seed, examples, repeats, seed_of, some_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +60,9 @@ def test_a_long_run_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_side_by_side_draw_the_same_and_a_failure_says_how_to_repeat_it(tmp_path: Path) -> None:
-    fails = "from tests.seeds import seed_of\n\ndef test_it():\n    raise AssertionError(f'drew {seed_of(1)}')\n"
+    fails = (
+        "from tests.support.seeds import seed_of\n\ndef test_it():\n    raise AssertionError(f'drew {seed_of(1)}')\n"
+    )
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(fails)
     words = ["pytest", "-q", "-p", "xdist.plugin", "-n", "2", "-p", "no:cacheprovider", "-p", "tests.conftest"]

@@ -15,7 +15,7 @@ import httpx
 from compose.ports import free_port
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 START_S = 240.0

@@ -9,19 +9,19 @@ from typing import Any
 import httpx
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections.generations.registry import Generations
+from projections.generations.registry.registry import Generations
 from projections.registry import ViewRegistry
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Batch, Target
-from projections.stream.view import BATCH
+from projections.stream.declaring.view import BATCH
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.patch import BATCHES, Patch, Place
 from projections.table.view import TableView
 from tests.integration.api.api_deployment import Deployment
-from tests.table_views import table_views
-from tests.waiting import eventually
+from tests.support.table_views import table_views
+from tests.support.waiting import eventually
 
 CITIES = ("SACRAMENTO", "GALT", "ELK GROVE", "Zürich/West 100%", "o'hara")
 PARTITIONS = range(4)

@@ -12,8 +12,8 @@ import pytest
 from compose.settings import StackSettings
 from eventlog import admin
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
-from tests.domains import SHIPPED
 from tests.integration.api.api_deployment import Deployment, serving
+from tests.support.domains import SHIPPED
 
 
 @pytest.fixture(scope="module")

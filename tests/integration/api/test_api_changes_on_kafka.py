@@ -22,11 +22,11 @@ from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.table import reference
 from projections.table.expressions import Source
-from tests.background import running
 from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
 from tests.integration.api.api_rows import SOURCES, load
-from tests.table_views import table_views
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.table_views import table_views
+from tests.support.waiting import eventually
 
 VIEWS = ("listings", "listing_search", "listing_card")
 EVENT_S = 300

@@ -19,13 +19,13 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.ndjson import MEDIA_TYPE as NDJSON
-from projections.generations.registry import Generations
+from projections.generations.registry.registry import Generations
 from projections.registry import ViewRegistry
-from projections.stores.postgres import PostgresStore
+from projections.stores.postgres.store import PostgresStore
 from projections.stores.store import Target
 from tests.integration.api.api_deployment import START_S, Deployment, stop
-from tests.seeds import examples, seed_of
-from tests.waiting import eventually
+from tests.support.seeds import examples, seed_of
+from tests.support.waiting import eventually
 
 CHECKED = [
     status_code_conformance,

@@ -20,8 +20,8 @@ from projections.table import reference
 from projections.table.expressions import Source
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.api.api_rows import batches_of, every_row, load_view
-from tests.looked_up import CITIES
-from tests.table_views import table_views
+from tests.support.looked_up import CITIES
+from tests.support.table_views import table_views
 
 STORES = ("postgres", "elasticsearch", "valkey")
 STRANGE = "Zürich/West 100%"
@@ -40,7 +40,7 @@ class World:
         data = {"sold_for": 1, "price": 1, "square_feet": 500}
         self.sources = [*listed, self.happened("H4", 2, "listing.sold", city="SOLD OUT", **data)]
         known = [each for each in self.sources if each.envelope.data["city"] != "UNKNOWN"]
-        views = table_views(["listings", "tests.looked_up"])
+        views = table_views(["listings", "tests.support.looked_up"])
         names = [f"homes_in_{store}" for store in STORES] + [f"cities_in_{name}" for name in CITIES]
         self.known = {name: self.sources if name.startswith("homes") else known for name in names}
         self.targets = {name: load_view(deployment, views[name], self.known[name]) for name in names}
@@ -97,7 +97,7 @@ def world(deployment: Deployment) -> World:
 
 @pytest.fixture(scope="module")
 def api(deployment: Deployment, world: World) -> Iterator[httpx.Client]:
-    with serving(deployment, HEADWATER_MODULES="listings,tests.looked_up") as client:
+    with serving(deployment, HEADWATER_MODULES="listings,tests.support.looked_up") as client:
         yield client
 
 

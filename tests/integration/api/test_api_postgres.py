@@ -21,9 +21,9 @@ from projections.folding.engine import table_view
 from projections.registry import ViewRegistry
 from projections.stores.names import table_name
 from projections.stores.open import open_store
-from projections.stores.postgres import PostgresStore
+from projections.stores.postgres.store import PostgresStore
 from projections.stores.store import Batch, Target
-from projections.stream.view import BATCH
+from projections.stream.declaring.view import BATCH
 from projections.table import reference
 from projections.table.declared_stores import Cache, Postgres
 from projections.table.patch import BATCHES, Patch, Place
@@ -37,8 +37,8 @@ from tests.integration.api.api_rows import (
     load_view,
     wait_for_generation,
 )
-from tests.table_views import table_views
-from tests.waiting import eventually
+from tests.support.table_views import table_views
+from tests.support.waiting import eventually
 
 VIEWS = ("listings", "city_market", "streams")
 

@@ -15,7 +15,7 @@ import pytest
 
 from compose.ports import free_port
 from tests.integration.api.api_deployment import Deployment, stop
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 WORKERS = 2
 BOUND_S = 240.0

@@ -22,10 +22,10 @@ from eventlog.kafka import KafkaLog
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
 from headwater.samples.listings.domain import ChangePrice, ListProperty
-from tests.badly_behaved import BAD, BAD_COMMANDS, CODES
-from tests.domains import SHIPPED
 from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
-from tests.waiting import eventually
+from tests.support.badly_behaved import BAD, BAD_COMMANDS, CODES
+from tests.support.domains import SHIPPED
+from tests.support.waiting import eventually
 
 DETAILS = {
     "city": "GALT",
@@ -59,7 +59,7 @@ class Handler:
 
 @pytest.fixture(scope="module")
 def modules() -> Sequence[str]:
-    return (*SHIPPED, "tests.badly_behaved")
+    return (*SHIPPED, "tests.support.badly_behaved")
 
 
 @pytest.fixture(scope="module")

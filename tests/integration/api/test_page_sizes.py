@@ -27,7 +27,7 @@ from projections.table.declared_stores import Postgres
 from tests.contracts.view_histories import some_folds
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, expected, load, load_sellers
-from tests.table_views import table_views
+from tests.support.table_views import table_views
 
 LARGE, ROW_BYTES = 300, 100_000
 VIEW = replace(some_folds("large_rows", "thing_id"), stores=(Postgres(),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projections import Postgres
-from tests.observed import Passed, gate_view
+from tests.support.observed import Passed, gate_view
 
 __all__ = ["Passed", "gates"]
 

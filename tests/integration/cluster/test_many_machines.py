@@ -27,8 +27,8 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generations
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.registry import Generations
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, lazy_session
@@ -39,15 +39,15 @@ from projections.table.declared_stores import Postgres
 from projections.table.expressions import Source
 from projections.table.reference import fold
 from projections.testing.histories import history
-from tests.background import running
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import some_folds
 from tests.integration.cluster import far_gates
 from tests.integration.cluster.far_gates import gates
 from tests.integration.cluster.machines import Machines, machines
-from tests.logged import append, logged, settle
-from tests.observed import LATE_AFTER, REGISTRY, Report, rows_in_python
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.logged import append, logged, settle
+from tests.support.observed import LATE_AFTER, REGISTRY, Report, rows_in_python
+from tests.support.waiting import eventually
 
 BOUND_S = 300.0
 MODULE = "tests.integration.cluster.test_many_machines"

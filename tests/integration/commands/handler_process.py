@@ -22,7 +22,7 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, EVENTS
 from headwater.samples.listings.domain import listing
-from tests.domains import SHIPPED
+from tests.support.domains import SHIPPED
 
 Answer = TypeVar("Answer")
 

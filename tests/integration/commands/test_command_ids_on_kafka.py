@@ -16,7 +16,7 @@ from commands.sending.receipt_index import open_stored
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from tests.integration.commands.handler_process import REGISTRY, handler, stored_events
-from tests.listed import LISTING
+from tests.support.listed import LISTING
 
 TRIES: Final = 40
 STREAMS: Final = 3

@@ -22,7 +22,7 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS, SINGLE, SNAPSHOTS, topic_specs
 from tests.integration.commands.handler_process import handler, output, send
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 MODULES = "listings,orders"
 PRIVATE = "Ada Lovelace"

@@ -13,19 +13,19 @@ import pytest
 
 from commands.errors import LocalStateError, Unanswered
 from commands.handling.command_task import CommandTask
-from commands.handling.ownership import PartitionOwner
 from commands.local_state.disk_state import LOW_WATER_BYTES, DiskBudget, DiskStore
+from commands.owning.ownership import PartitionOwner
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
 from eventlog.kafka import KafkaLog
 from eventlog.ports import HANDLER
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from tests.background import running
 from tests.integration.commands.handler_process import REGISTRY, handler, output, stored_events, with_gateway
 from tests.integration.commands.small_disk import fill, free, small_disk
-from tests.listed import LISTING
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.listed import LISTING
+from tests.support.waiting import eventually
 
 MIB = 1024 * 1024
 ATTEMPT_S = 2.0

@@ -32,7 +32,6 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry, Record
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
-from tests.badly_behaved import BAD, BAD_COMMANDS, CODES
 from tests.integration.commands.handler_process import (
     REGISTRY,
     handler,
@@ -41,9 +40,10 @@ from tests.integration.commands.handler_process import (
     stored_events,
     with_gateway,
 )
-from tests.listed import LISTING
-from tests.seeds import examples
-from tests.waiting import eventually
+from tests.support.badly_behaved import BAD, BAD_COMMANDS, CODES
+from tests.support.listed import LISTING
+from tests.support.seeds import examples
+from tests.support.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -139,7 +139,7 @@ def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_set
 
 def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogSettings) -> None:
     sent = {what: f"bad-{number}" for number, what in enumerate(BAD) if what not in BAD_COMMANDS}
-    registry = CommandRegistry.load(["tests.badly_behaved"])
+    registry = CommandRegistry.load(["tests.support.badly_behaved"])
     good = itertools.count()
 
     async def do(gateway: CommandGateway, what: str, command_id: str) -> Receipt:
@@ -157,13 +157,13 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogS
         failed = {what: await do(gateway, what, command_id) for what, command_id in sent.items()}
         return failed, await do(gateway, "good", f"good-{next(good)}")
 
-    with handler(log_settings, "tests.badly_behaved", REPOSITORY) as process:
+    with handler(log_settings, "tests.support.badly_behaved", REPOSITORY) as process:
         failed = with_gateway(log_settings, play, registry=registry)
         assert process.poll() is None, output(log_settings)
     assert {what: CODES.get(what, "internal_error") for what in sent} == {
         what: receipt.error and receipt.error.code for what, receipt in failed.items()
     }
-    with handler(log_settings, "tests.badly_behaved", REPOSITORY):
+    with handler(log_settings, "tests.support.badly_behaved", REPOSITORY):
         assert with_gateway(log_settings, again, registry=registry)[0] == failed
         _, fine = with_gateway(log_settings, again, registry=registry)
     assert (fine.outcome, fine.version) == ("accepted", len(sent) + 2)

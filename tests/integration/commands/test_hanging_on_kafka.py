@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Final
 
 from commands.declaring.registry import CommandRegistry
-from commands.handling.slow_code import slow_code
+from commands.owning.slow_code import slow_code
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
 from eventlog.envelope import partition_of
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
-from tests.hanging_door import door
 from tests.integration.commands.handler_process import handler, output, with_gateway
-from tests.waiting import eventually
+from tests.support.hanging_door import door
+from tests.support.waiting import eventually
 
 ROOT: Final = Path(__file__).parents[3]
-MODULE: Final = "tests.hanging_door"
+MODULE: Final = "tests.support.hanging_door"
 BOUND_S: Final = 120.0
 
 

@@ -13,8 +13,8 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS
-from tests.lost_clients import NOWHERE, first_is_lost
-from tests.waiting import eventually
+from tests.support.lost_clients import NOWHERE, first_is_lost
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
 from headwater.samples.orders.processes import PAY_WITHIN
 from tests.integration.commands.handler_process import REGISTRY, handler, output, send, start_handler
-from tests.process_world import published
-from tests.waiting import eventually
+from tests.support.process_world import published
+from tests.support.waiting import eventually
 
 ORDERS, IN_STOCK = 24, 15
 UNPAID = timedelta(seconds=10)

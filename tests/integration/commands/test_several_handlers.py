@@ -14,8 +14,8 @@ from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
 from eventlog.settings import LogSettings
 from tests.integration.commands.handler_process import handler, output, stored_events, with_gateway
-from tests.listed import LISTING
-from tests.waiting import eventually
+from tests.support.listed import LISTING
+from tests.support.waiting import eventually
 
 HANDLERS = 2
 BOUND_S = 120.0

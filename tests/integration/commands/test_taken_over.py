@@ -18,8 +18,8 @@ from eventlog.settings import LogSettings
 from eventlog.topics import RECEIPTS
 from headwater.samples.listings.domain import ListProperty
 from tests.integration.commands.handler_process import REGISTRY, handler, send, start_handler, stored_events
-from tests.listed import LISTING
-from tests.waiting import eventually
+from tests.support.listed import LISTING
+from tests.support.waiting import eventually
 
 LISTED: dict[str, Any] = LISTING | {"listing_id": "L1"}
 

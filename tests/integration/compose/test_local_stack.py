@@ -23,7 +23,7 @@ from compose.ports import free_ports
 from compose.settings import Endpoints, Ports, StackSettings
 from compose.stack import Stack
 from projections.supervision.process import State
-from tests.shared_stack import own_folder
+from tests.support.shared_stack import own_folder
 
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
 

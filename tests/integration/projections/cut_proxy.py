@@ -6,7 +6,7 @@ import socket
 import threading
 from contextlib import suppress
 
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 
 class CutProxy(Proxy):

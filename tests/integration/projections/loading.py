@@ -15,7 +15,7 @@ from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.testing.histories import History
 from tests.contracts.opened_stores import Server
-from tests.waiting import BOUND_S, eventually
+from tests.support.waiting import BOUND_S, eventually
 
 
 def send(producer: Producer, settings: LogSettings, told: History) -> None:

@@ -17,16 +17,16 @@ from commands.declaring.aggregate import Event
 from commands.declaring.steps import after
 from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
-from projections.generations.followed import followed
-from projections.generations.registry import Generations
-from projections.generations.state_places import FRESH_S, StatePlace
+from projections.generations.registry.followed import followed
+from projections.generations.registry.registry import Generations
+from projections.generations.registry.state_places import FRESH_S, StatePlace
 from projections.stores.store import Target
 from projections.table.declared_stores import Postgres
 from projections.table.folds import last
 from projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, Removed, Restored
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def measured(kind: type) -> TableView:

@@ -10,15 +10,15 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
-from projections.generations.dropping import drop_leftovers
-from projections.generations.registry import Generations
+from projections.generations.registry.dropping import drop_leftovers
+from projections.generations.registry.registry import Generations
 from projections.queries import starting_offsets
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.stores.store import Target
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def build(server: RealServer, target: Target, base: Mapping[str, int]) -> None:

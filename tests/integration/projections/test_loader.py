@@ -26,13 +26,13 @@ from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.testing.histories import PARTITIONS, History, history
-from tests.background import running
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.projections.loading import create, rows_become, send
-from tests.lost_clients import first_is_lost
-from tests.waiting import BOUND_S, eventually
+from tests.support.background import running
+from tests.support.lost_clients import first_is_lost
+from tests.support.waiting import BOUND_S, eventually
 
 
 def told_of(view: Any, seed: int = 1) -> History:

@@ -20,7 +20,7 @@ from projections.testing.histories import History, history
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP
 from tests.integration.projections.loading import create, rows_become, send
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 PATIENCE_S = 240.0

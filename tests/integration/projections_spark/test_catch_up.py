@@ -17,20 +17,20 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.lag import Lag
-from projections.generations.lags import Lags
-from projections.generations.rates import Rates
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generations
-from projections.generations.upkeep import Upkeep
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.registry import Generations
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.lag_reader import Lags
+from projections.generations.upkeep.rates import Rates
+from projections.generations.upkeep.upkeep import Upkeep
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.table.reference import fold
 from projections.testing.histories import history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import some_folds
-from tests.logged import append, logged, settle
-from tests.spark_rows import session
+from tests.support.logged import append, logged, settle
+from tests.support.spark_rows import session
 
 BY_GROUP = some_folds("by_group", "group")
 STORES = ["postgres", "elasticsearch", "valkey"]
@@ -70,7 +70,7 @@ def deployment(log_settings: LogSettings, stack: StackSettings) -> Iterator[tupl
 def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     deployment: tuple[Deployment, dict[str, Server]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.generations.moves.STALLED_S", 0.0)
+    monkeypatch.setattr("projections.generations.upkeep.stalled_views.STALLED_S", 0.0)
     one, servers = deployment
     sources = [
         each for each in history(BY_GROUP, list(BY_GROUP.plan.events.values()), 3, length=300).sources

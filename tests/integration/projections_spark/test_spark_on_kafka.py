@@ -30,18 +30,18 @@ from projections.folding import tasks
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
 from projections.folding.folder import ALWAYS, Part
-from projections.generations.engine import BulkResult, Load, Ranges
+from projections.generations.rebuild.engine import BulkResult, Load, Ranges
 from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
-from tests import versioned
 from tests.contracts.fold_views import FOLD_VIEWS
-from tests.spark_histories import history
-from tests.spark_rows import Patches, expected_patches, patches, session, states
-from tests.states import differences, expected_states
-from tests.table_views import table_views
-from tests.waiting import eventually
+from tests.support import versioned
+from tests.support.spark_histories import history
+from tests.support.spark_rows import Patches, expected_patches, patches, session, states
+from tests.support.states import differences, expected_states
+from tests.support.table_views import table_views
+from tests.support.waiting import eventually
 
 DOMAINS = ("listings", "orders")
 """Those without captured tables."""
@@ -177,7 +177,7 @@ from projections.table.view import TableView
 logging.basicConfig(level=logging.INFO)
 settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
                        partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))
-views = ViewRegistry.load(["listings", "tests.versioned", "tests.contracts.fold_views"]).of_kind(TableView)
+views = ViewRegistry.load(["listings", "tests.support.versioned", "tests.contracts.fold_views"]).of_kind(TableView)
 session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
 run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
 """

@@ -26,8 +26,8 @@ from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.folding.engine import table_view
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generations
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.registry import Generations
 from projections.loading.loader import Loader
 from projections.registry import ViewRegistry
 from projections.service import Service
@@ -40,10 +40,10 @@ from projections.table.expressions import Source
 from projections.table.reference import fold, lift, remaining, states
 from projections.table.shown import DELETED
 from projections.table.view import TableView
-from tests.background import running
 from tests.contracts.opened_stores import Server
-from tests.states import differences
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.states import differences
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 BOUND_S = 240.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from projections import INTEGER, TEXT, TIME, Cache, Postgres, Topic, in_order
-from tests.gate_events import Entered, entered_view
-from tests.observed import Passed, gate_view
-from tests.recording import recording
+from tests.support.gate_events import Entered, entered_view
+from tests.support.observed import Passed, gate_view
+from tests.support.recording import recording
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

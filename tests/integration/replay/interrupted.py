@@ -13,9 +13,9 @@ import threading
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.building import Step
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generations
+from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from projections.table.view import TableView
 from replay.deployment import start_spark

@@ -16,9 +16,9 @@ from projections.engines import SparkQueries
 from projections.folding.engine import FoldingEngine
 from projections.folding.pool import Pool
 from projections.folding.tasks import FoldTask, Share
-from projections.generations.building import Step
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generations
+from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from replay.deployment import start_spark
 from tests.integration.replay.interruptible import INTERRUPTED

@@ -26,10 +26,10 @@ from headwater.samples.sales import expected as sales_rows
 from headwater.samples.sales.facts import facts
 from headwater.samples.sales.traffic import VIEWS as SALES_VIEWS
 from projections.registry import ViewRegistry
-from projections.stream.view import StreamView
+from projections.stream.declaring.view import StreamView
 from projections.table.declared_stores import Store
-from tests.process_world import World
-from tests.sample_entries import entry_of_fact, entry_of_report
+from tests.support.process_world import World
+from tests.support.sample_entries import entry_of_fact, entry_of_report
 from tests.unit.projections_spark.test_search_alerts import Happened, expected, in_log_order
 from tests.unit.projections_spark.test_search_alerts import happened as search_traffic
 from tests.unit.projections_spark.test_stream_domains import DOMAINS

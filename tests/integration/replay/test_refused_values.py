@@ -17,9 +17,9 @@ from eventlog.topics import DEAD_LETTERS
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.errors import RebuildFailed
 from projections.folding import engine
-from projections.generations.building import Options
-from projections.generations.rebuild import Rebuilder
-from projections.generations.rollback import roll_back
+from projections.generations.rebuild.building import Options
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.rebuild.rollback import roll_back
 from projections.stores.open import open_reader
 from projections.stores.row_reader import without_empty
 from projections.stores.store import Target
@@ -28,13 +28,13 @@ from projections.table.expressions import Source, point
 from projections.table.folds import add, count, last
 from projections.table.view import TableView
 from replay.separate_rebuild import Verified, verify
-from tests.background import running
 from tests.contracts.view_histories import Put
 from tests.contracts.view_histories import thing as recorded  # noqa: F401 - of the deployment under test
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import things
-from tests.spark_rows import session
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.spark_rows import session
+from tests.support.waiting import eventually
 
 MOST = 2**63 - 1
 LONG = "".join(random.Random(1).choices(string.ascii_letters, k=9_000))

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.background import running
 from tests.integration.replay.busy import BUSY, busy_prices, changes
 from tests.integration.replay.deployed import START_S, Deployed
-from tests.spark_rows import session
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.spark_rows import session
+from tests.support.waiting import eventually
 
 EVENTS_PER_S = 1_000
 

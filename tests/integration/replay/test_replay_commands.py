@@ -21,19 +21,19 @@ from commands.reacting.instance import digest
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.ports import Entry, Record
 from eventlog.topics import COMMANDS, INBOX, PROCESSES
-from projections.generations.building import Step
-from projections.generations.rebuild import Rebuilder
+from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.rebuild import Rebuilder
 from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import cache_ranking
 from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.table.view import TableView
 from replay import cli
-from tests.background import running
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import by_group, things
-from tests.spark_rows import session
-from tests.states import differences
+from tests.support.background import running
+from tests.support.spark_rows import session
+from tests.support.states import differences
 
 
 @dataclass

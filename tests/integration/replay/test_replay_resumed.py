@@ -10,13 +10,13 @@ import pytest
 from projections.errors import BulkLoadFailed
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine
-from projections.generations.engine import BulkResult, Load
+from projections.generations.rebuild.engine import BulkResult, Load
 from tests.integration.commands.small_disk import small_disk
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import by_group, things
-from tests.spark_rows import states
-from tests.states import differences, expected_states
+from tests.support.spark_rows import states
+from tests.support.states import differences, expected_states
 
 SLICE = 100
 

@@ -20,7 +20,7 @@ from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine
 from projections.folding.workers import SparkWorkers, Workers
-from projections.generations.engine import BulkResult, Load, Ranges
+from projections.generations.rebuild.engine import BulkResult, Load, Ranges
 from projections.spark.setup.java import JavaError
 from projections.spark.workers import SparkTasks
 from projections.table.declared_stores import Postgres
@@ -34,8 +34,8 @@ from tests.contracts.view_histories import Put, Taken
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import things
-from tests.spark_rows import session, states
-from tests.states import differences, expected_states
+from tests.support.spark_rows import session, states
+from tests.support.states import differences, expected_states
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 import psutil
 
 from projections.parts import EVERYTHING, LIVE, ready_file
-from tests.background import running
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.waiting import eventually
 
 EVENTS_PER_S = 50
 

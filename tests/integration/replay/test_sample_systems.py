@@ -26,20 +26,20 @@ from compose.stack import Stack
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import EVENTS
-from projections.generations.stream_report import read_report
+from projections.generations.registry.stream_report import read_report
 from projections.registry import ViewRegistry
-from projections.spark.streams.checkpoint import Checkpoint
-from projections.stream.view import StreamView
+from projections.spark.stream_queries.checkpoint import Checkpoint
+from projections.stream.declaring.view import StreamView
 from replay.verify import DIFFERENT_EXIT
-from tests.background import running
-from tests.checkpoints import disk
-from tests.domains import SHIPPED
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.sampled import SYSTEMS, System
 from tests.integration.replay.test_replay_under_traffic import kill
-from tests.seeds import is_long, seed_of
-from tests.shared_stack import own_folder
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.checkpoints import disk
+from tests.support.domains import SHIPPED
+from tests.support.seeds import is_long, seed_of
+from tests.support.shared_stack import own_folder
+from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.servers,

@@ -22,17 +22,17 @@ from eventlog.envelope import decode, partition_of, timestamp_ms
 from eventlog.heartbeats import is_heartbeat_key
 from eventlog.topics import EVENTS, OBSERVATIONS
 from eventlog.topics import VIEWS as VIEWS_TOPIC
-from projections.spark.streams.checkpoint import Checkpoint
-from projections.stream.view import StreamView
-from tests.background import running
-from tests.carts import LATE_AFTER, Move, Moved, carts, is_in_order, versions_in_python
-from tests.carts import rows_in_python as carts_in_python
-from tests.gate_events import event_of
+from projections.spark.stream_queries.checkpoint import Checkpoint
+from projections.stream.declaring.view import StreamView
 from tests.integration.replay.deployed import BOUND_S, START_S, Deployed
 from tests.integration.replay.gates import entered, gates
 from tests.integration.replay.test_replay_under_traffic import kill, part, projections
-from tests.observed import REGISTRY, Report, rows_in_python
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.carts import LATE_AFTER, Move, Moved, carts, is_in_order, versions_in_python
+from tests.support.carts import rows_in_python as carts_in_python
+from tests.support.gate_events import event_of
+from tests.support.observed import REGISTRY, Report, rows_in_python
+from tests.support.waiting import eventually
 
 DAY = timedelta(days=1)
 IN_BATCHES = (gates, entered)
@@ -44,7 +44,7 @@ ROLLED_BACK = (entered.name, carts.name)
 
 @pytest.fixture
 def modules() -> tuple[str, ...]:
-    return ("tests.integration.replay.gates", "tests.carts")
+    return ("tests.integration.replay.gates", "tests.support.carts")
 
 
 @contextmanager

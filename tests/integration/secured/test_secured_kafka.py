@@ -35,9 +35,9 @@ from projections.loading.dead_letters import DeadLetters
 from projections.spark.kafka_source import read_ranges
 from projections.spark.live import start_live
 from projections.supervision.supervisor import Supervisor
-from tests.spark_rows import session
-from tests.table_views import table_views
-from tests.waiting import eventually
+from tests.support.spark_rows import session
+from tests.support.table_views import table_views
+from tests.support.waiting import eventually
 
 USER, PASSWORD = "ada", 'pass "word" \\ with = all; of it'
 BOUND_S = 300.0

@@ -30,7 +30,7 @@ from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
 from eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop
-from tests.waiting import BOUND_S, eventually
+from tests.support.waiting import BOUND_S, eventually
 
 SALT = "salt"
 Row = Mapping[str, Any]

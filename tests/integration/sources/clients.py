@@ -11,8 +11,8 @@ import psycopg
 
 from headwater.samples.shop.transactions import Traffic
 from tests.integration.sources.captured import Connector
-from tests.seeds import seed_of
-from tests.waiting import eventually
+from tests.support.seeds import seed_of
+from tests.support.waiting import eventually
 
 PAUSE_S = 0.1
 """Between two transactions of a client: each costs Connect and Kafka a transaction of theirs."""

@@ -10,7 +10,7 @@ from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, Stack
 from eventlog.backoff import Backoff
-from tests.shared_stack import own_folder
+from tests.support.shared_stack import own_folder
 
 KILLED = Backoff(limit=100)
 """A long run kills a server many times, soon after each other."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 
-from tests.proxy import Proxy
-from tests.waiting import BOUND_S
+from tests.support.proxy import Proxy
+from tests.support.waiting import BOUND_S
 
 
 class HeldProxy(Proxy):

@@ -23,7 +23,7 @@ from eventlog.settings import LogSettings
 from tests.integration.sources.captured import SALT, Row, Topic
 from tests.integration.sources.crm import PASSWORD
 from tests.integration.sources.mariadb_server import HOST, MariaDb
-from tests.waiting import BOUND_S, eventually
+from tests.support.waiting import BOUND_S, eventually
 
 
 @dataclass

@@ -15,9 +15,9 @@ import pymysql
 from pymysql.cursors import DictCursor
 
 from compose.ports import free_port
-from tests.servers import without_server
-from tests.shared_stack import own_folder
-from tests.waiting import eventually
+from tests.support.servers import without_server
+from tests.support.shared_stack import own_folder
+from tests.support.waiting import eventually
 
 HOST = "127.0.0.1"
 PACKAGES = "mariadb-server-core and mariadb-client-core"

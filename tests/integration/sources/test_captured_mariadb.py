@@ -22,8 +22,8 @@ from tests.integration.sources.crm import SCHEMA, Changing, Person, Place, Typed
 from tests.integration.sources.mariadb_deployment import Client, Deployment
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.integration.sources.watching import watching
-from tests.seeds import seed_of
-from tests.waiting import eventually
+from tests.support.seeds import seed_of
+from tests.support.waiting import eventually
 
 LARGE = 5_000
 """Rows of a large transaction."""

@@ -26,7 +26,7 @@ from eventlog.capturing.settings import SourceSettings
 from tests.integration.sources.captured import Topic
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 class Mood(StrEnum):

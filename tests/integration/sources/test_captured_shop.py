@@ -17,8 +17,8 @@ from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.held_proxy import HeldProxy
 from tests.integration.sources.watching import Watch, away, watching
-from tests.seeds import seed_of, some_of
-from tests.waiting import eventually
+from tests.support.seeds import seed_of, some_of
+from tests.support.waiting import eventually
 
 WHOLE_OLD_ROWS = "ALTER TABLE products REPLICA IDENTITY FULL"
 """The traffic changes keys of products, whose long descriptions PostgreSQL would not send again."""

@@ -7,7 +7,7 @@ import psycopg
 from compose.stack import Stack
 from headwater.samples.shop.source import shop
 from tests.integration.sources.captured import captured
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 ELSEWHERE_BYTES = 64 << 20
 HELD_BYTES = 32 << 20

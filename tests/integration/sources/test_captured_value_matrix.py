@@ -20,7 +20,7 @@ from eventlog.capturing.operating import Operator
 from eventlog.capturing.postgres.misread_values import OF_TYPES
 from tests.integration.sources.captured import Connector, captured
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 class Mood(StrEnum):

@@ -22,8 +22,8 @@ from eventlog.capturing.changes import Operation
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.kafka_connect import KafkaConnect
 from tests.integration.sources.captured import Connector, Record, Topic, captured
-from tests.seeds import examples
-from tests.waiting import eventually
+from tests.support.seeds import examples
+from tests.support.waiting import eventually
 
 
 class Mood(StrEnum):

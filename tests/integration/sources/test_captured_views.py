@@ -26,21 +26,21 @@ from eventlog.settings import LogSettings
 from headwater.samples.shop import rows
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import shop
-from projections.generations.registry import Generations
+from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from projections.stores.open import open_reader
 from projections.stores.store import Target
 from projections.table.shown import DELETED
-from tests.background import running
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.sources.captured import Connector, captured, rows_of
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.mirrors import MIRRORS, in_rows, shown
 from tests.integration.sources.watching import watching
-from tests.seeds import examples, seed_of, some_of
 from tests.simulation.read_side import ReadSide
-from tests.states import differences
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.seeds import examples, seed_of, some_of
+from tests.support.states import differences
+from tests.support.waiting import eventually
 
 MODULES = "shop,tests.integration.sources.mirrors"
 CHANGES, KILLS, REBUILT = 12, 3, 2

@@ -32,8 +32,8 @@ from tests.integration.commands.handler_process import output, start_handler
 from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.watching import watching
-from tests.seeds import seed_of, some_of
-from tests.waiting import eventually
+from tests.support.seeds import seed_of, some_of
+from tests.support.waiting import eventually
 
 WHOLE_OLD_ROWS = "ALTER TABLE products REPLICA IDENTITY FULL"
 CUSTOMERS = 60

@@ -24,7 +24,7 @@ from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, open_database
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.postgres.rows import absent
-from tests.shared_stack import own_folder
+from tests.support.shared_stack import own_folder
 
 pytestmark = pytest.mark.servers
 CAPTURE = "capture"

@@ -23,8 +23,8 @@ from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.skipped_changes import note_server, why_skipped
 from eventlog.settings import LogSettings
-from tests.shared_stack import own_folder
-from tests.waiting import eventually
+from tests.support.shared_stack import own_folder
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers
 

@@ -31,8 +31,8 @@ from projections.table.changes import Place, TableReader, envelope_of
 from projections.table.expressions import Source as Change
 from projections.table.reference import fold
 from tests.integration.sources.captured import Topic, rows_of
-from tests.seeds import examples, seed_of
-from tests.waiting import eventually
+from tests.support.seeds import examples, seed_of
+from tests.support.waiting import eventually
 
 ROUNDS, STATEMENTS = 2, 12
 """Of a short run, and how many of each; `status` is asked, and what it names is mended, once in each."""

@@ -33,8 +33,8 @@ from headwater.samples.shop.database import create_shop
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop
 from tests.integration.sources.captured import Topic
-from tests.shared_stack import own_folder
-from tests.waiting import eventually
+from tests.support.shared_stack import own_folder
+from tests.support.waiting import eventually
 
 
 @dataclass

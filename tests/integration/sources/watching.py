@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compose.stack import Stack
-from tests.waiting import BOUND_S, eventually
+from tests.support.waiting import BOUND_S, eventually
 
 
 @dataclass(frozen=True)

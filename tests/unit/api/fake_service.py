@@ -34,7 +34,7 @@ from projections.registry import ViewRegistry
 from projections.table.patch import Place
 from projections.table.types import format_time
 from projections.view import View
-from tests.filtered import fulfils
+from tests.support.filtered import fulfils
 
 PARTITIONS = 4
 MODULES = ("listings",)

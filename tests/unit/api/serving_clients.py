@@ -11,8 +11,8 @@ from typing import Any
 from api.app import create_app
 from api.serving import Server, config_of
 from api.settings import Limits
+from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService
-from tests.waiting import eventually
 
 
 @contextmanager

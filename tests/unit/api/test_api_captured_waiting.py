@@ -31,7 +31,7 @@ from headwater.samples.shop.source import Customer, shop
 from headwater.samples.shop.views import customer_360
 from projections.stores.store import LAST_NUMBER
 from projections.table.patch import Place
-from tests.seeds import examples, seed_of
+from tests.support.seeds import examples, seed_of
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, FakeEvents, FakeGenerations, FakeService, MemoryReader, fake_service
 

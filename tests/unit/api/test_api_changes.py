@@ -13,9 +13,9 @@ from api.ports import Live
 from api.settings import Limits
 from projections.errors import StoreUnavailable
 from projections.stores.store import Target
-from projections.stream.view import StreamView
-from tests.carts import cart_view
-from tests.observed import gate_view
+from projections.stream.declaring.view import StreamView
+from tests.support.carts import cart_view
+from tests.support.observed import gate_view
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService
 from tests.unit.api.followers import Follower, World, changed, play, until

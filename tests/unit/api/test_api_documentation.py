@@ -11,14 +11,14 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from api.answers import accepted
 from api.app import create_app
-from api.documentation import operations
+from api.openapi.answers import accepted
+from api.openapi.documentation import operations
 from api.service import Service
 from commands.receipt import ReceiptError
 from eventlog.envelope import encode
 from headwater.samples.listings.domain import listing
-from tests.domains import SHIPPED
+from tests.support.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service, receipt
 
@@ -104,7 +104,7 @@ def test_operations_have_names_that_programs_can_have(document: dict[str, Any]) 
 
 
 def test_two_operations_that_would_share_a_name_do_not() -> None:
-    from api.documentation import _identify
+    from api.openapi.documentation import _identify
 
     paths: dict[str, Any] = {"/a": {"post": {"operationId": "submit a.b_c"}, "get": {"operationId": "submit a_b.c"}}}
     _identify(paths)
@@ -204,7 +204,7 @@ def _referred_to(part: object) -> set[str]:
     return set().union(*(_referred_to(each) for each in part)) if isinstance(part, list) else set()
 
 
-@pytest.mark.parametrize("modules", [["tests.versioned"], ["tests.simulation.tally"], ["orders"]])
+@pytest.mark.parametrize("modules", [["tests.support.versioned"], ["tests.simulation.tally"], ["orders"]])
 def test_a_deployment_without_aggregates_or_observations_has_a_sound_document(modules: list[str]) -> None:
     document = create_app(fake_service(modules=modules)).openapi()
 

@@ -11,7 +11,7 @@ import pytest
 from api.ports import GenerationGone
 from api.reads.registry import LiveGenerations
 from projections.errors import GenerationMissing
-from tests.table_views import table_views
+from tests.support.table_views import table_views
 
 LISTINGS = table_views()["listings"]
 ROWS = [

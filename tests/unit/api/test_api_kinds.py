@@ -11,9 +11,9 @@ from api.app import create_app
 from api.service import Service
 from eventlog.envelope import Position
 from eventlog.errors import LogUnavailable
+from tests.support.whole_rows import BUSIEST
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, MemoryReader, event
-from tests.whole_rows import BUSIEST
 
 TEN = {"hour": "10", "listing": "L1", "views": 3, "at": None}
 

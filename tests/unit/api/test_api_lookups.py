@@ -21,7 +21,7 @@ from eventlog.envelope import Position
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import EVENTS
 from projections.errors import StoreUnavailable
-from tests.looked_up import CITIES
+from tests.support.looked_up import CITIES
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, event, fake_service
 
@@ -45,7 +45,7 @@ HOMES = {"H1": "GALT", "H2": "LODI", "H3": "GALT", "H4": None}
 
 @pytest.fixture
 def service() -> FakeService:
-    made = fake_service(modules=["listings", "tests.looked_up"])
+    made = fake_service(modules=["listings", "tests.support.looked_up"])
     for store in ("postgres", "elasticsearch", "valkey"):
         reader(made, store).rows = {
             f"homes_in_{store}": {key: home(key, city) for key, city in HOMES.items()},

@@ -13,7 +13,7 @@ from api.service import Service
 from projections import INTEGER, TEXT, TIME, Cache, Postgres, Ranking, Topic
 from projections.errors import StoreUnavailable
 from projections.table.declared_stores import Store
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, MemoryReader
 

@@ -17,7 +17,7 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Position, encode, partition_of
 from eventlog.errors import LogUnavailable
 from projections.errors import StoreUnavailable
-from tests.badly_behaved import wild
+from tests.support.badly_behaved import wild
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service, receipt
 

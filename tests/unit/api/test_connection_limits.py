@@ -10,9 +10,9 @@ import pytest
 
 from api.protocol import MAX_HEAD_BYTES
 from api.settings import Limits
+from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService, fake_service
 from tests.unit.api.serving_clients import connected, gone, serving
-from tests.waiting import eventually
 
 SOON = Limits(idle_s=0.5)
 PATIENT = Limits()

@@ -20,10 +20,10 @@ from api.app import create_app
 from api.hosts import Hosts
 from api.settings import ApiSettings
 from eventlog.errors import SettingError
+from tests.support.waiting import eventually
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.conftest import listing
 from tests.unit.api.fake_service import FakeService, MemoryReader, receipt
-from tests.waiting import eventually
 
 PROBLEM = "application/problem+json"
 SHOP = "https://shop.example.com"

@@ -9,7 +9,7 @@ import pytest
 
 from api.app import create_app
 from eventlog.envelope import decode
-from tests.purses import PURSES
+from tests.support.purses import PURSES
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeGateway, FakeService
 

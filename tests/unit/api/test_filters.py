@@ -15,7 +15,7 @@ from api.filters import AnyOf, Condition, Filter, operators, read_filters
 from api.letter_case import folded, in_either_case
 from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
-from tests.filtered import fulfils
+from tests.support.filtered import fulfils
 
 VIEW = ViewRegistry.load(["listings"]).views["listings"]
 NASTY = [

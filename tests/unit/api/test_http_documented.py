@@ -21,7 +21,7 @@ from api.routes import audit, changes, observations, views
 from api.settings import Limits
 from api.waiting import MAX_POSITIONS, MAX_WAITING
 from commands.declaring.observation import MAX_AHEAD
-from tests.domains import SHIPPED
+from tests.support.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
 

@@ -11,7 +11,7 @@ from api.app import create_app
 from api.changes import feed
 from api.ports import GenerationGone
 from projections.table.declared_stores import Cache, Postgres
-from tests.table_views import table_views
+from tests.support.table_views import table_views
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader
 from tests.unit.api.followers import World, changed, play, until

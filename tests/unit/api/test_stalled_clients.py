@@ -11,9 +11,9 @@ from api.settings import Limits
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
+from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService, fake_service
 from tests.unit.api.serving_clients import connected, gone, serving
-from tests.waiting import eventually
 
 STALL_S = 1.0
 LIMITS = Limits(stall_s=STALL_S)

@@ -10,9 +10,9 @@ from typing import Any
 from commands.codec import read_snapshot
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
-from commands.handling.deleted_unread import resume_offset
 from commands.handling.erasing import Erasure
 from commands.local_state.state import MemoryStore, StateStore
+from commands.owning.resume_offset import resume_offset
 from commands.receipt import Receipt
 from eventlog.envelope import Envelope, encode
 from eventlog.memory import MemoryLog

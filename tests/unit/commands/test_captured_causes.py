@@ -24,9 +24,9 @@ from headwater.samples.shop.domain import customer, payment
 from headwater.samples.shop.domain.customer import Details
 from headwater.samples.shop.processes import customer_import
 from headwater.samples.shop.source import Customer, Order, OrderLine
-from tests.captured_customers import Customers, row
-from tests.process_world import World
-from tests.seeds import examples, seed_of
+from tests.support.captured_customers import Customers, row
+from tests.support.process_world import World
+from tests.support.seeds import examples, seed_of
 from tests.unit.capturing.records import record
 
 

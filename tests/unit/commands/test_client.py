@@ -13,8 +13,8 @@ import pytest
 from commands.declaring.registry import CommandRegistry
 from commands.errors import IdempotencyKeyReused, MalformedCommand, Rejected, Unanswered, UnknownCommand, WrongVersion
 from commands.handling.command_task import CommandTask
-from commands.handling.ownership import PartitionWorker
 from commands.local_state.state import MemoryStore
+from commands.owning.ownership import PartitionWorker
 from commands.sending.client import BlockingCommandClient, CommandClient, Request
 from eventlog.envelope import decode
 from eventlog.errors import LogUnavailable

@@ -15,8 +15,8 @@ from commands.errors import BrokenStream, MalformedCommand
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
 from headwater.samples.listings.domain import listing
-from tests.badly_behaved import wild
-from tests.domains import SHIPPED
+from tests.support.badly_behaved import wild
+from tests.support.domains import SHIPPED
 
 SELL = CommandRegistry.load(["listings"]).command("listing.sell")
 

@@ -21,7 +21,7 @@ from eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, decode, encode,
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 from eventlog.topics import EVENTS, RECEIPTS
-from tests import listed
+from tests.support import listed
 from tests.unit.commands.test_gateway import eventually_submitted, play, receipt_once_all_are_read
 from tests.unit.commands.test_handler import NOW_MS, REGISTRY
 

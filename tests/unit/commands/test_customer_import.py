@@ -18,7 +18,7 @@ from headwater.samples.shop.domain.customer import (
 )
 from headwater.samples.shop.processes import customer_import
 from headwater.samples.shop.source import Customer, Product
-from tests.captured_customers import ADA
+from tests.support.captured_customers import ADA
 
 IMPORTED = ImportCustomer(
     customer_id="42", name="Ada", email="ada@example.org", is_business=False, credit_limit_cents=1_250

@@ -26,8 +26,8 @@ from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS, SNAPSHOTS
-from tests.badly_behaved import BAD, CODES, MIB, Wild, wild
-from tests.seeds import seed_of
+from tests.support.badly_behaved import BAD, CODES, MIB, Wild, wild
+from tests.support.seeds import seed_of
 
 REGISTRY = CommandRegistry([("here", wild)])
 TIME = datetime(2026, 1, 2, tzinfo=UTC)

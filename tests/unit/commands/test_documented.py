@@ -16,7 +16,7 @@ from headwater.samples.orders.domain import order
 from headwater.samples.payments.domain import BlockCard
 from headwater.samples.shop.domain.customer import ImportCustomer, RemoveCustomer
 from headwater.samples.shop.source import Customer
-from tests.captured_customers import ADA
+from tests.support.captured_customers import ADA
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "schema-evolution.md").read_text()

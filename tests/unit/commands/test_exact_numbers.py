@@ -18,8 +18,8 @@ from commands.declaring.observation import ObservationRegistry
 from commands.errors import MalformedCommand, MalformedObservation
 from commands.reacting.outbox import command_of
 from eventlog.ports import Record
-from tests.purses import PURSES, Paid, Pay
-from tests.seeds import examples
+from tests.support.purses import PURSES, Paid, Pay
+from tests.support.seeds import examples
 
 LONG = "123456789012345678901234567890"
 DIGITS = "0.12345678901234567890"

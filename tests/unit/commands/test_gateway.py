@@ -18,8 +18,8 @@ from commands.codec import fingerprint_of
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread, MalformedCommand, TooLarge, Unanswered, UnknownCommand
 from commands.handling.command_task import CommandTask
-from commands.handling.ownership import PartitionWorker
 from commands.local_state.state import MemoryStore
+from commands.owning.ownership import PartitionWorker
 from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
 from commands.sending.gateway import CommandGateway
 from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
@@ -29,7 +29,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Failed, Record
 from eventlog.topics import COMMANDS, RECEIPTS
-from tests import listed
+from tests.support import listed
 
 LISTING = listed.LISTING | {"listing_id": "L1"}
 Scenario = Callable[[CommandGateway, MemoryLog], Awaitable[None]]

@@ -14,17 +14,17 @@ import pytest
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
-from commands.handling.ownership import PartitionOwner
-from commands.handling.slow_code import slow_code
 from commands.local_state.state import MemoryStore
+from commands.owning.ownership import PartitionOwner
+from commands.owning.slow_code import slow_code
 from commands.receipt import Receipt
 from eventlog.envelope import CLIENT, Envelope, encode, partition_of
 from eventlog.memory import MemoryLog, MemoryWriter
 from eventlog.ports import HANDLER, Entry, RevokedCallback, Role
 from eventlog.times import now_ms
 from eventlog.topics import COMMANDS, RECEIPTS, SLOW_CODE
-from tests.hanging_door import Door, Pass, Passed, door
-from tests.waiting import eventually
+from tests.support.hanging_door import Door, Pass, Passed, door
+from tests.support.waiting import eventually
 
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 PARTITIONS = 3
@@ -148,8 +148,8 @@ def owners(log: Group, doors: Doors, count: int) -> Iterator[None]:
 def test_a_rule_that_does_not_return_delays_no_other_partition_and_is_taken_over_once(
     doors: Doors, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("commands.handling.ownership.GIVE_UP_S", 0.05)
-    monkeypatch.setattr("commands.handling.ownership.FENCED_PAUSE_S", 0.0)
+    monkeypatch.setattr("commands.owning.ownership.GIVE_UP_S", 0.05)
+    monkeypatch.setattr("commands.owning.ownership.FENCED_PAUSE_S", 0.0)
     log = Group()
     with owners(log, doors, 2):
         log.give(range(PARTITIONS), [])
@@ -178,7 +178,7 @@ def workers_of(partition: int) -> int:
 def test_a_partition_that_comes_back_waits_for_its_earlier_worker(
     doors: Doors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.handling.ownership.GIVE_UP_S", 0.05)
+    monkeypatch.setattr("commands.owning.ownership.GIVE_UP_S", 0.05)
     log = Group()
     with owners(log, doors, 1):
         log.give(range(PARTITIONS))
@@ -198,7 +198,7 @@ def test_a_partition_that_comes_back_waits_for_its_earlier_worker(
 def test_a_fenced_worker_ends_and_its_partition_is_taken_over_only_by_whom_it_is_assigned_to(
     doors: Doors, monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    monkeypatch.setattr("commands.handling.ownership.FENCED_PAUSE_S", 0.0 if stays else 3_600.0)
+    monkeypatch.setattr("commands.owning.ownership.FENCED_PAUSE_S", 0.0 if stays else 3_600.0)
     log = Group()
     with owners(log, doors, 1):
         log.give(range(PARTITIONS))
@@ -225,7 +225,7 @@ def test_what_does_not_return_is_named_in_the_log_and_in_health_until_it_returns
     doors: Doors, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr("commands.handling.slow_code.SLOW_S", 0.05)
+    monkeypatch.setattr("commands.owning.slow_code.SLOW_S", 0.05)
     log = Group()
     reported: Callable[[], list[str]] = lambda: slow_code(log, now_ms())  # noqa: E731
     with owners(log, doors, 1):

@@ -26,7 +26,7 @@ from headwater.samples.listings.domain import (
     Withdrawn,
     listing,
 )
-from tests.listed import LISTING
+from tests.support.listed import LISTING
 
 DETAILS = LISTING | {"listing_id": "L1", "description": ""}
 LISTED = Listed(**DETAILS)

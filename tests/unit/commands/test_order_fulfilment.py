@@ -20,8 +20,8 @@ from headwater.samples.orders.domain.order import Order
 from headwater.samples.orders.domain.refund import Refund
 from headwater.samples.orders.domain.stock import Stock
 from headwater.samples.orders.processes import PAY_WITHIN, Fulfilment, order_fulfilment
-from tests.process_world import World
-from tests.seeds import examples
+from tests.support.process_world import World
+from tests.support.seeds import examples
 
 SKUS = ("tea", "milk", "salt")
 

@@ -15,7 +15,7 @@ from commands.sending.outgoing import Outgoing, prepare
 from eventlog.limits import MAX_NAMES_BYTES
 from eventlog.ports import Record
 from eventlog.topics import COMMANDS
-from tests.badly_behaved import wild
+from tests.support.badly_behaved import wild
 
 REGISTRY = CommandRegistry([("here", wild)])
 LONGEST = MAX_NAMES_BYTES - len("k" + "wild.do" + "wild/")

@@ -23,8 +23,8 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import ROUTER, Entry, Record
 from headwater.samples.orders.domain import order
 from headwater.samples.orders.processes import order_fulfilment
-from tests.domains import SHIPPED
-from tests.process_world import World
+from tests.support.domains import SHIPPED
+from tests.support.process_world import World
 
 
 class Known(BaseModel):

@@ -26,10 +26,10 @@ from eventlog.settings import LogSettings
 from headwater.samples.orders.domain import order
 from replay.errors import CannotRetry, NothingToRetry
 from replay.retry import Resender, is_resent
-from tests.badly_behaved import Do
-from tests.domains import SHIPPED
-from tests.process_world import World
-from tests.seeds import seed_of
+from tests.support.badly_behaved import Do
+from tests.support.domains import SHIPPED
+from tests.support.process_world import World
+from tests.support.seeds import seed_of
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
 SOON = timedelta(minutes=5)

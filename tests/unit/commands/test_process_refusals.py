@@ -19,9 +19,9 @@ from eventlog.settings import LogSettings
 from headwater.samples.orders.domain import order, stock
 from headwater.samples.orders.processes import Fulfilment, order_fulfilment
 from replay.retry import Resender
-from tests.domains import SHIPPED
-from tests.process_world import World
-from tests.seeds import seed_of
+from tests.support.domains import SHIPPED
+from tests.support.process_world import World
+from tests.support.seeds import seed_of
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
 

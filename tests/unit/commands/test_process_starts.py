@@ -15,8 +15,8 @@ from eventlog import topics
 from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry
 from headwater.samples.orders.domain import order
-from tests.process_world import World
-from tests.seeds import seed_of
+from tests.support.process_world import World
+from tests.support.seeds import seed_of
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
 ORDERS = 7

@@ -24,9 +24,9 @@ from eventlog.ports import PROCESSES, Entry
 from eventlog.settings import LogSettings
 from headwater.samples.orders.domain import order
 from replay.retry import Resender
-from tests.domains import SHIPPED
-from tests.process_world import World
-from tests.seeds import seed_of
+from tests.support.domains import SHIPPED
+from tests.support.process_world import World
+from tests.support.seeds import seed_of
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]
 MONTH = timedelta(days=30)

@@ -19,9 +19,9 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry, Role
 from headwater.samples.orders.domain import order
 from headwater.samples.shop.source import Customer
-from tests.captured_customers import row
-from tests.process_world import World
-from tests.seeds import seed_of
+from tests.support.captured_customers import row
+from tests.support.process_world import World
+from tests.support.seeds import seed_of
 from tests.unit.capturing.records import record
 
 LINES = [{"sku": "tea", "quantity": 1, "unit_cents": 5}]

@@ -22,7 +22,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog, MemoryTail
 from eventlog.ports import Entry, Record
 from eventlog.topics import RECEIPTS
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def record(key: str, offset: int, partition: int = 0) -> Record:

@@ -25,7 +25,7 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.topics import COMMANDS, EVENTS, RECEIPTS
 from headwater.samples.orders.domain import order
-from tests.process_world import World
+from tests.support.process_world import World
 
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 NAME = "😀" * 20_000

@@ -24,7 +24,7 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 from eventlog.topics import EVENTS, RECEIPTS, SNAPSHOTS
 from headwater.samples.listings.domain import Listed, Listing, PriceChanged, listing
-from tests.domains import SHIPPED
+from tests.support.domains import SHIPPED
 
 REGISTRY = CommandRegistry.load(SHIPPED)
 TIME = datetime(2026, 1, 2, tzinfo=UTC)

@@ -17,8 +17,8 @@ from commands.testing import at, given, recorded
 from headwater.samples.listings import domain as listing
 from headwater.samples.orders.domain import order, refund, stock
 from headwater.samples.orders.processes import PAY_WITHIN, UNPAID, order_fulfilment
-from tests.badly_behaved import BAD_COMMANDS, BAD_ENDS, BAD_EVENTS, BAD_SAYINGS, BAD_STATES, Do, wild
-from tests.listed import LISTING
+from tests.support.badly_behaved import BAD_COMMANDS, BAD_ENDS, BAD_EVENTS, BAD_SAYINGS, BAD_STATES, Do, wild
+from tests.support.listed import LISTING
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 

@@ -18,7 +18,7 @@ from commands.declaring.registry import CommandType
 from commands.declaring.times import is_outside, is_time, may_hold_times
 from commands.errors import BadDecision, MalformedCommand, MalformedObservation
 from commands.sending.outgoing import prepare
-from tests.edge_times import INSIDE, OUTSIDE
+from tests.support.edge_times import INSIDE, OUTSIDE
 
 FAR_OFFSETS = ("2026-01-01T00:00:00+18:00", "2026-01-01T00:00:00-23:59")
 

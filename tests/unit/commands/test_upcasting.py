@@ -33,8 +33,8 @@ from commands.declaring.steps import (
 )
 from commands.errors import DeclarationError, UnreadableEvent, UnreadableSnapshot
 from eventlog.envelope import Envelope
-from tests.event_histories import events, recorded
-from tests.seeds import examples
+from tests.support.event_histories import events, recorded
+from tests.support.seeds import examples
 
 
 class Weighed(Event, type="parcel.weighed", version=3, history=(

@@ -25,8 +25,8 @@ from eventlog.settings import LogSettings
 from headwater.samples.payments import domain as card
 from headwater.samples.payments.processes import RapidPayments, card_blocking
 from headwater.samples.shop.source import Customer
-from tests.process_world import PATCH_PARTITIONS, World
-from tests.seeds import examples, seed_of
+from tests.support.process_world import PATCH_PARTITIONS, World
+from tests.support.seeds import examples, seed_of
 
 VIEW = "rapid_payments"
 

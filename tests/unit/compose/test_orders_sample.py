@@ -12,7 +12,7 @@ from eventlog import topics
 from eventlog.envelope import HEARTBEAT, decode
 from headwater.samples.orders.expected import RECEIVED, SCARCE, Wish, differences
 from headwater.samples.orders.traffic import Orders
-from tests.process_world import World
+from tests.support.process_world import World
 
 Change = Callable[[list[Happened]], list[Happened]]
 Played = tuple[Orders, list[Happened]]

@@ -16,7 +16,7 @@ from compose.parts.wheels import wheel_folder
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from projections.supervision.supervisor import Supervisor
-from tests.shared_stack import own_folder
+from tests.support.shared_stack import own_folder
 
 NOBODY = (65534, 65534)
 

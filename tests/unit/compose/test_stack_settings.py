@@ -16,7 +16,7 @@ from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts
 from compose.state import StateDirectory
 from eventlog.errors import SettingError
 from projections.supervision.process import ProcessSpec, State
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def test_defaults_lead_to_the_addresses_that_clients_default_to() -> None:

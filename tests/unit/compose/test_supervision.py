@@ -16,7 +16,7 @@ from eventlog.backoff import RETRY_FOREVER, Backoff
 from projections.supervision.errors import StartFailed, SupervisionError
 from projections.supervision.process import ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 LIMIT, LIMIT_AT_FIRST = 3, 2
 QUICK = Backoff(first_s=0.01, max_s=0.02, limit=LIMIT, limit_at_first=LIMIT_AT_FIRST)

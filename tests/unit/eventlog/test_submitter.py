@@ -14,7 +14,7 @@ from eventlog.kafka_writer import Submitter
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 FATAL = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", fatal=True)
 REFUSED = KafkaError(KafkaError._FATAL, "an earlier error was fatal")

@@ -15,13 +15,15 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.errors import StoreUnavailable
-from projections.generations import builder, building, dropping, patience
-from projections.generations.building import Build
-from projections.generations.engine import BulkResult, Load, Ranges
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generation
-from projections.generations.state_places import StatePlace
-from projections.generations.waits import Waits, pause
+from projections.generations.rebuild import builder, building
+from projections.generations.rebuild import store_outages as patience
+from projections.generations.rebuild.building import Build
+from projections.generations.rebuild.cooperation import Waits, pause
+from projections.generations.rebuild.engine import BulkResult, Load, Ranges
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry import dropping
+from projections.generations.registry.registry import Generation
+from projections.generations.registry.state_places import StatePlace
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
@@ -31,7 +33,7 @@ from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 
 AWAY = StoreUnavailable("PostgreSQL", "gone")
 Failing = Mapping[str, tuple[str, BaseException]]

@@ -24,8 +24,8 @@ from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.folds import Column
 from projections.table.monoids import State
-from tests.captured_things import USUAL, VIEWS, Pair, Thing, by_id, random_records, random_row
-from tests.states import differences, touched
+from tests.support.captured_things import USUAL, VIEWS, Pair, Thing, by_id, random_records, random_row
+from tests.support.states import differences, touched
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 LACKS = "lacks a column, or has it with another type: "

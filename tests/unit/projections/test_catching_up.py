@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from projections.errors import CannotCatchUp
-from projections.generations import catching_up
-from projections.generations.catching_up import NO_CLOSER_S, catch_up
+from projections.generations.rebuild import catching_up
+from projections.generations.rebuild.catching_up import NO_CLOSER_S, catch_up
 from projections.loading.loader import Loader
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target

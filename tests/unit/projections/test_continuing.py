@@ -13,12 +13,12 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
-from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.continuing import why_lost
+from projections.spark.stream_queries.checkpoint import Checkpoint
+from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.ledgers import initial_ledger
 from projections.stores.store import Ledger, Target
-from tests.checkpoints import begin_batch, disk, end_batch
-from tests.observed import gate_view
+from tests.support.checkpoints import begin_batch, disk, end_batch
+from tests.support.observed import gate_view
 
 GATES = Target(gate_view(), 1)
 OLDER = "is older than its rows"
@@ -132,8 +132,8 @@ def test_a_query_that_has_not_begun_has_lost_its_state_only_if_there_were_record
 def test_what_a_newer_spark_has_written_is_lost(
     settings: LogSettings, noted: object, lost: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.spark.streams.checkpoint.spark_version", lambda: "4.2.0")
-    monkeypatch.setattr("projections.spark.streams.continuing.spark_version", lambda: "4.2.0")
+    monkeypatch.setattr("projections.spark.stream_queries.checkpoint.spark_version", lambda: "4.2.0")
+    monkeypatch.setattr("projections.spark.stream_queries.continuing.spark_version", lambda: "4.2.0")
     checkpoint = three_batches(settings)
     assert checkpoint.spark() == "4.2.0"
     (disk(checkpoint) / "headwater.json").write_text(json.dumps(noted))

@@ -18,7 +18,7 @@ from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope, minus, point, value, when
 from projections.table.folds.fold import EVERY
 from projections.table.items import item
-from tests.domains import SHIPPED
+from tests.support.domains import SHIPPED
 
 FINGERPRINTS = {
     "bus_legs@1": "3cd7ade77530f0f6",

@@ -40,14 +40,14 @@ from projections import (
     value,
     when,
 )
-from projections.generations.registry import declaration_changes
+from projections.generations.registry.registry import declaration_changes
 from projections.registry import ViewRegistry
 from projections.table.declared import described
 from projections.table.declared_text import as_written
 from tests.contracts import fold_views, view_histories
 from tests.contracts.fold_views import Packed
 from tests.contracts.view_histories import Put, Removed, Taken
-from tests.domains import SHIPPED
+from tests.support.domains import SHIPPED
 
 
 @pytest.mark.parametrize(

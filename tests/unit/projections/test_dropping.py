@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from projections.generations import dropping
-from projections.generations.dropping import drop_old, named
+from projections.generations.registry import dropping
+from projections.generations.registry.dropping import drop_old, named
 from projections.settings import StoreSettings
 from projections.stores.memory import Memory, MemoryStore
 from tests.contracts.view_histories import BY_THING

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections import BOOLEAN, INTEGER, JSON, TEXT, TIME
-from projections.stream import past, tail
-from projections.stream.early import EarlySteps
-from projections.stream.early_state import EarlyRows
-from projections.stream.past import InMemory, Past
-from projections.stream.steps import Memory, StepFailed, Steps
-from tests.seeds import examples
+from projections.stream.in_order import past, tail
+from projections.stream.in_order.early import EarlySteps
+from projections.stream.in_order.early_state import EarlyRows
+from projections.stream.in_order.past import InMemory, Past
+from projections.stream.in_order.steps import Memory, StepFailed, Steps
+from tests.support.seeds import examples
 
 GIVEN = {"id": TEXT, "time": TIME, "recordedtime": TIME, "value": INTEGER}
 MADE = {"name": TEXT, "seen": JSON, "gone": BOOLEAN}

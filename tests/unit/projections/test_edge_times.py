@@ -14,7 +14,7 @@ from projections.table.expressions import Source
 from projections.table.patch import Patch
 from projections.table.reference import lift
 from projections.table.view import TableView
-from tests.edge_times import INSIDE, OUTSIDE, journeys, legs, trains, travelled
+from tests.support.edge_times import INSIDE, OUTSIDE, journeys, legs, trains, travelled
 
 LACKS = '"journey.travelled" lacks a field, or has it with another type: '
 

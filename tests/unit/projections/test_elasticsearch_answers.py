@@ -10,10 +10,10 @@ import pytest
 
 from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
-from projections.stores import elasticsearch_bulk
-from projections.stores.elasticsearch import ElasticsearchStore
-from projections.stores.elasticsearch_answers import CONFLICT, IndexGone, documents, statuses
-from projections.stores.elasticsearch_bulk import send
+from projections.stores.elasticsearch import bulk as elasticsearch_bulk
+from projections.stores.elasticsearch.answers import CONFLICT, IndexGone, documents, statuses
+from projections.stores.elasticsearch.bulk import send
+from projections.stores.elasticsearch.store import ElasticsearchStore
 from projections.stores.store import Batch, Target
 from tests.contracts.view_histories import BY_THING
 

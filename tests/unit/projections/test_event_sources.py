@@ -15,9 +15,9 @@ from projections import Deleted, events, observations
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.view import View
-from tests.captured_things import Thing
-from tests.gate_events import Entered, Locked, entered_view
-from tests.observed import START, Passed, gate_view
+from tests.support.captured_things import Thing
+from tests.support.gate_events import Entered, Locked, entered_view
+from tests.support.observed import START, Passed, gate_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

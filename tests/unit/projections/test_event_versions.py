@@ -9,7 +9,7 @@ import pytest
 
 from commands import after, default, drop, rename
 from commands.declaring.aggregate import Event
-from projections.generations.event_versions import changes, fields_of
+from projections.generations.registry.event_versions import changes, fields_of
 
 FIRST = {"box_id": "str", "cents": "int", "note": "str | null"}
 HAD = "box_id: str, cents: int, note: str | null"

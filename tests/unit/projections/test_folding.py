@@ -36,7 +36,7 @@ from projections.folding.states import States
 from projections.folding.tasks import MAX_UNCLEAR, MAX_UNCLEAR_BYTES, Share, divided, share_of, too_many
 from projections.folding.unclear import Unreadable, patches
 from projections.folding.workers import TaskFailed
-from projections.stores.documents import DocumentForm
+from projections.stores.elasticsearch.documents import DocumentForm
 from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source, format_milliseconds
@@ -44,16 +44,16 @@ from projections.table.folds import add, collect, count, distinct, last, nested,
 from projections.table.types import format_time
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
-from tests.bad_records import BAD
 from tests.bench._flight_views import Flown
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
-from tests.domains import SHIPPED
-from tests.event_histories import ANNOTATIONS, events, recorded
-from tests.spark_histories import history
-from tests.states import differences, expected_states, touched
-from tests.table_views import table_views
-from tests.versioned import REASONS, readable, source, unreadable, weighed
+from tests.support.bad_records import BAD
+from tests.support.domains import SHIPPED
+from tests.support.event_histories import ANNOTATIONS, events, recorded
+from tests.support.spark_histories import history
+from tests.support.states import differences, expected_states, touched
+from tests.support.table_views import table_views
+from tests.support.versioned import REASONS, readable, source, unreadable, weighed
 
 SHIPPED_VIEWS = table_views(SHIPPED)
 AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())

@@ -48,7 +48,7 @@ from tests.contracts.fold_views import (
     ever,
 )
 from tests.contracts.view_histories import Put, Taken
-from tests.seeds import examples
+from tests.support.seeds import examples
 
 LINES = {"sku": "A", "pieces": 2, "price": 5, "weight": None, "at": None}
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from projections.errors import StoreUnavailable
-from projections.generations import followed as followed_module
-from projections.generations.followed import followed
-from tests.waiting import BOUND_S, eventually
+from projections.generations.registry import followed as followed_module
+from projections.generations.registry.followed import followed
+from tests.support.waiting import BOUND_S, eventually
 
 
 class Hanging:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from projections.errors import ViewDeclarationError
-from projections.stream.imported import Ours
-from tests.observed import gate_view
+from projections.stream.fingerprint.imported import Ours
+from tests.support.observed import gate_view
 
 VIEW = """
 from projections import in_order
@@ -124,7 +124,7 @@ def test_what_a_module_of_a_shipped_sample_imports_from_the_face_is_not_its_own(
 
 RULES = """
 from projections import in_order, occurs, pattern
-from tests.observed import Closed, Passed
+from tests.support.observed import Closed, Passed
 from .limits import LIMIT
 from .steps import compare
 

@@ -14,9 +14,9 @@ from projections.stores.store import Batch, Target
 from projections.table.json_text import as_text, canonical_text, dumps, loads, make_canonical
 from projections.table.view import TableView
 from replay.comparison import compare
-from tests.noted import NOTES, ODD, VIEWS, doubles, noted
-from tests.seeds import seed_of
-from tests.states import differences, expected_states
+from tests.support.noted import NOTES, ODD, VIEWS, doubles, noted
+from tests.support.seeds import seed_of
+from tests.support.states import differences, expected_states
 from tests.unit.projections.test_folding import states as rows_as_states
 from tests.unit.projections.test_folding import whole
 

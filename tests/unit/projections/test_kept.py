@@ -15,15 +15,15 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES, compact_settings
 from projections.errors import RebuildFailed
-from projections.generations.building import Build
-from projections.generations.engine import Ranges
-from projections.generations.kept import KEPT_FOR, missed_since, sees_deletions
-from projections.generations.kept_notes import NOTED_S, KeptNotes
-from projections.generations.lag import Lag
-from projections.generations.lags import Lags
-from projections.generations.rebuild import Rebuilder
-from projections.generations.registry import Generation
-from projections.generations.rollback import roll_back
+from projections.generations.rebuild.building import Build
+from projections.generations.rebuild.engine import Ranges
+from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.rebuild.rollback import roll_back
+from projections.generations.registry.kept_up import KEPT_FOR, missed_since, sees_deletions
+from projections.generations.registry.registry import Generation
+from projections.generations.upkeep.kept_up_notes import NOTED_S, KeptNotes
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.lag_reader import Lags
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
@@ -31,8 +31,8 @@ from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Ledger, Target
 from projections.table.view import TableView
 from projections.view import View
-from tests.captured_things import by_id, pairs, some
 from tests.contracts.view_histories import BY_GROUP
+from tests.support.captured_things import by_id, pairs, some
 from tests.unit.replay.played import generation
 
 DAY = timedelta(days=1)
@@ -159,7 +159,7 @@ def test_a_generation_that_may_have_missed_deletions_is_not_rolled_back_to(
 ) -> None:
     stored(view, monkeypatch)
     monkeypatch.setattr(Rebuilder, "going_live", lambda self, build: nullcontext())
-    monkeypatch.setattr("projections.generations.rollback.until_taken_over", lambda: iter(()))
+    monkeypatch.setattr("projections.generations.rebuild.rollback.until_taken_over", lambda: iter(()))
     monkeypatch.setattr(Build, "catch_up", lambda *_: None)
     log, engine, queries = patched(), Engine(), None
     log.submit(Entry("events", "k", b"{}", 0), 0)

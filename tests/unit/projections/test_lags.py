@@ -15,13 +15,13 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
-from projections.generations import tails
-from projections.generations.lag import Lag
-from projections.generations.lags import Lags
-from projections.generations.registry import Generation
-from projections.generations.sources import sources
-from projections.generations.stream_report import note_failure
-from projections.generations.upkeep import to_replay
+from projections.generations.registry.registry import Generation
+from projections.generations.registry.sources import sources
+from projections.generations.registry.stream_report import note_failure
+from projections.generations.upkeep import source_ends as tails
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.lag_reader import Lags
+from projections.generations.upkeep.upkeep import to_replay
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
@@ -31,7 +31,7 @@ from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 from tests.unit.replay.played import generation
 
 SETTINGS = LogSettings(partitions=1, patch_partitions=1)

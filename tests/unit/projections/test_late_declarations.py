@@ -25,9 +25,9 @@ from projections import (
 )
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
-from projections.stream.late import late_view
-from tests.gate_events import Entered, Locked
-from tests.observed import Closed, Passed, Weighed, gate_view, kept
+from projections.stream.declaring.late import late_view
+from tests.support.gate_events import Entered, Locked
+from tests.support.observed import Closed, Passed, Weighed, gate_view, kept
 
 
 def two(passed: Any, others: Any) -> Any:

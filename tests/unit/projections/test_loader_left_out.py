@@ -13,16 +13,16 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import CannotLoad, StoreUnavailable
-from projections.generations import catching_up
-from projections.generations.waits import wait_for
+from projections.generations.rebuild import catching_up
+from projections.generations.rebuild.cooperation import wait_for
 from projections.loading import loader as loader_module
 from projections.loading import patch_reader
 from projections.loading.loader import Loader
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.names import patch_key
 from projections.stores.store import Ledger, Target
-from tests.background import running
 from tests.contracts.view_histories import BY_GROUP, BY_THING
+from tests.support.background import running
 
 TARGETS = [Target(BY_THING, 1), Target(BY_GROUP, 1)]
 

@@ -62,7 +62,10 @@ def test_what_the_view_alone_shows_to_be_wrong_is_refused_when_it_is_declared(lo
     ],
 )
 def test_what_is_looked_up_must_be_there_when_a_process_starts(lookup: Lookup, problem: str) -> None:
-    others = [("tests.looked_up", view) for view in ViewRegistry.load(["listings", "tests.looked_up"]).views.values()]
+    others = [
+        ("tests.support.looked_up", view)
+        for view in ViewRegistry.load(["listings", "tests.support.looked_up"]).views.values()
+    ]
     with pytest.raises(ViewDeclarationError, match='view "homes": it looks up ') as refused:
         ViewRegistry([*others, ("bank.views", homes(lookup))])
     assert problem in str(refused.value)

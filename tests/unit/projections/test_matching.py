@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.samples.saved_searches.matching import cells_of_home, found, matches, with_search, words_of
-from tests.seeds import examples
+from tests.support.seeds import examples
 
 latitudes, longitudes = (st.one_of(st.sampled_from(edges), st.floats(-limit, limit)) for edges, limit in (
     ([48.3, 48.31, -90.0, 90.0, 0.0], 90),

@@ -58,7 +58,7 @@ from projections import (
 )
 from projections.errors import ViewDeclarationError
 from tests.contracts.view_histories import Put, Removed, Taken
-from tests.observed import Passed
+from tests.support.observed import Passed
 
 ANY: Any = None
 """What a type checker would refuse."""

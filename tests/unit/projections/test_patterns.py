@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from commands import Observation
 from projections import JSON, TEXT, TIME, occurs, pattern
-from projections.stream.patterns import Matcher, Occurs, Pattern
-from projections.stream.steps import Memory, StepFailed, Steps
-from tests.seeds import examples
+from projections.stream.in_order.patterns import Matcher, Occurs, Pattern
+from projections.stream.in_order.steps import Memory, StepFailed, Steps
+from tests.support.seeds import examples
 
 GIVEN = {"id": TEXT, "time": TIME, "type": TEXT, "note": TEXT}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

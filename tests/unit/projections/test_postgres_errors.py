@@ -7,7 +7,7 @@ import pytest
 from psycopg import errors
 
 from projections.errors import StoreUnavailable, Unloadable
-from projections.stores.postgres_errors import AWAY, REFUSED, meaning, of_data
+from projections.stores.postgres.errors import AWAY, REFUSED, meaning, of_data
 
 KNOWN = sorted(
     {

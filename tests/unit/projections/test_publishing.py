@@ -11,7 +11,7 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import CannotPublish, NotPublished, StoreUnavailable
-from projections.generations.publishing import publish_everywhere
+from projections.generations.registry.publishing import publish_everywhere
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings

@@ -12,10 +12,10 @@ import pytest
 
 from projections import BOOLEAN, FLOAT, INTEGER, JSON, TEXT, TIME, Cache, Lookup, Postgres, Ranking, StreamView
 from projections.errors import ViewDeclarationError
-from projections.stores.rankings import Ranked, changed_places, ranked_of
+from projections.stores.valkey.rankings import Ranked, changed_places, ranked_of
 from projections.table.types import ColumnType
 from tests.contracts.view_histories import BY_THING
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 
 COLUMNS = {"gate": TEXT, "number": INTEGER, "open": BOOLEAN, "weight": FLOAT, "at": TIME, "note": JSON}
 ABLE = "sort by number, weight, at"

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from projections.generations.lag import Lag
-from projections.generations.rates import LIVE_EVENTS_PER_S, LOCAL, SPARK, Bulk, Rates, bulk_rate, quicker_in_bulk
-from projections.generations.registry import Generation
+from projections.generations.registry.registry import Generation
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.rates import (
+    LIVE_EVENTS_PER_S,
+    LOCAL,
+    SPARK,
+    Bulk,
+    Rates,
+    bulk_rate,
+    quicker_in_bulk,
+)
 
 BEHIND = Lag("listings", "postgres", 1, 3, "behind", {"0": 0, "1": 0}, 900_000, 0, 60.0)
 

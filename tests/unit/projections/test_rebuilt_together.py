@@ -16,11 +16,11 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from headwater.samples.shop.views import customer_360
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
-from projections.generations import builder
-from projections.generations.building import Build, Options, Rebuilt, Step
-from projections.generations.engine import BulkResult
-from projections.generations.rebuild import MAX_TOGETHER, QUERIES_TOGETHER, Rebuilder
-from projections.generations.state_places import StatePlace
+from projections.generations.rebuild import builder
+from projections.generations.rebuild.building import Build, Options, Rebuilt, Step
+from projections.generations.rebuild.engine import BulkResult
+from projections.generations.rebuild.rebuild import MAX_TOGETHER, QUERIES_TOGETHER, Rebuilder
+from projections.generations.registry.state_places import StatePlace
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
@@ -28,7 +28,7 @@ from projections.stores.store import Target
 from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 from tests.unit.projections.rebuild_stage import (
     AWAY,
     SETTINGS,

@@ -15,8 +15,8 @@ from projections.folding.compiled import compiled
 from projections.folding.program import Program
 from projections.folding.tasks import groups, share_of, write
 from projections.folding.writing import Written
-from projections.generations import patience
-from projections.generations.refused import CHUNK_BYTES, CHUNK_PATCHES, _Rows, add_rows
+from projections.generations.rebuild import store_outages as patience
+from projections.generations.rebuild.refused_rows import CHUNK_BYTES, CHUNK_PATCHES, _Rows, add_rows
 from projections.stores import ledgers
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Batch, Target

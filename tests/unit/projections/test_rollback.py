@@ -7,10 +7,10 @@ import pytest
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
 from projections.errors import RollbackFailed
-from projections.generations.building import Rebuilt
-from projections.generations.rollback import roll_back
-from projections.generations.state_places import StatePlace
-from tests.observed import gate_view
+from projections.generations.rebuild.building import Rebuilt
+from projections.generations.rebuild.rollback import roll_back
+from projections.generations.registry.state_places import StatePlace
+from tests.support.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, Staged
 
 

@@ -16,7 +16,7 @@ from commands.errors import DeclarationError
 from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, Postgres, Topic
 from projections.registry import ViewRegistry
 from projections.row_inputs import FITTING, check_view_rows
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 
 COLUMNS = {"gate": TEXT, "start": TIME, "people": INTEGER, "share": FLOAT, "ok": BOOLEAN, "place": POINT, "ids": JSON}
 

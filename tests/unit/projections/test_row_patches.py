@@ -14,7 +14,7 @@ from projections.errors import BulkLoadFailed
 from projections.folding import engine
 from projections.folding.engine import FoldingEngine
 from projections.folding.workers import TaskFailed
-from projections.generations.engine import Load
+from projections.generations.rebuild.engine import Load
 from projections.table.patch import Patch, Place
 from projections.testing.histories import history
 from tests.contracts.view_histories import BY_THING, Put

@@ -27,15 +27,15 @@ from projections.folding.folders import LOCK, remove_abandoned, temporary_folder
 from projections.folding.program import Program
 from projections.folding.slices import KEPT_S, Slices, remove_left
 from projections.folding.tasks import FoldTask, Share
-from projections.generations.selection import ALL
-from projections.stores.documents import DocumentForm
+from projections.generations.registry.selection import ALL
+from projections.stores.elasticsearch.documents import DocumentForm
 from projections.table.expressions import Source
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.integration.commands.small_disk import small_disk
-from tests.states import differences, expected_states, touched
+from tests.support.states import differences, expected_states, touched
 from tests.unit.projections.test_folding import Record
 
 FOLDED = {view.name: view for view in (BY_THING, BY_GROUP, *FOLD_VIEWS.values())}

@@ -8,7 +8,7 @@ import pytest
 
 from api.errors import BadParameter
 from api.parameters import read_time
-from projections.generations.selection import ALL, Point, Selection
+from projections.generations.registry.selection import ALL, Point, Selection
 
 ENDS = {"0": 100, "1": 50}
 

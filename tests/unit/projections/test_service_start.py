@@ -19,26 +19,26 @@ from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from projections import queries, service
 from projections.errors import StoreUnavailable
-from projections.generations.event_versions import Fields, fields_of
-from projections.generations.registry import Generation, Generations, served_by
-from projections.generations.state_places import StatePlace, known_id
+from projections.generations.registry.event_versions import Fields, fields_of
+from projections.generations.registry.registry import Generation, Generations, served_by
+from projections.generations.registry.state_places import StatePlace, known_id
 from projections.parts import EVERYTHING, LIVE, REPLAYING, STREAMS, Parts, ready_file
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
-from projections.spark.streams.checkpoint import Checkpoint
+from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Ledger, Target, ViewStore
 from projections.supervise import supervise
 from projections.supervision.process import ProcessSpec
 from projections.view import View
-from tests.background import running
-from tests.checkpoints import begin_batch
 from tests.contracts.view_histories import BY_GROUP
-from tests.observed import gate_view
-from tests.waiting import eventually
+from tests.support.background import running
+from tests.support.checkpoints import begin_batch
+from tests.support.observed import gate_view
+from tests.support.waiting import eventually
 
 WAITS = 'while [ -e "$HEADWATER_LIVE_HELD_BY" ]; do sleep 0.02; done'
 DIES_AT_FIRST = "[ $(wc -l < started) -gt 4 ] || exit 1"

@@ -12,13 +12,13 @@ from pyarrow import fs
 from eventlog.errors import SettingError
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
-from projections.generations import state_files
-from projections.generations.state_places import StatePlace, known_id, own_place, why_not_here
-from projections.spark.streams.checkpoint import Checkpoint, check_shared, sweep
-from projections.spark.streams.continuing import why_lost
+from projections.generations.registry import state_files
+from projections.generations.registry.state_places import StatePlace, known_id, own_place, why_not_here
+from projections.spark.stream_queries.checkpoint import Checkpoint, check_shared, sweep
+from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.store import Target
-from tests.checkpoints import begin_batch, end_batch
-from tests.observed import gate_view
+from tests.support.checkpoints import begin_batch, end_batch
+from tests.support.observed import gate_view
 
 GATES = Target(gate_view(), 1)
 CLUSTER = {"SPARK_MASTER": "spark://master:7077"}

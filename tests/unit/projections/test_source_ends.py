@@ -8,7 +8,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.topics import EVENTS, OBSERVATIONS
-from projections.generations.sources import ends_of
+from projections.generations.registry.sources import ends_of
 
 TABLE = "cdc.shop.public.customers"
 

@@ -8,9 +8,9 @@ from itertools import count
 
 import pytest
 
-from projections.generations.lag import Lag
-from projections.generations.stalls import MAX_LOOKS, RESTART_LOOKS, RESTART_STREAMS_LOOKS, Stalls
-from projections.generations.stream_report import StreamReport
+from projections.generations.registry.stream_report import StreamReport
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.stalled_processes import MAX_LOOKS, RESTART_LOOKS, RESTART_STREAMS_LOOKS, Stalls
 from projections.parts import STREAMS
 
 STALLED = Lag("listings", "postgres", 1, 3, "stalled", {"0": 10, "1": 20}, 0, 0, 0.0)

@@ -17,7 +17,7 @@ from projections import FLOAT, INTEGER, TEXT, UNCHANGED, Elasticsearch, Postgres
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
-from tests.observed import Closed, Passed, by_minute, gate_view
+from tests.support.observed import Closed, Passed, by_minute, gate_view
 
 
 class Taken(Observation, type="taken"):

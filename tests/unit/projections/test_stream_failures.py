@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from eventlog.errors import LogUnavailable
 from headwater.samples.listings import views as hourly_views
 from projections.errors import SHOWN_CHARACTERS, StoreUnavailable, StreamQueryFailed
-from projections.spark.streams import output
-from projections.spark.streams.failures import reason
+from projections.spark.stream_queries import output
+from projections.spark.stream_queries.failures import reason
 
 PROXY = "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):"
 FRAMES = f'  File "{output.__file__}", line 87, in write\n    made.write.save()\n    ^^^^^^^^^^^^^^^^^'

@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 from projections.loading.decoding import NotAPatch, read_into
-from projections.stores.documents import take_new_patches
+from projections.stores.elasticsearch.documents import take_new_patches
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Batch, Target
 from projections.table.patch import BATCHES, Patch, Place
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 
 VIEW = gate_view()
 TARGET, OLD = Target(VIEW, 2), Target(VIEW, 1)

@@ -16,17 +16,17 @@ import pytest
 from eventlog.memory import MemoryLog
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
-from projections.generations.stream_report import note_start, read_report
-from projections.spark.streams import process
-from projections.spark.streams.checkpoint import Checkpoint, sweep
-from projections.spark.streams.continuing import why_lost
-from projections.spark.streams.process import LOGGED_FAILURES, REFUSALS, RESTARTS, Streams, run_streams, starter
-from projections.spark.streams.query import StreamQuery
-from projections.spark.streams.realtime import RealtimeQuery
+from projections.generations.registry.stream_report import note_start, read_report
+from projections.spark.stream_queries import process
+from projections.spark.stream_queries.checkpoint import Checkpoint, sweep
+from projections.spark.stream_queries.continuing import why_lost
+from projections.spark.stream_queries.process import LOGGED_FAILURES, REFUSALS, RESTARTS, Streams, run_streams, starter
+from projections.spark.stream_queries.query import StreamQuery
+from projections.spark.stream_queries.realtime import RealtimeQuery
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
-from tests.checkpoints import begin_batch, disk
-from tests.observed import gate_view
+from tests.support.checkpoints import begin_batch, disk
+from tests.support.observed import gate_view
 
 GATES, DOORS = gate_view(), gate_view(name="doors")
 AT_ONCE = gate_view(name="at_once", realtime=True)

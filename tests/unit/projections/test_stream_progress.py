@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventlog.errors import LogUnavailable
 from eventlog.settings import LogSettings
-from projections.spark.streams import progress
-from projections.spark.streams.progress import ProgressSender, progress_sender
+from projections.spark.stream_queries import progress
+from projections.spark.stream_queries.progress import ProgressSender, progress_sender
 
 SETTINGS = LogSettings(patch_partitions=2)
 

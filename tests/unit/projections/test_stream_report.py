@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from eventlog.settings import LogSettings
-from projections.generations.lag import Lag
-from projections.generations.stream_report import StreamReport, note_start, read_report, write_report
+from projections.generations.registry.stream_report import StreamReport, note_start, read_report, write_report
+from projections.generations.upkeep.lag import Lag
 from projections.parts import STREAMS
-from projections.spark.streams.watched import HELD_S, Watched
+from projections.spark.stream_queries.watched import HELD_S, Watched
 
 TAG = "gates@1.g2"
 

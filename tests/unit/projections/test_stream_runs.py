@@ -11,15 +11,15 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
-from projections.spark.streams import runs
-from projections.spark.streams.checkpoint import Checkpoint
-from projections.spark.streams.runs import STUCK_S, _computed, _runs_tasks
-from projections.spark.streams.watched import Watched
+from projections.spark.stream_queries import runs
+from projections.spark.stream_queries.checkpoint import Checkpoint
+from projections.spark.stream_queries.runs import STUCK_S, _computed, _runs_tasks
+from projections.spark.stream_queries.watched import Watched
 from projections.stores.store import Target
 from projections.view import View
-from tests.checkpoints import begin_batch
-from tests.gate_events import entered_view
-from tests.observed import gate_view
+from tests.support.checkpoints import begin_batch
+from tests.support.gate_events import entered_view
+from tests.support.observed import gate_view
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 
 from eventlog.modules import shipped_domains
 from projections.registry import ViewRegistry
-from projections.stream.view import StreamView
+from projections.stream.declaring.view import StreamView
 
 SAMPLES = Path(__file__).parents[3] / "headwater" / "samples"
 PAGES = {name: (SAMPLES / name / "README.md").read_text() for name in shipped_domains()}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import orjson
 
-from projections.stores.documents import DocumentForm
-from projections.stores.rankings import Rankings
-from projections.stores.valkey_bulk import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
+from projections.stores.elasticsearch.documents import DocumentForm
+from projections.stores.valkey.bulk import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
+from projections.stores.valkey.rankings import Rankings
 from projections.table.monoids import State
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType

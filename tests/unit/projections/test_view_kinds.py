@@ -11,15 +11,15 @@ from eventlog.settings import LogSettings
 from headwater.samples.listings.domain import Listed
 from projections.errors import ViewDeclarationError
 from projections.folding.engine import only_spark
-from projections.generations.selection import ALL
-from projections.generations.sources import read_by, sources
+from projections.generations.registry.selection import ALL
+from projections.generations.registry.sources import read_by, sources
 from projections.registry import ViewRegistry
 from projections.table.declared_stores import Postgres
 from projections.table.folds import last
 from projections.table.lookups import Lookup, looked_up_types
 from projections.table.types import ColumnType
 from projections.table.view import TableView
-from tests.whole_rows import BUSIEST, KINDS
+from tests.support.whole_rows import BUSIEST, KINDS
 
 MOST_VIEWED = Lookup("busiest", "city", {"most_viewed": "listing"})
 
@@ -38,11 +38,11 @@ def test_a_registry_has_views_of_several_kinds() -> None:
 
 def test_a_deployment_has_the_views_of_every_kind_in_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("projections.registry.KINDS", KINDS)
-    assert [*ViewRegistry.load(["tests.whole_rows"]).views] == ["streams", "busiest"]
+    assert [*ViewRegistry.load(["tests.support.whole_rows"]).views] == ["streams", "busiest"]
     nowhere = replace(BUSIEST, classes=(Listed,))
-    monkeypatch.setattr("tests.whole_rows.BUSIEST", nowhere)
+    monkeypatch.setattr("tests.support.whole_rows.BUSIEST", nowhere)
     with pytest.raises(ViewDeclarationError, match='of the sample "listings"'):
-        ViewRegistry.load(["tests.whole_rows"])
+        ViewRegistry.load(["tests.support.whole_rows"])
 
 
 def test_views_of_two_kinds_cannot_have_one_name() -> None:

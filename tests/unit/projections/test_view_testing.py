@@ -24,7 +24,7 @@ from projections.table.monoids import Pick, State, StateField
 from projections.table.types import ColumnType
 from projections.testing import check_any_order, contracts_of_views, rows_of
 from projections.views.streams import streams
-from tests.listed import LISTING
+from tests.support.listed import LISTING
 
 
 class Line(BaseModel):

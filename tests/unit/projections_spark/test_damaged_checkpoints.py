@@ -10,10 +10,10 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from projections.spark.streams.damage import damaged_file
-from projections.spark.streams.failures import refuses_state
-from tests.observed import gate_view, record_of, reports
-from tests.stream_queries import run
+from projections.spark.stream_queries.damage import damaged_file
+from projections.spark.stream_queries.failures import refuses_state
+from tests.support.observed import gate_view, record_of, reports
+from tests.support.stream_queries import run
 
 pytestmark = pytest.mark.jvm
 

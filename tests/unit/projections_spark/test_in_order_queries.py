@@ -14,11 +14,11 @@ from pyspark.errors import StreamingQueryException
 
 from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order
 from projections.errors import ViewDeclarationError
-from projections.spark.streams.failures import reason
-from projections.spark.streams.query import computed
-from tests.observed import LATE_AFTER, START, Report, beat, cut, gate_view, record_of, reports
-from tests.seeds import batches
-from tests.stream_queries import Ran, run
+from projections.spark.stream_queries.failures import reason
+from projections.spark.stream_queries.query import computed
+from tests.support.observed import LATE_AFTER, START, Report, beat, cut, gate_view, record_of, reports
+from tests.support.seeds import batches
+from tests.support.stream_queries import Ran, run
 from tests.unit.projections_spark.test_stream_queries import endless
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from projections.stores.store import Batch
 from projections.table.monoids import State
 from projections.table.reference import states
 from projections.table.view import TableView
-from tests.noted import ODD, VIEWS, doubles, noted
-from tests.seeds import examples, seed_of
-from tests.spark_rows import SETTINGS, made_of, records_of
-from tests.states import differences, touched
+from tests.support.noted import ODD, VIEWS, doubles, noted
+from tests.support.seeds import examples, seed_of
+from tests.support.spark_rows import SETTINGS, made_of, records_of
+from tests.support.states import differences, touched
 
 pytestmark = pytest.mark.jvm
 

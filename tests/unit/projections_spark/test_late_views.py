@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from projections import events, observations
-from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
-from tests.gate_events import Entered, Locked, document, event_of, owner_s_beat, raw_event
-from tests.observed import (
+from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
+from tests.support.gate_events import Entered, Locked, document, event_of, owner_s_beat, raw_event
+from tests.support.observed import (
     LATE_AFTER,
     START,
     Closed,
@@ -28,8 +28,8 @@ from tests.observed import (
     record_of,
     reports,
 )
-from tests.seeds import batches
-from tests.stream_queries import run
+from tests.support.seeds import batches
+from tests.support.stream_queries import run
 
 pytestmark = pytest.mark.jvm
 MILLISECOND = timedelta(milliseconds=1)

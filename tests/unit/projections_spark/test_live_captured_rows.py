@@ -15,10 +15,10 @@ from projections.folding.folder import UnclearRecord
 from projections.folding.unclear import Unreadable
 from projections.spark.patch_sql import patch_records
 from projections.table.view import TableView
-from tests.captured_things import VIEWS, random_records
-from tests.seeds import examples
-from tests.spark_rows import Patches, patches, session
-from tests.states import differences
+from tests.support.captured_things import VIEWS, random_records
+from tests.support.seeds import examples
+from tests.support.spark_rows import Patches, patches, session
+from tests.support.states import differences
 
 LACKS = "lacks a column, or has it with another type: "
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)

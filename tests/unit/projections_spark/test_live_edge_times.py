@@ -11,13 +11,13 @@ from pyspark.sql import Row
 
 from commands import Observation
 from projections import events, observations
-from projections.spark.streams.frames import TAKEN, UNREADABLE, judged
-from projections.stream.sources import StreamSource
+from projections.spark.stream_queries.frames import TAKEN, UNREADABLE, judged
+from projections.stream.declaring.sources import StreamSource
 from projections.table.event_data import problem
-from tests.edge_times import INSIDE, OUTSIDE, VIEWS, Travelled, every_edge, travelled
-from tests.observed import raw
-from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
-from tests.states import differences
+from tests.support.edge_times import INSIDE, OUTSIDE, VIEWS, Travelled, every_edge, travelled
+from tests.support.observed import raw
+from tests.support.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
+from tests.support.states import differences
 
 pytestmark = pytest.mark.jvm
 

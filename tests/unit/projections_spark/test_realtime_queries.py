@@ -24,17 +24,17 @@ from headwater.samples.orders.views import large_order_lines
 from projections import TEXT, events
 from projections.errors import ViewDeclarationError
 from projections.loading.decoding import read_into
-from projections.spark.streams import realtime
-from projections.spark.streams.realtime import RealtimeQuery, realtime_records
+from projections.spark.stream_queries import realtime
+from projections.spark.stream_queries.realtime import RealtimeQuery, realtime_records
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import LAST_NUMBER, Batch, Target
-from projections.stream.view import BATCH, StreamView
+from projections.stream.declaring.view import BATCH, StreamView
 from projections.table.patch import WHOLE, Place
-from tests.carts import LATE_AFTER, Move, cart_view, carts, rows_in_python
-from tests.gate_events import Entered, event_of, owner_s_beat
-from tests.observed import START, Report, beat, raw
-from tests.process_world import World
-from tests.spark_rows import RECORDS, SETTINGS, frame, session
+from tests.support.carts import LATE_AFTER, Move, cart_view, carts, rows_in_python
+from tests.support.gate_events import Entered, event_of, owner_s_beat
+from tests.support.observed import START, Report, beat, raw
+from tests.support.process_world import World
+from tests.support.spark_rows import RECORDS, SETTINGS, frame, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -239,7 +239,7 @@ def python_function(moved: DataFrame) -> DataFrame:
 def test_a_query_whose_rows_do_not_come_from_one_record_each_is_refused(
     monkeypatch: pytest.MonkeyPatch, query: Any, problem: str
 ) -> None:
-    monkeypatch.setattr("projections.spark.streams.output.check_output", lambda *_, **__: None)
+    monkeypatch.setattr("projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     with pytest.raises(ViewDeclarationError, match="cannot run in real-time mode") as refused:
         made(replaced(query), [])
     assert problem in str(refused.value)
@@ -259,7 +259,7 @@ def test_a_query_whose_rows_do_not_come_from_one_record_each_is_refused(
 def test_a_query_that_would_give_other_rows_in_a_replay_is_refused(
     monkeypatch: pytest.MonkeyPatch, query: Any, problem: str
 ) -> None:
-    monkeypatch.setattr("projections.spark.streams.output.check_output", lambda *_, **__: None)
+    monkeypatch.setattr("projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     with pytest.raises(ViewDeclarationError) as refused:
         made(replaced(query), [])
     assert f": its query {problem}" in str(refused.value)
@@ -290,7 +290,7 @@ def replaced(query: Any, **changes: Any) -> StreamView:
 def test_a_query_may_be_written_in_several_ways_and_heartbeats_pass(
     monkeypatch: pytest.MonkeyPatch, query: Any
 ) -> None:
-    monkeypatch.setattr("projections.spark.streams.output.check_output", lambda *_, **__: None)
+    monkeypatch.setattr("projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     view = replaced(query, key="id", columns={"id": TEXT}, deleted_by="")
     out = made(view, [moved(Move("1", "a", 3, 1), 0), at(beat(START), 0, 1), moved(Move("2", "a", 3, 1), 2)])
     keys = [each.key for each in out]
@@ -305,7 +305,7 @@ def test_a_query_may_be_written_in_several_ways_and_heartbeats_pass(
     "query", [select("concat(id, '!') as name"), select("upper(id) as name"), select("kind as name")]
 )
 def test_the_key_has_the_id_of_the_record(monkeypatch: pytest.MonkeyPatch, query: Any) -> None:
-    monkeypatch.setattr("projections.spark.streams.output.check_output", lambda *_, **__: None)
+    monkeypatch.setattr("projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     view = replaced(query, key="name", columns={"name": TEXT}, deleted_by="")
     with pytest.raises(ViewDeclarationError, match="must contain a column with the id of the record"):
         realtime_records(frame([]), view, SETTINGS)

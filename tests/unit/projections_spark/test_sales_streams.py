@@ -19,13 +19,13 @@ from headwater.samples.sales.expected import late_for_minutes, late_for_taxes, p
 from headwater.samples.sales.facts import Fact, facts
 from headwater.samples.sales.views import with_tier
 from projections.registry import ViewRegistry
-from projections.spark.streams.frames import AMENDING, DROPPED
-from projections.stream.view import StreamView, stream_view
-from tests.gate_events import owner_s_beat, raw_event
-from tests.observed import cut
-from tests.sample_entries import entry_of_fact
-from tests.seeds import examples, is_long, seed_of
-from tests.stream_queries import Ran, run, stored_state
+from projections.spark.stream_queries.frames import AMENDING, DROPPED
+from projections.stream.declaring.view import StreamView, stream_view
+from tests.support.gate_events import owner_s_beat, raw_event
+from tests.support.observed import cut
+from tests.support.sample_entries import entry_of_fact
+from tests.support.seeds import examples, is_long, seed_of
+from tests.support.stream_queries import Ran, run, stored_state
 
 pytestmark = pytest.mark.jvm
 

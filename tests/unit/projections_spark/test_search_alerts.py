@@ -23,10 +23,10 @@ from headwater.samples.saved_searches.domain import Delete, Save, SavedSearch, s
 from headwater.samples.saved_searches.expected import Change, alerts
 from headwater.samples.saved_searches.traffic import home, rounds
 from headwater.samples.saved_searches.views import search_alerts
-from tests.gate_events import raw_event
-from tests.observed import cut, raw
-from tests.seeds import batches, is_long
-from tests.stream_queries import run, stored_state
+from tests.support.gate_events import raw_event
+from tests.support.observed import cut, raw
+from tests.support.seeds import batches, is_long
+from tests.support.stream_queries import run, stored_state
 
 pytestmark = pytest.mark.jvm
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

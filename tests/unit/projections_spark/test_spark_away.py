@@ -11,11 +11,11 @@ from py4j.protocol import Py4JNetworkError
 from eventlog.settings import LogSettings
 from projections.engines import SparkQueries
 from projections.errors import BulkLoadFailed, StreamQueryFailed
-from projections.generations.selection import ALL
+from projections.generations.registry.selection import ALL
 from projections.spark.workers import SparkTasks
 from projections.stores.store import Target
 from tests.contracts.view_histories import BY_GROUP
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 
 SETTINGS = LogSettings()
 

@@ -34,15 +34,15 @@ from projections.table.monoids import State
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
-from tests.bad_records import BAD
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
-from tests.domains import SHIPPED
-from tests.seeds import examples, seed_of
-from tests.spark_histories import history
-from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, record, records_of, session
-from tests.states import differences, expected_states, touched
-from tests.table_views import table_views
+from tests.support.bad_records import BAD
+from tests.support.domains import SHIPPED
+from tests.support.seeds import examples, seed_of
+from tests.support.spark_histories import history
+from tests.support.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, record, records_of, session
+from tests.support.states import differences, expected_states, touched
+from tests.support.table_views import table_views
 
 pytestmark = pytest.mark.jvm
 

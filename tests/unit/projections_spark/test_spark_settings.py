@@ -16,7 +16,7 @@ from projections.spark import session as spark_session
 from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
 from projections.spark.setup import class_archive
-from tests.spark_rows import session
+from tests.support.spark_rows import session
 
 pytestmark = pytest.mark.jvm
 

@@ -16,10 +16,10 @@ from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.folds import count, last
 from projections.table.view import TableView
-from tests.event_histories import ANNOTATIONS, events, recorded
-from tests.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
-from tests.states import differences
-from tests.versioned import REASONS, Weighed, readable, source, unreadable, weighed
+from tests.support.event_histories import ANNOTATIONS, events, recorded
+from tests.support.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
+from tests.support.states import differences
+from tests.support.versioned import REASONS, Weighed, readable, source, unreadable, weighed
 
 pytestmark = pytest.mark.jvm
 

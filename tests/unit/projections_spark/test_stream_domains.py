@@ -25,13 +25,13 @@ from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
 from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
 from headwater.samples.web.traffic import WEB_DOMAIN
 from projections.registry import ViewRegistry
-from projections.spark.streams.frames import AMENDING, DROPPED
-from projections.stream.late import LateObserved
-from projections.stream.view import StreamView, stream_view
-from tests.observed import beat, cut, raw
-from tests.sample_entries import entry_of_report
-from tests.seeds import examples, is_long, seed_of
-from tests.stream_queries import Ran, run
+from projections.spark.stream_queries.frames import AMENDING, DROPPED
+from projections.stream.declaring.late import LateObserved
+from projections.stream.declaring.view import StreamView, stream_view
+from tests.support.observed import beat, cut, raw
+from tests.support.sample_entries import entry_of_report
+from tests.support.seeds import examples, is_long, seed_of
+from tests.support.stream_queries import Ran, run
 
 pytestmark = pytest.mark.jvm
 

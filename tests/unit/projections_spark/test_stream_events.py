@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from projections import INTEGER, TEXT, TIME, events, observations
-from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
-from tests.gate_events import Entered, Locked, document, entered_view, event_of, owner_s_beat, raw_event
-from tests.observed import LATE_AFTER, START, Passed, Report, beat, cut, record_of, reports, rows_in_python
-from tests.stream_queries import Ran, run
+from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
+from tests.support.gate_events import Entered, Locked, document, entered_view, event_of, owner_s_beat, raw_event
+from tests.support.observed import LATE_AFTER, START, Passed, Report, beat, cut, record_of, reports, rows_in_python
+from tests.support.stream_queries import Ran, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -125,7 +125,7 @@ def as_they_are(passed: DataFrame) -> DataFrame:
 
 
 def both_by_minute(entered: DataFrame, passed: DataFrame) -> DataFrame:
-    from tests.observed import by_minute
+    from tests.support.observed import by_minute
 
     return by_minute(entered.select("gate", "weight", "time").union(passed.select("gate", "weight", "time")))
 

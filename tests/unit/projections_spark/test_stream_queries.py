@@ -22,12 +22,12 @@ from eventlog.settings import LogSettings
 from headwater.samples.listings.views import hourly_views
 from projections import FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
 from projections.errors import ViewDeclarationError
-from projections.spark.streams.failures import reason
-from projections.spark.streams.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
-from projections.spark.streams.output import numbered, row_texts
-from projections.spark.streams.query import READERS_PER_CORE, computed, kafka_records
-from projections.stream.plans import analysed, nodes
-from tests.observed import (
+from projections.spark.stream_queries.failures import reason
+from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
+from projections.spark.stream_queries.output import numbered, row_texts
+from projections.spark.stream_queries.query import READERS_PER_CORE, computed, kafka_records
+from projections.stream.declaring.plans import analysed, nodes
+from tests.support.observed import (
     LATE_AFTER,
     START,
     Closed,
@@ -43,9 +43,9 @@ from tests.observed import (
     reports,
     rows_in_python,
 )
-from tests.seeds import batches
-from tests.spark_rows import session
-from tests.stream_queries import Ran, run
+from tests.support.seeds import batches
+from tests.support.spark_rows import session
+from tests.support.stream_queries import Ran, run
 from tests.unit.projections.test_stream_declarations import documented, imported
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_no_filter_passes_the_watermark(tmp_path: Path) -> None:
 
 
 def only_gate_a(passed: DataFrame) -> DataFrame:
-    from tests.observed import by_minute
+    from tests.support.observed import by_minute
 
     return by_minute(passed.where("gate = 'a' and weight > 3"))
 
@@ -374,7 +374,7 @@ def gone_is_a_text(passed: DataFrame) -> DataFrame:
 
 def endless() -> DataFrame:
     """A stream of records that nobody reads."""
-    from tests.spark_rows import session
+    from tests.support.spark_rows import session
 
     stream = session().readStream.format("rate").load()
     return stream.selectExpr(

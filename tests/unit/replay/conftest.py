@@ -30,7 +30,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry, tmp_path: Path
     monkeypatch.setattr("replay.deployment.Rebuilder", lambda *_: made)
     monkeypatch.setattr("replay.rebuild.roll_back", Stage.roll_back)
     monkeypatch.setattr("replay.rebuild.start_spark", lambda: None)
-    monkeypatch.setattr("projections.generations.dropping.open_store", lambda name, _: MemoryStore(Memory()))
+    monkeypatch.setattr("projections.generations.registry.dropping.open_store", lambda name, _: MemoryStore(Memory()))
     monkeypatch.setattr(status, "Lags", lambda *_: made)
     monkeypatch.setattr(list_views, "open_reader", lambda name, _: Reader(made.sizes, name))
     return made

@@ -12,8 +12,8 @@ from headwater.samples.listings.views import listings
 from projections.stores.row_reader import CHUNK_ROWS, Size
 from projections.stores.store import Target
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
-from tests.observed import gate_view
-from tests.seeds import seed_of
+from tests.support.observed import gate_view
+from tests.support.seeds import seed_of
 
 LEFT, RIGHT = Target(listings, 1), Target(listings, 2)
 Rows = dict[str, dict[str, Any]]

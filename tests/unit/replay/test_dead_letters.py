@@ -17,7 +17,7 @@ from projections.registry import ViewRegistry
 from replay import dead_letters
 from replay.dead_letters import _concerned
 from replay.errors import CannotRetry, NothingToRetry
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 from tests.unit.projections.kept_letters import KeptLetters
 from tests.unit.replay.played import Stage
 

@@ -21,7 +21,7 @@ from eventlog.ports import PROCESSES, Entry, Record
 from replay import erasing
 from replay.erasing import Eraser, find
 from replay.errors import AmbiguousTarget, CannotErase, NothingToErase
-from tests.process_world import World
+from tests.support.process_world import World
 from tests.unit.commands.counted import Counters
 from tests.unit.commands.test_handler import REGISTRY
 from tests.unit.commands.test_process_failures import counting, history, raises

@@ -23,10 +23,10 @@ from headwater.samples.orders.domain import order
 from headwater.samples.shop.source import Customer, Order
 from replay.errors import CannotRetry, NothingToRetry
 from replay.retry import Resender, is_loss_notice, is_resent
-from tests.background import running
-from tests.captured_customers import row
-from tests.domains import SHIPPED
-from tests.process_world import World
+from tests.support.background import running
+from tests.support.captured_customers import row
+from tests.support.domains import SHIPPED
+from tests.support.process_world import World
 from tests.unit.capturing.records import record
 
 PLACED: dict[str, Any] = {"order_id": "O", "customer": "Ada", "lines": [{"sku": "tea", "quantity": 1, "unit_cents": 5}]}

@@ -12,7 +12,7 @@ from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Batch, Target
 from replay import separate_rebuild
 from replay.separate_rebuild import let_follow, verify
-from tests.observed import gate_view
+from tests.support.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, observed, staged
 
 

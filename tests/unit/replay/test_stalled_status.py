@@ -11,8 +11,8 @@ import pytest
 from eventlog.source_positions import sources_of
 from eventlog.topics import EVENTS
 from projections.errors import StoreUnavailable
-from projections.generations.lag import Lag
-from projections.generations.moves import STALLED_S
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.stalled_views import STALLED_S
 from replay.status import Checks
 from tests.unit.replay.played import Stage, lag
 

@@ -12,8 +12,8 @@ import pytest
 
 from eventlog.settings import LogSettings
 from projections.errors import RebuildFailed
-from projections.generations.stream_report import StreamReport, read_report, write_report
-from projections.spark.streams.checkpoint import Checkpoint
+from projections.generations.registry.stream_report import StreamReport, read_report, write_report
+from projections.spark.stream_queries.checkpoint import Checkpoint
 from tests.unit.replay.played import Stage, generation
 
 CHANGING = (("rebuild",), ("rollback",), ("verify",), ("publish",), ("prune",), ("drop",))

@@ -1,0 +1,1 @@
+"""The OpenAPI document, and the models of its schemas."""

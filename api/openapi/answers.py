@@ -1,0 +1,33 @@
+"""The answer to an accepted command, and its headers, from its receipt."""
+
+from __future__ import annotations
+
+from api import requests
+from api.openapi.documents import Accepted
+from commands.receipt import Receipt
+
+
+def accepted(receipt: Receipt) -> Accepted:
+    """The answer to an accepted command."""
+    return {
+        "command_id": receipt.command_id,
+        "stream": receipt.stream,
+        "version": receipt.version,
+        "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
+        "position": None if receipt.position is None else str(receipt.position),
+        "links": {"stream": requests.stream_link(receipt.stream), "receipt": receipt_link(receipt)},
+    }
+
+
+def receipt_headers(receipt: Receipt) -> dict[str, str]:
+    """The stream's path and version."""
+    headers = {"Location": requests.stream_link(receipt.stream)}
+    if receipt.version:
+        headers["ETag"] = f'"{receipt.version}"'
+    return headers
+
+
+def receipt_link(receipt: Receipt) -> str:
+    """The path of the receipt, with its stream, because commands of other streams may have the same id."""
+    path = requests.receipt_link(receipt.command_id)
+    return f"{path}{'&' if '?' in path else '?'}stream={requests.quoted(receipt.stream)}"

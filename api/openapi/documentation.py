@@ -1,0 +1,95 @@
+"""The OpenAPI document, and the page at `/docs` that shows it; neither needs the internet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import RedirectResponse
+
+from api.openapi import schemas
+from api.openapi.components import Schema
+from api.openapi.model_schemas import reference
+from api.service import Service
+
+PATH: Final = "/docs"
+ASSETS: Final = "/docs/assets"
+"""The path of the page's scripts and styles, from the package `fastapi-offline`."""
+PAGE: Final[Mapping[str, Any]] = {
+    "validatorUrl": None,  # else the page asks another site to check the document
+    "displayRequestDuration": True,
+    "defaultModelsExpandDepth": 0,
+}
+STREAM_PATH: Final = "/streams/{aggregate}/{aggregate_id}"
+
+
+def install(app: FastAPI, service: Service) -> None:
+    """Serve the OpenAPI document, made at its first request, and redirect from `/` to the page."""
+
+    def document() -> Schema:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                routes=app.routes,
+            )
+            made["paths"] = _with_typed_streams(made["paths"], tuple(service.commands.aggregates))
+            _identify(made["paths"])
+            # instead of FastAPI's own, which describe validation errors that are never sent
+            made["components"] = {"schemas": schemas.components(service)}
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    async def redirect(request: Request) -> RedirectResponse:
+        """Redirect to the documentation."""
+        return RedirectResponse(request.scope.get("root_path", "") + PATH)
+
+    app.openapi = document  # type: ignore[method-assign]
+    app.add_api_route("/", redirect, methods=["GET"], include_in_schema=False)
+
+
+def operations(paths: Schema) -> Iterator[Schema]:
+    """Every operation of a document."""
+    for path in paths.values():
+        yield from path.values()
+
+
+def _identify(paths: Schema) -> None:
+    """Give each operation a unique id that is an identifier in any language."""
+    taken: set[str] = set()
+    for operation in operations(paths):
+        plain = name = re.sub(r"\W+", "_", operation["operationId"]).strip("_").lower()
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{plain}_{number}"
+        taken.add(name)
+        operation["operationId"] = name
+
+
+def _with_typed_streams(paths: Schema, aggregates: Sequence[str]) -> Schema:
+    """`paths` with one path per aggregate instead of the general one, because each has its own events and state."""
+    typed: Schema = {}
+    for path, item in paths.items():
+        if path == STREAM_PATH:
+            typed |= {path.replace("{aggregate}", name): _stream_of(name, item["get"]) for name in aggregates}
+        else:
+            typed[path] = item
+    return typed
+
+
+def _stream_of(aggregate: str, operation: Schema) -> Schema:
+    answer = operation["responses"]["200"]
+    content = {"application/json": {"schema": reference(f"{aggregate}.stream")}}
+    own = {
+        **operation,
+        "operationId": f"{operation['operationId']} {aggregate}",
+        "parameters": [each for each in operation["parameters"] if each["name"] != "aggregate"],
+        "responses": operation["responses"] | {"200": answer | {"content": content}},
+    }
+    return {"get": own}

@@ -1,0 +1,98 @@
+"""OpenAPI schemas of commands, events, states and observations, from their models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel
+
+from api.lines import CommandLine
+from api.openapi.components import EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, Schema
+from commands.declaring.aggregate import Event
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.registry import AnyAggregate, CommandRegistry
+
+OTHER_EVENT: Final = "OtherEvent"
+
+
+def reference(component: str) -> Schema:
+    """A reference to a component."""
+    return {"$ref": f"#/components/schemas/{component}"}
+
+
+def message_components(commands: CommandRegistry, observations: ObservationRegistry) -> Schema:
+    """The components of everything that is declared on the write side, by name.
+
+    `<command>` and `<command>.line`; `<event>.event` and `<event>.data`; `<aggregate>.state` and `<aggregate>.stream`;
+    `<observation>.report`; and the unions `CommandLine` and `Event`, with `type` as the discriminator.
+    """
+    found: Schema = {}
+    for name, kind in commands.commands.items():
+        found |= model_components(name, kind.command)
+        found[f"{name}.line"] = _line(name)
+    for name, event in commands.events.items():
+        found |= model_components(f"{name}.data", event)
+        found[f"{name}.event"] = _event(name, event)
+    for name, aggregate in commands.aggregates.items():
+        found |= model_components(f"{name}.state", type(aggregate.initial), "serialization")
+        found[f"{name}.stream"] = _stream(aggregate)
+    found["Stream"] = {"anyOf": [reference(f"{name}.stream") for name in commands.aggregates] or [{"type": "object"}]}
+    for name, report in observations.reports.items():
+        found |= model_components(f"{name}.report", report)
+    found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.commands})
+    known = {name: f"{name}.event" for name in commands.events}
+    found["Event"] = _discriminated(known, OTHER_EVENT)
+    found[OTHER_EVENT] = _other_event(known)
+    return found
+
+
+def model_components(
+    name: str, model: type[BaseModel], mode: Literal["validation", "serialization"] = "validation"
+) -> Schema:
+    """The component `name` of a model, and those of the models in it; mode: for reading, or for writing."""
+    schema = model.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}", mode=mode)
+    inner = {f"{name}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
+    return inner | {name: schema}
+
+
+def _line(command_type: str) -> Schema:
+    """A line of NDJSON with a command of this type."""
+    schema = CommandLine.model_json_schema()
+    properties = schema["properties"] | {"type": {"const": command_type}, "body": reference(command_type)}
+    return {**schema, "title": f"{command_type}.line", "properties": properties}
+
+
+def _event(event_type: str, event: type[Event]) -> Schema:
+    """The CloudEvents document of an event; data of an earlier version is as it was recorded."""
+    data = reference(f"{event_type}.data")
+    properties = {
+        **ENVELOPE["properties"],
+        "type": {"const": event_type},
+        "data": data if event.version == 1 else {"anyOf": [data, EARLIER_DATA]},
+    }
+    return {**ENVELOPE, "description": (event.__doc__ or event_type).strip(), "properties": properties}
+
+
+def _other_event(known: Collection[str]) -> Schema:
+    """An event that no aggregate declares any more."""
+    other = {"not": {"enum": sorted(known)}} if known else {}
+    properties = {**ENVELOPE["properties"], "type": {"type": "string", **other}}
+    return {**ENVELOPE, "description": "an event of a type that is no longer declared", "properties": properties}
+
+
+def _stream(aggregate: AnyAggregate) -> Schema:
+    """A page of the events of one aggregate, or its state at a version or time."""
+    events = _discriminated({name: f"{name}.event" for name in aggregate.events})
+    page: dict[str, Any] = STREAM_PAGE["properties"] | {"events": {"type": "array", "items": events}}
+    state: dict[str, Any] = STREAM_STATE["properties"] | {"state": reference(f"{aggregate.name}.state")}
+    return {"anyOf": [STREAM_PAGE | {"properties": page}, STREAM_STATE | {"properties": state}]}
+
+
+def _discriminated(components: Mapping[str, str], *others: str) -> Schema:
+    """A union of components, with `type` as the discriminator."""
+    mapping = {name: reference(component)["$ref"] for name, component in components.items()}
+    every = [reference(component) for component in (*components.values(), *others)]
+    if not every:
+        return {"not": {}}  # a deployment without aggregates accepts no commands
+    return {"type": "object", "oneOf": every, "discriminator": {"propertyName": "type", "mapping": mapping}}

@@ -1,0 +1,1 @@
+"""Builds generations and makes them live, or goes back to the one before."""

@@ -1,0 +1,283 @@
+"""What every rebuild does: a new generation is registered, filled, caught up and made live, or dropped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
+from projections.errors import NotPublished, ProjectionError, RebuildFailed
+from projections.generations.rebuild.building import DEFAULT, Build, Loaded, Options, Step
+from projections.generations.rebuild.catching_up import loading
+from projections.generations.rebuild.cooperation import Waits, pause, wait_for
+from projections.generations.rebuild.engine import (
+    BulkResult,
+    Engine,
+    Failure,
+    Load,
+    StreamQueries,
+    failed,
+    holds_events,
+    offsets_in,
+)
+from projections.generations.rebuild.resources import Resources
+from projections.generations.rebuild.top_up import top_up
+from projections.generations.registry.dropping import Drop, drop_unfinished
+from projections.generations.registry.publishing import publish_everywhere
+from projections.generations.registry.registry import Generation, Generations
+from projections.generations.registry.selection import Selection
+from projections.generations.registry.sources import Ends, Noted
+from projections.generations.registry.state_places import why_not_here
+from projections.loading.dead_letters import DeadLetters
+from projections.loading.loader import REFRESH_S
+from projections.settings import StoreSettings
+from projections.stores.open import opened
+from projections.stores.store import Target
+from projections.view import View, has_state
+
+log = logging.getLogger(__name__)
+
+HAND_OVER_S: Final = 4 * REFRESH_S
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Builds generations of views of one deployment.
+
+    engine: folds the log. queries: of views that are not folded.
+    """
+
+    settings: LogSettings
+    stores: StoreSettings
+    log: EventLog
+    generations: Generations
+    engine: Engine
+    queries: StreamQueries
+
+    @contextmanager
+    def resources(self, view: View) -> Iterator[Resources]:
+        """What a rebuild of `view` works with, under its rebuild lock.
+
+        Raises RebuildFailed for every error that does not name the view yet, except NotPublished.
+        """
+        with (
+            named_failures(view.name, lambda: "start"),
+            self.generations.rebuilding(view.name) as lock,
+            opened(view, self.stores) as stores,
+        ):
+            letters = DeadLetters(self.settings)
+            yield Resources(self.settings, self.log, self.generations, self.engine, lock, stores, letters)
+
+    @contextmanager
+    def building(
+        self,
+        view: View,
+        on_step: Callable[[Step], None],
+        options: Options = DEFAULT,
+        source: str | None = None,
+        ends: Ends | None = None,
+    ) -> Iterator[Build]:
+        """A new generation of `view`, registered and still empty, under the rebuild lock of the view.
+
+        Afterwards it is dropped, unless it was made live. source: the view that a view made with --as is made from.
+        ends: shared with other builds; None: those of the log now.
+
+        Raises RebuildFailed for every error, also one before the context begins, except NotPublished.
+        """
+        began = time.monotonic()
+        with self.resources(view) as using:
+            drop_unfinished(view, self.generations, self.stores)
+            noted = (ends or Ends(self.log, self.settings)).noted(view)
+            target = Target(view, self._begun(view, noted, options.selection, source).generation)
+            build = Build(target, using, noted, on_step, options, began, source)
+            try:
+                with failures_of(build):
+                    yield build
+            finally:
+                self.drop_if_possible(drop_unfinished, view)
+
+    def _begun(self, view: View, noted: Noted, selection: Selection, source: str | None) -> Generation:
+        """The next generation, in the registry."""
+        covered = {each: end for each, (_, end) in selection.ranges(noted.bulk_ends).items()}
+        base = {} if view.has_own_query else covered
+        return self.generations.begin(
+            view, base, noted.patch_starts, source, None if selection.is_all else str(selection), noted.topics
+        )
+
+    def fill(self, build: Build, then: Callable[[], None]) -> Waits:
+        """Fill a generation, and call `then` when it has caught up; until that returns, it is kept up to date."""
+        view = build.target.view
+        if not has_state(view):
+            (self.compute if view.is_realtime else self.load)(build)
+            with loading(build.target, self.settings, self.stores) as loaders:
+                yield from build.catch_up(loaders)
+                then()
+            return
+        if holds_events(self.log, {each: (0, end) for each, end in build.noted.bulk_ends.items()}):
+            build.create(covered={})  # its own query says how far it has read
+            build.finish()
+            yield from self.stream(build, then, anew=True)
+        else:
+            build.create()
+            build.finish()
+            self.queries.begin(build.target)
+            then()
+
+    def load(self, build: Build) -> None:
+        """Create one generation, load all its events, and build its indexes."""
+        build.create()
+        build.loaded(*self.bulk([build]))
+        build.finish()
+
+    def bulk(self, builds: Sequence[Build]) -> list[Loaded]:
+        """Load the events of all generations in one pass; returns the result of each, or why it failed."""
+        with ExitStack() as phases:
+            for build in builds:
+                phases.enter_context(build.phase("bulk"))
+            loads = [_load_of(build) for build in builds]
+            found = iter(self._bulk_load([load for load in loads if isinstance(load, Load)]))
+            return [next(found) if isinstance(load, Load) else load for load in loads]
+
+    def _bulk_load(self, loads: Sequence[Load[View]]) -> Sequence[BulkResult | Failure]:
+        try:
+            return self.engine.bulk_load(loads)
+        except Exception as error:  # noqa: BLE001 (it fails these views, and no other part of the process)
+            return [failed(load.view.name, "bulk", error) for load in loads]
+
+    def compute(self, build: Build) -> None:
+        """Create a generation of a real-time view, and compute its rows up to the end of the log."""
+        build.create(covered={})
+        build.finish()  # first: patches need the keys of tables
+        with build.phase("bulk"):
+            began = time.monotonic()
+            build.result.rows = top_up(build.target, build.using)
+            build.result.events, build.result.offsets = None, offsets_in(build.ranges)
+            build.note_bulk(time.monotonic() - began)
+
+    def stream(self, build: Build, then: Callable[[], None], *, anew: bool) -> Waits:
+        """Run the generation's own query, with loaders of its own, and call `then` when it has caught up.
+
+        They continue shortly after the query has stopped: the regular loaders see a swap within REFRESH_S.
+        """
+        with loading(build.target, self.settings, self.stores) as loaders:
+            with ExitStack() as query:
+                with build.phase("bulk"):
+                    yield from query.enter_context(self.queries.running(build.target, anew=anew))
+                yield from build.catch_up(loaders)
+                then()
+            with build.phase("hand-over"):
+                yield from until_taken_over()
+
+    @contextmanager
+    def going_live(self, build: Build) -> Iterator[None]:
+        """Catch up with the live query through `patches`, and swap.
+
+        The regular loaders see the swap within REFRESH_S; until then, in this context, loaders of its own continue.
+        """
+        with loading(build.target, self.settings, self.stores) as loaders:
+            wait_for(build.catch_up(loaders))
+            self.swap(build)
+            yield
+
+    def go_live_from_log(self, build: Build) -> None:
+        """Catch up from the log and swap, because there may be no live query for this version.
+
+        The previous generation serves and is kept up to date by the code of its version, until that code ends.
+        """
+        with build.phase("top-up"):
+            for _ in range(2):  # what came during bulk, then what came during that
+                top_up(build.target, build.using)
+        self.swap(build)
+
+    def swap(self, build: Build) -> None:
+        """Make the generation live: its result has the seconds until then."""
+        with build.phase("swap"):
+            self._swap(build)
+        build.result.seconds = time.monotonic() - build.began
+
+    def _swap(self, build: Build) -> None:
+        """Update the registry, which is the swap, then the plain names if they lead to this version."""
+        name, generation = build.target.view.name, build.target.generation
+        lock, allow_older = build.using.lock, build.options.allow_older
+        is_current = self.generations.swap(name, generation, lock=lock, allow_older=allow_older)
+        build.is_live = True
+        if not is_current:
+            log.warning(
+                '%s g%d is live for this code, but a later version of "%s" is current and keeps the plain names; '
+                "`replay rollback %s` moves them back",
+                build.target.view.tag, generation, name, name,
+            )  # fmt: skip
+            return
+        places = 1 + len(build.stores)
+        build.on_step(Step(name, "swap", 1, places))
+        publish_everywhere(
+            build.target,
+            build.stores,
+            self.generations,
+            lambda done: build.on_step(Step(name, "swap", 1 + done, places)),
+        )
+
+    def check_state_place(self, view: View, phase: str) -> None:
+        """Raise RebuildFailed if the read side could not continue what this process computes: see state_places."""
+        with named_failures(view.name, lambda: phase):
+            places = self.generations.state_places()
+            problem = why_not_here(self.settings, places)
+        if problem is not None:
+            raise RebuildFailed(view.name, phase, problem)
+        if phase == "start" and not any(each.is_fresh for each in places):
+            log.warning(
+                'no running read side has said where it keeps the state of "%s": if it has another folder than %s '
+                "(HEADWATER_STATE), it computes the view again",
+                view.name, self.settings.state.absolute(),
+            )  # fmt: skip
+
+    def drop_if_possible(self, drop: Drop, view: View) -> None:
+        """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""
+        try:
+            drop(view, self.generations, self.stores)
+        except (ProjectionError, OSError) as error:
+            log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
+        except Exception:  # it neither undoes a swap, nor hides why a rebuild failed
+            log.exception('could not drop old generations of "%s", the next rebuild drops them', view.name)
+
+
+@contextmanager
+def named_failures(view: str, phase: Callable[[], str]) -> Iterator[None]:
+    """Raise RebuildFailed, with the view and the phase at that time, for every error that does not name them."""
+    try:
+        yield
+    except (NotPublished, RebuildFailed):
+        raise
+    except Exception as error:
+        raise failed(view, phase(), error) from error
+
+
+@contextmanager
+def failures_of(build: Build) -> Iterator[None]:
+    """Likewise for a build. An error after the swap is only logged, because the generation is live."""
+    try:
+        with named_failures(build.target.view.name, lambda: build.doing):
+            yield
+    except RebuildFailed as error:
+        if not build.is_live:
+            raise
+        view, generation = build.target.id
+        log.error('generation %d of "%s" is live; an error came after that: %s', generation, view, error.cause)
+
+
+def until_taken_over() -> Waits:
+    """Until the regular loaders have seen a swap that was made before."""
+    return pause(HAND_OVER_S)
+
+
+def _load_of(build: Build) -> Load[View] | Failure | None:
+    """Its load, or why there can be none; None if there is nothing to load."""
+    try:
+        return build.bulk()
+    except Exception as error:  # noqa: BLE001 (it stops no other view)
+        return failed(build.target.view.name, "bulk", error)

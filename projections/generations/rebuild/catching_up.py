@@ -1,0 +1,102 @@
+"""Catching up: loaders of one generation apply the patches that came while it was built."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from eventlog.settings import LogSettings
+from projections.errors import CannotCatchUp, GenerationMissing, LoaderDied
+from projections.generations.rebuild.cooperation import Waits
+from projections.generations.rebuild.store_outages import AWAY_S, patiently
+from projections.loading.loader import Loader
+from projections.settings import StoreSettings
+from projections.stores.open import opened
+from projections.stores.store import Target, ViewStore
+
+CAUGHT_UP_PATCHES: Final = 200
+CAUGHT_UP_S: Final = 0.5
+"""A generation has caught up if it is at most this far behind `patches`, by either limit: under load, new patches
+always come.
+"""
+NO_CLOSER_S: Final = 30 * 60.0
+"""How long a generation that is behind may come no closer: then patches come faster than they are applied."""
+LEDGERS_EVERY_S: Final = 1.0
+
+
+@contextmanager
+def loading(target: Target, settings: LogSettings, stores: StoreSettings) -> Iterator[list[Loader]]:
+    """Loaders of one generation only, one per store, each in its own thread with its own store."""
+    stop, partitions = threading.Event(), range(settings.patch_partitions)
+    with opened(target.view, stores) as own:
+        loaders = [Loader(store, lambda: [target], settings, partitions) for store in own]
+        threads = [threading.Thread(target=loader.run, args=[stop], daemon=True) for loader in loaders]
+        for thread in threads:
+            thread.start()
+        try:
+            yield loaders
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+
+def catch_up(
+    target: Target,
+    stores: Sequence[ViewStore],
+    loaders: Sequence[Loader],
+    ends: Callable[[], Mapping[int, int]],
+    on_progress: Callable[[int, int], None],
+) -> Waits:
+    """Until every loader is near the end of `patches` (CAUGHT_UP_PATCHES, CAUGHT_UP_S).
+
+    ends: returns the end of each partition. on_progress: called with patches (done, total). Raises LoaderDied if a
+    loader died, GenerationMissing if the generation is gone, CannotLoad if a loader has left it out, CannotCatchUp if
+    it came no closer for NO_CLOSER_S, and StoreUnavailable if a store is unavailable for more than AWAY_S.
+    """
+    total, looked = 0, time.monotonic()
+    closest, reached = math.inf, looked
+    earlier: deque[tuple[float, Mapping[int, int]]] = deque()
+    while True:
+        if any(loader.failed for loader in loaders):
+            raise LoaderDied(target.view.name)
+        now, at = ends(), time.monotonic()
+        behind = max(_behind(now, loader) for loader in loaders)
+        total = max(total, behind)
+        on_progress(total - behind, total)
+        if behind <= CAUGHT_UP_PATCHES:
+            return
+        earlier.append((at, now))
+        while at - earlier[0][0] >= CAUGHT_UP_S:
+            _, then = earlier.popleft()
+            if not any(_behind(then, loader) for loader in loaders):
+                return
+        if behind < closest:
+            closest, reached = behind, at
+        elif at - reached > NO_CLOSER_S:
+            raise CannotCatchUp(*target.id, behind, NO_CLOSER_S / 60)
+        if at - looked > LEDGERS_EVERY_S:
+            _check(target, stores, loaders)
+            looked = time.monotonic()
+        yield
+
+
+def _behind(ends: Mapping[int, int], loader: Loader) -> int:
+    """How many offsets of `patches` a loader still has to read."""
+    return sum(max(0, end - loader.positions.get(each, 0)) for each, end in ends.items())
+
+
+def _check(target: Target, stores: Sequence[ViewStore], loaders: Sequence[Loader]) -> None:
+    """Loaders wait for a store forever, and leave out what they cannot load; a rebuild must fail instead."""
+    for store in stores:
+        if not patiently(AWAY_S)(store.ledgers, target):
+            raise GenerationMissing(*target.id)
+    for loader in loaders:
+        left_out = loader.left_out.get(target.id)
+        if left_out is not None:
+            raise left_out

@@ -1,0 +1,143 @@
+"""Rows of which a store refused a value in bulk: they get their patches one after the other, as loaders apply them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, Unloadable
+from projections.generations.rebuild.store_outages import AWAY_S, patiently
+from projections.loading.dead_letters import DeadLetters
+from projections.loading.refused_patches import add_letter
+from projections.stores.store import Batch, Target, ViewStore
+from projections.table.patch import Patch, Place
+
+log = logging.getLogger(__name__)
+
+BULK: Final = "bulk"
+"""The source of these patches in ledgers, which say that all events of bulk are applied; each is applied once."""
+CHUNK_PATCHES: Final = 1_000
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""About, of what is applied together: the rows that a store refuses are often those with long values."""
+MANY_ROWS: Final = 10_000
+MANY_SHARE: Final = 0.1
+"""A store that refuses more rows than these, by number and by share, does not refuse values, but the view."""
+FEW_ROWS: Final = 10
+"""So does one that refuses every row of more than these."""
+
+
+def check_few(view: str, stores: Sequence[str], written: int, refused: Sequence[Set[str]]) -> None:
+    """Raise BulkLoadFailed if a store refuses so many rows that the reason is not their values.
+
+    written: rows that at least one store holds. refused: by store, the keys of the others.
+    """
+    rows = written + min(map(len, refused), default=0)
+    for store, keys in zip(stores, refused, strict=False):
+        number = len(keys)
+        if (number > MANY_ROWS and number > MANY_SHARE * rows) or (number > FEW_ROWS and number >= rows):
+            problem = "see the log above, and compare the declaration of the view with its events"
+            raise BulkLoadFailed(view, f"{store} refuses {number:,} of {rows:,} rows: {problem}")
+
+
+def add_rows(
+    store: ViewStore,
+    target: Target,
+    patches: Iterable[Patch],
+    letters: DeadLetters,
+    *,
+    tag: str,
+    skip: bool,
+) -> int:
+    """Apply the patches of rows that bulk did not write, and return how many of them the store refused.
+
+    A refused patch changes nothing, and becomes a dead letter, like one that a loader applies. tag: of the view, for
+    dead letters. skip: otherwise the first refused patch raises RefusedPatch.
+
+    Raises BulkLoadFailed if the store loses patches that it had applied.
+    """
+    refused, numbers, rows = 0, count(), _Rows(store, target)
+    for some in _chunks(patches):
+        placed = [patch._replace(source=BULK, place=Place(next(numbers), 0)) for patch in some]
+        rows.is_sure = False
+        try:
+            rows.apply(placed)
+        except Unloadable:
+            for patch, own in zip(placed, some, strict=True):
+                try:
+                    rows.apply([patch])
+                except Unloadable as error:
+                    if not skip:
+                        position = f"{own.source}:{own.place.offset}"
+                        raise RefusedPatch(target.view.name, store.name, own.key, position, error.cause) from error
+                    add_letter(letters, store.name, tag, own, error)
+                    refused += 1
+    patiently(AWAY_S)(rows.check)
+    if refused:
+        log.warning("%s g%d: %s refused %d patches", *target.id, store.name, refused)
+    return refused
+
+
+@dataclass
+class _Rows:
+    """Applies patches to the rows of one generation, of which `last` is the place of the last one.
+
+    A store that crashes may return without what it applied last: then later patches must not be applied. is_sure:
+    whether it cannot have crashed since it applied `last`.
+    """
+
+    store: ViewStore
+    target: Target
+    last: Place | None = None
+    is_sure: bool = False
+
+    def apply(self, patches: Sequence[Patch]) -> None:
+        """Apply patches together, as soon as the store answers; raises Unloadable."""
+        patiently(AWAY_S)(self._apply, patches)
+        self.last, self.is_sure = patches[-1].place, True
+
+    def _apply(self, patches: Sequence[Patch]) -> None:
+        if not self.is_sure:
+            self.check(patches[-1].place)
+        self.is_sure = False
+        self.store.apply([self.target], {0: Batch(0, {self.target.tag: list(patches)})})
+
+    def check(self, unconfirmed: Place | None = None) -> None:
+        """Raise BulkLoadFailed if the store has lost patches.
+
+        unconfirmed: the place of the last of those that may have been applied, or not.
+        """
+        self.store.settle(now=True)
+        name, ledgers = self.target.view.name, self.store.ledgers(self.target)
+        if not ledgers:
+            raise GenerationMissing(name, self.target.generation)
+        if ledgers[0].applied.get(BULK) not in (self.last, unconfirmed or self.last):
+            cause = "lost what it had written last, as after a crash, while refused rows were added"
+            raise BulkLoadFailed(name, f"{self.store.name} {cause}")
+
+
+def _chunks(patches: Iterable[Patch]) -> Iterator[list[Patch]]:
+    """The patches in parts that fit into memory."""
+    some, size = list[Patch](), 0
+    for patch in patches:
+        some.append(patch)
+        size += _size(patch.fields)
+        if len(some) == CHUNK_PATCHES or size > CHUNK_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _size(value: object) -> int:
+    """About the bytes of a value in JSON."""
+    match value:
+        case str():
+            return len(value)
+        case dict():
+            return sum(_size(name) + _size(each) for name, each in value.items())
+        case list() | tuple():
+            return sum(map(_size, value))
+    return 8

@@ -1,0 +1,113 @@
+"""A rollback: makes the previous generation of a view live again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from eventlog.topics import PATCHES
+from projections.errors import RebuildFailed, RollbackFailed
+from projections.generations.rebuild.builder import Builder, failures_of, until_taken_over
+from projections.generations.rebuild.building import Build, Options, Rebuilt, Step
+from projections.generations.rebuild.cooperation import wait_for
+from projections.generations.rebuild.resources import Resources
+from projections.generations.rebuild.top_up import top_up
+from projections.generations.registry.kept_up import missed, missed_since
+from projections.generations.registry.registry import Generation, Generations, has_declaration_of
+from projections.generations.registry.sources import Noted
+from projections.generations.registry.topic_ids import made_again, topic_ids
+from projections.stores.ledgers import gap
+from projections.stores.store import Target
+from projections.view import View, has_state
+
+
+def roll_back(builder: Builder, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
+    """Make the previous generation live again, once it has caught up.
+
+    Raises RollbackFailed if there is none, if this code declares another version, or if it may have missed deletions of
+    captured rows that the log no longer has.
+    """
+    try:
+        return _roll_back(builder, view, on_step)
+    except RebuildFailed as error:
+        raise RollbackFailed(error.view, error.phase, error.cause) from error
+
+
+def _roll_back(builder: Builder, view: View, on_step: Callable[[Step], None]) -> Rebuilt:
+    began = monotonic()
+    with builder.resources(view) as using:
+        before = _previous(view, using.generations)
+        build = Build(Target(view, before.generation), using, Noted({}, {}), on_step, Options(allow_older=True), began)
+        _check_topics(before, view, using)
+        _check_deletions(before, build.target, using)
+        with failures_of(build):
+            if has_state(view):
+                _continue(builder, build)
+            else:
+                _catch_up(builder, build)
+    return build.result
+
+
+def _continue(builder: Builder, build: Build) -> None:
+    """Make it live by its query, which continues from where it was."""
+    _check_continues(builder, build)
+    builder.check_state_place(build.target.view, "start")
+    wait_for(builder.stream(build, lambda: builder.swap(build), anew=False))
+
+
+def _catch_up(builder: Builder, build: Build) -> None:
+    """Make it live with the events that it misses, and then the patches of the running query."""
+    with build.phase("top-up"):
+        build.result.events = top_up(build.target, build.using)
+    with builder.going_live(build), build.phase("hand-over"):
+        wait_for(until_taken_over())
+
+
+def _previous(view: View, generations: Generations) -> Generation:
+    """The generation to roll back to: the one with this declaration that was live last."""
+    current = generations.live().get(view.name)
+    others = [
+        each
+        for each in generations.of(view.name)
+        if each.state != "building" and (current is None or each.generation != current.generation)
+    ]
+    if not others:
+        raise RebuildFailed(
+            view.name, "start", f"there is no previous generation: see `replay generations {view.name}`"
+        )
+    own = [each for each in others if has_declaration_of(each, view)]
+    last = max(own or others, key=lambda each: each.live_at or each.created_at)
+    if not own:
+        raise RebuildFailed(
+            view.name,
+            "start",
+            f"generation {last.generation} is {last.tag}, but this code has another declaration, {view.tag}: "
+            "run the code of that version",
+        )
+    return last
+
+
+def _check_topics(before: Generation, view: View, using: Resources) -> None:
+    """Raise RebuildFailed if its events, or its patches, are not those of the log any more."""
+    for topic in made_again(before.topics, topic_ids(using.log, [view])):
+        cause = f'generation {before.generation}: topic "{topic}" was deleted and made again since it was built'
+        raise RebuildFailed(view.name, "start", f"{cause}: run `replay rebuild {view.name}`")
+
+
+def _check_deletions(before: Generation, target: Target, using: Resources) -> None:
+    """Raise RebuildFailed if it may have missed deletions of captured rows."""
+    name = target.view.name
+    for store in using.stores:
+        since = missed_since(target.view, before, store.name, store.ledgers(target), using.log)
+        if since is not None:
+            raise RebuildFailed(name, "start", f"generation {before.generation}: {missed(since, name)}")
+
+
+def _check_continues(builder: Builder, build: Build) -> None:
+    """Raise RebuildFailed if a generation with state cannot continue from where it was."""
+    name, ledgers = build.target.view.name, [store.ledgers(build.target) for store in build.stores]
+    first = {each: builder.log.first(PATCHES, each) for each in range(builder.settings.patch_partitions)}
+    if any(gap(found, first, first.__getitem__) for found in ledgers):
+        raise RebuildFailed(name, "start", f"the patches that it needs are gone: run `replay rebuild {name}`")
+    if (lost := builder.queries.why_lost(build.target, ledgers, builder.log)) is not None:
+        raise RebuildFailed(name, "start", f"its state {lost}: run `replay rebuild {name}`")

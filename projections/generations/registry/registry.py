@@ -1,0 +1,412 @@
+"""The registry of generations, in PostgreSQL: which were built, and which are live. A swap is one transaction.
+
+A view may have a live generation for each of two versions, so that code of the previous version serves until it ends:
+code reads, loads and replays the generation of its own version. One of them is the current one: the plain names lead to
+it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row, scalar_row
+from psycopg.types.json import Jsonb
+
+from commands.declaring.aggregate import Event
+from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
+from projections.generations.registry import statements
+from projections.generations.registry.event_versions import Fields, fields_of
+from projections.generations.registry.state_places import StatePlace
+from projections.stores.names import table_name
+from projections.stores.postgres.connection import connect, holders_of, retrying_locks, set_lock_limit
+from projections.table.declared_text import as_written
+from projections.table.types import POSTGRES_TYPES
+from projections.view import View
+
+REGISTRY_S: Final = 10.0
+"""How long a statement on the registry may take."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation of a view in the registry.
+
+    state: building, live (for the code of its version) or retired.
+    bulk_ends: by source, the offset after the last event of bulk.
+    patch_starts: by partition of `patches`, the offset from which it is loaded.
+    stores: where it was built.
+    declaration: its lines.
+    published: whether the plain names lead to it.
+    events, seconds: how many offsets bulk read, and how long it took.
+    source, selection: of a view made with --as.
+    replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
+    kept: see `projections.generations.registry.kept_up`.
+    row_types: `View.row_types` when it was built; None if an earlier release built it.
+    topics: the id of `patches` and of each topic that it was built from; None: an earlier release built it.
+    read_at: when the registry was read, by PostgreSQL's clock: times in it, and from other machines, compare with that.
+    """
+
+    view: str
+    generation: int
+    version: int
+    tag: str
+    fingerprint: str
+    state: str
+    bulk_ends: Mapping[str, int]
+    patch_starts: Mapping[str, int]
+    created_at: datetime
+    live_at: datetime | None
+    stores: Sequence[str]
+    declaration: Sequence[str]
+    published: bool
+    events: int | None
+    seconds: float | None
+    source: str | None
+    selection: str | None
+    read_at: datetime
+    replays: int | None = None
+    next_replay: datetime | None = None
+    kept: Mapping[str, float] = field(default_factory=dict)
+    row_types: Sequence[str] | None = None
+    topics: Mapping[str, str] | None = None
+
+
+class RebuildLock:
+    """The rebuild lock of one view; it is released when its connection closes."""
+
+    def __init__(self, view: str, connection: psycopg.Connection[Any]) -> None:
+        self._view, self._connection = view, connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction of the connection that holds the lock, so that nothing is changed without it.
+
+        Raises StoreUnavailable if the connection broke meanwhile: another process may hold the lock now.
+        """
+        try:
+            with self._connection.transaction():
+                yield self._connection
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable("PostgreSQL", f'the lock on rebuilding "{self._view}" was lost: {error}') from error
+
+
+class Generations:
+    """The registry of one deployment. Every method raises StoreUnavailable if PostgreSQL does not answer."""
+
+    def __init__(self, url: str, environment: str) -> None:
+        self._url, self._environment = url, environment
+
+    def prepare(self) -> None:
+        """Create the registry's schema and tables if they are missing."""
+        with self._connect() as connection:
+            if not self._is_prepared(connection):
+                tables = [f'"{self._environment}".generations']
+                retrying_locks(self._prepare, lambda: holders_of(connection, tables))
+
+    def _is_prepared(self, connection: psycopg.Connection[Any]) -> bool:
+        names = [f'"{self._environment}".{name}' for name in statements.TABLES]
+        values = {"tables": names, "generations": names[0], "columns": statements.ADDED}
+        found = connection.execute(statements.IS_PREPARED, values).fetchone()
+        return bool(found and found[0])
+
+    def _prepare(self) -> None:
+        with self._connect() as connection:
+            # two processes that start at the same time would both find it missing
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._lock_name("schema")])
+            set_lock_limit(connection)
+            connection.execute(self._sql(statements.SCHEMA))
+
+    def all(self) -> list[Generation]:
+        """Every generation, by view and number."""
+        return self._generations(statements.ALL)
+
+    def live(self) -> dict[str, Generation]:
+        """The current generation of each view, to which the plain names lead, by name."""
+        return {each.view: each for each in self._generations(statements.LIVE)}
+
+    def serving(self, views: Iterable[View]) -> dict[str, Generation]:
+        """By name, the generation that code with these declarations reads, for views that have one."""
+        live = self._generations(statements.SERVED)
+        found = {view.name: served_by(view, live) for view in views}
+        return {name: each for name, each in found.items() if each is not None}
+
+    def being_built(self) -> list[Generation]:
+        """The generations that a living process builds; other generations in that state are leftovers."""
+        building = {each.view: each for each in self._generations(statements.ALL) if each.state == "building"}
+        locks = {self._lock_name(view): view for view in building}
+        with self._connect() as connection:
+            held = connection.cursor(row_factory=scalar_row).execute(statements.HELD, [list(locks)]).fetchall()
+        # the holder of the lock drops earlier leftovers first, so the last one is its own
+        return [building[locks[name]] for name in held]
+
+    def of(self, view: str) -> list[Generation]:
+        """The generations of one view, oldest first."""
+        return [each for each in self.all() if each.view == view]
+
+    def begin(
+        self,
+        view: View,
+        bulk_ends: Mapping[str, int],
+        patch_starts: Mapping[int, int],
+        source: str | None = None,
+        selection: str | None = None,
+        topics: Mapping[str, str] | None = None,
+    ) -> Generation:
+        """Register the next generation of `view`, as building; source, selection, topics: see Generation."""
+        values = {
+            "view": view.name,
+            "version": view.version,
+            "tag": view.tag,
+            "fingerprint": view.fingerprint,
+            "base": Jsonb(dict(bulk_ends)),
+            "start": Jsonb({str(partition): offset for partition, offset in patch_starts.items()}),
+            "stores": Jsonb([store.name for store in view.stores]),
+            "declaration": Jsonb(view.declaration),
+            "row_types": Jsonb(view.row_types),
+            "source": source,
+            "selection": selection,
+            "topics": None if topics is None else Jsonb(dict(topics)),
+        }
+        with self._connect() as connection, connection.cursor(row_factory=class_row(Generation)) as cursor:
+            begun = cursor.execute(self._sql(statements.BEGIN), values).fetchone()
+        if begun is None:
+            raise GenerationMissing(view.name)
+        return begun
+
+    def swap(self, view: str, generation: int, *, lock: RebuildLock | None = None, allow_older: bool = False) -> bool:
+        """Make `generation` live for the code of its version, in one transaction; returns whether it is current now.
+
+        The previous one is retired. A live generation of one other version stays, for running code of that version.
+        lock: of the view, which must still be held. allow_older: make it the current one even if the current one has a
+        later version.
+        """
+        with lock.transaction() if lock else self._connect() as connection:
+            current = connection.execute(self._sql(statements.CURRENT), [view]).fetchone()
+            names = {"view": view, "generation": generation, "current": current and current[0]}
+            connection.execute(self._sql(statements.OUTDATE), names)
+            made = connection.execute(self._sql(statements.MARK_LIVE), names).fetchone()
+            if made is None:
+                raise GenerationMissing(view, generation)
+            takes_over = allow_older or current is None or current[1] <= made[0]
+            if takes_over:
+                connection.execute(self._sql(statements.SWAP), names)
+            return takes_over
+
+    def note_published(self, view: str, generation: int) -> None:
+        """Record that the plain names now lead to `generation`."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.PUBLISHED), [generation, view])
+
+    def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:
+        """Record how many offsets bulk read and how long it took."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
+
+    def note_events(self, events: Iterable[type[Event]]) -> None:
+        """Record the fields of the current version of each event, if that version was not deployed before."""
+        known = self.event_versions()
+        new = [each for each in events if (each.type, each.version) not in known]
+        if not new:
+            return
+        with self._connect() as connection, connection.cursor() as cursor:
+            values = [(each.type, each.version, Jsonb(fields_of(each))) for each in new]
+            cursor.executemany(self._sql(statements.NOTE_EVENT_VERSION), values)
+
+    def event_versions(self) -> dict[tuple[str, int], Fields]:
+        """By type and version of an event, its fields when that version was first deployed."""
+        with self._connect() as connection:
+            rows = connection.execute(self._sql(statements.EVENT_VERSIONS)).fetchall()
+        return {(type_, version): fields for type_, version, fields in rows}
+
+    def note_pause(self, view: View, replays: int, pause_s: float) -> None:
+        """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""
+        values = {"view": view.name, "tag": view.tag, "replays": replays, "pause_s": pause_s}
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.PAUSED), values)
+
+    def note_kept(self, view: str, generation: int, store: str, age_s: float) -> None:
+        """Record that a generation had applied everything in a store that came up to so many seconds ago."""
+        values = {"view": view, "generation": generation, "store": store, "age_s": age_s}
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.KEPT), values)
+
+    def note_state_place(self, place: StatePlace) -> None:
+        """Record that a read side uses this folder now for the state of stream views."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.NOTE_STATE_PLACE), [place.id, place.place])
+            connection.execute(self._sql(statements.FORGET_STATE_PLACES))
+
+    def state_places(self) -> list[StatePlace]:
+        """The folders that read sides use or have used, the last one first; their age is by PostgreSQL's clock."""
+        with self._connect() as connection, connection.cursor(row_factory=class_row(StatePlace)) as cursor:
+            return cursor.execute(self._sql(statements.STATE_PLACES)).fetchall()
+
+    def note_topics(self, view: str, generation: int, topics: Mapping[str, str]) -> None:
+        """Record the ids of the topics that a generation is made from, if they are not known yet."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.TOPICS), [Jsonb(dict(topics)), view, generation])
+
+    def withdraw(self, view: str) -> None:
+        """Make no generation of `view` live."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.WITHDRAW), [view])
+            connection.execute(self._sql(statements.WITHDRAWN), [view])
+
+    def retire(self, view: str, generations: Sequence[int]) -> None:
+        """Make none of `generations` live, except the current one."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.RETIRE), {"view": view, "generations": list(generations)})
+
+    def forget(self, view: str, generation: int) -> None:
+        """Remove a generation that is not live from the registry."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.FORGET), [view, generation])
+
+    @contextmanager
+    def rebuilding(self, view: str) -> Iterator[RebuildLock]:
+        """Hold the rebuild lock of `view`; raises RebuildFailed, naming the process that already holds it."""
+        lock = [self._lock_name(view)]
+        # PostgreSQL shows 63 bytes of it to the process that is refused
+        name = f"replay, process {os.getpid()} on {socket.gethostname()}"[:63]
+        with self._connect(autocommit=True, application_name=name) as connection:
+            connection.execute(statements.STAY_IDLE)
+            cursor = connection.cursor(row_factory=scalar_row)
+            if not cursor.execute(statements.LOCK, lock).fetchone():
+                holder = cursor.execute(statements.HOLDER, lock).fetchone() or "a process that has just ended"
+                raise RebuildFailed(view, "start", f"another rebuild is running ({holder}): wait for it or stop it")
+            yield RebuildLock(view, connection)
+
+    def of_this_code(self, view: View) -> Generation | None:
+        """The generation that serves `view`, if any; raises ViewDeclarationError if it has another declaration.
+
+        A generation of an earlier version is returned as well: it serves until the new version is built.
+        """
+        live = self.serving([view]).get(view.name)
+        if live is not None and live.version == view.version:
+            if not has_declaration_of(live, view):
+                raise ViewDeclarationError(view.name, why_refused(live, view))
+            if live.row_types is None:
+                self._record_row_types(view, live)
+        return live
+
+    def _record_row_types(self, view: View, live: Generation) -> None:
+        """Record the types of a generation that an earlier release built; raises ViewDeclarationError if they differ.
+
+        PostgreSQL says which types its table has. If the view is in other stores only, the types of this code are taken
+        for those of the rows.
+        """
+        kinds = {each.name: each.type for each in view.layout.fields} | dict(view.types)
+        columns = {name: POSTGRES_TYPES[kind] for name, kind in kinds.items()}
+        table = f'"{self._environment}"."{table_name(view.name, live.generation)}"'
+        names = {"table": table, "names": list(columns), "types": list(columns.values())}
+        with self._connect() as connection:
+            differing = connection.execute(statements.OTHER_TYPES, names).fetchall()
+            if differing:
+                lines = [f"\n  - {name} {stored}\n  + {name} {columns[name]}" for name, stored in differing]
+                raise ViewDeclarationError(view.name, _raise_version(view, "types of its columns", lines))
+            values = {"view": view.name, "generation": live.generation, "row_types": Jsonb(view.row_types)}
+            connection.execute(self._sql(statements.NOTE_ROW_TYPES), values)
+
+    @contextmanager
+    def reader(self) -> Iterator[Callable[[], list[Generation]]]:
+        """Reads the live generations of every version, for frequent calls over a connection that stays open."""
+        held: list[psycopg.Connection[Any]] = []
+
+        def live() -> list[Generation]:
+            with self._translated_errors():
+                if not held:
+                    held.append(connect(self._url, answer_s=REGISTRY_S, autocommit=True))
+                try:
+                    return self._read(held[0], statements.SERVED)
+                except psycopg.OperationalError:
+                    held.pop().close()
+                    raise
+
+        try:
+            yield live
+        finally:
+            for connection in held:
+                connection.close()
+
+    def _generations(self, query: str) -> list[Generation]:
+        with self._connect() as connection:
+            return self._read(connection, query)
+
+    def _read(self, connection: psycopg.Connection[Any], query: str) -> list[Generation]:
+        with connection.cursor(row_factory=class_row(Generation)) as cursor:
+            return cursor.execute(self._sql(query)).fetchall()
+
+    @contextmanager
+    def _connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
+        with self._translated_errors(), connect(self._url, answer_s=REGISTRY_S, **options) as connection:
+            yield connection
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(schema=sql.Identifier(self._environment))
+
+    def _lock_name(self, what: str) -> str:
+        return f"headwater/{self._environment}/{what}"
+
+
+def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
+    """Which of the `live` generations code with this declaration reads: that of its version, else of the latest earlier
+    one. Never of a later version, because its columns may mean something else."""
+    usable = [each for each in live if each.view == view.name and each.version <= view.version]
+    return max(usable, key=lambda each: each.version, default=None)
+
+
+def has_declaration_of(generation: Generation, view: View) -> bool:
+    """Whether its rows are those that this code declares: also in the types of their fields and columns.
+
+    Of a generation that a release built before types were stored, the fingerprint alone decides.
+    """
+    same_types = generation.row_types is None or list(generation.row_types) == view.row_types
+    return generation.fingerprint == view.fingerprint and same_types
+
+
+def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The removed (-) and added (+) lines, as a declaration is written."""
+    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    written = [line[:2] + as_written(line[2:]) for line in lines]
+    texts = [line[2:] for line in written]
+    # of lines that are written in the same way, only the stored text shows the difference
+    return [line if texts.count(text[2:]) > 1 else text for line, text in zip(lines, written, strict=True)]
+
+
+def changes_since(generation: Generation, view: View) -> list[str]:
+    """The removed (-) and added (+) lines of the declaration, and of the types of its rows."""
+    if not generation.declaration:
+        return []
+    changes = declaration_changes(generation.declaration, view.declaration)
+    if generation.row_types is None:
+        return changes
+    return changes + declaration_changes(generation.row_types, view.row_types)
+
+
+def why_refused(generation: Generation, view: View) -> str:
+    """Why a live generation of the same version, but with another declaration, cannot be this view's."""
+    if generation.source is not None:
+        return (
+            f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'
+        )
+    return _raise_version(view, "declaration", [f"\n  {line}" for line in changes_since(generation, view)])
+
+
+def _raise_version(view: View, what: str, changes: Sequence[str]) -> str:
+    return f"the {what} changed, but the version is still {view.version}: raise the version{''.join(changes)}"

@@ -1,0 +1,67 @@
+"""The state of a view in one of its stores, as one look saw it, and whether it makes progress from look to look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+from projections.generations.registry.stream_report import StreamReport
+from projections.parts import LIVE, STREAMS
+
+QUERIES: Final = {LIVE: "the live query", STREAMS: "the query of the stream view"}
+
+Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built"]
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The state of one view in one store.
+
+    position: by source, the first offset that is not known to be applied. lag_events: events from there on.
+    lag_patches: records of `patches` that the loader still has to read. freshness_s: the age of the oldest event that
+    is not applied, by PostgreSQL's clock; 0 if there is none. problem: what is wrong, or empty. query: the part that
+    makes its patches. stream: of a stream view, what its query has done on this machine.
+    """
+
+    view: str
+    store: str
+    version: int
+    generation: int | None
+    standing: Standing
+    position: dict[str, int]
+    lag_events: int | None = None
+    lag_patches: int | None = None
+    freshness_s: float | None = None
+    problem: str = ""
+    query: str = LIVE
+    stream: StreamReport | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for `--json`."""
+        return asdict(self)
+
+    @property
+    def failure(self) -> str:
+        """Why the query of a stream view does not run; empty if nothing is known of that."""
+        return f"its query failed: {self.stream.failure}" if self.stream is not None and self.stream.failure else ""
+
+    def since(self, before: Lag, ends: Mapping[str, int]) -> Lag:
+        """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.
+
+        Owners of partitions append a heartbeat every 5 s, so a working view makes progress even without events. The
+        first batch of a query reads all that came in the meantime; if the query has failed, it may fail again. The
+        query of a stream view begins with the first event or observation.
+        """
+        if self.stream is not None and self.stream.starting and not self.stream.failure:
+            return self
+        if self.query == STREAMS and self.stream is None and not self.lag_events:
+            return self
+        waiting = [each for each in self.position if before.position.get(each, 0) < ends.get(each, 0)]
+        if before.generation != self.generation or self.standing not in ("caught up", "behind") or not waiting:
+            return self
+        if any(self.position[each] > before.position.get(each, 0) for each in waiting):
+            return self
+        part = f"the loader of {self.store}" if self.lag_patches else QUERIES[self.query]
+        problem = "" if self.lag_patches else self.failure
+        return replace(self, standing="stalled", problem=problem or f"{part} makes no progress: see its log")

@@ -1,0 +1,164 @@
+"""Looks at all views: the position of each in each of its stores, its lag, and whether only a replay helps it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
+from eventlog.source_positions import topic_and_partition
+from eventlog.topics import PATCHES
+from projections.errors import StoreUnavailable
+from projections.generations.registry.kept_up import missed, missed_since
+from projections.generations.registry.registry import Generation, Generations
+from projections.generations.registry.sources import ends_of, sources
+from projections.generations.registry.stream_report import read_report, recomputed
+from projections.generations.registry.topic_ids import made_again, topic_ids
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.source_ends import Tail, read_tails
+from projections.parts import STREAMS
+from projections.registry import ViewRegistry
+from projections.settings import StoreSettings
+from projections.stores.ledgers import gap, position
+from projections.stores.open import opened_once
+from projections.stores.store import Ledger, Target, ViewStore
+from projections.view import View
+
+
+@dataclass(frozen=True)
+class _Applied:
+    """What a generation of this code's version has applied in a store. lag: what is known of it without the log."""
+
+    view: View
+    live: Generation
+    ledgers: Mapping[int, Ledger]
+    lag: Lag
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Where the log ends.
+
+    patches: by partition, the first record that retention has left, and the end. topics: their ids.
+    """
+
+    tails: Mapping[str, Tail]
+    patches: Mapping[int, tuple[int, int]]
+    topics: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Lags:
+    """Determines the state of every view of one deployment. An unavailable store is a state, not an error."""
+
+    settings: LogSettings
+    stores: StoreSettings
+    views: ViewRegistry
+    generations: Generations
+    log: EventLog
+
+    def ends(self) -> dict[str, int]:
+        """The end of each source."""
+        return ends_of(self.log, sources(self.views.views.values(), self.settings))
+
+    def look(self) -> list[Lag]:
+        """The state of all views in all their stores. Raises StoreUnavailable if the registry is unavailable."""
+        live, ends = self.generations.serving(self.views.views.values()), self.ends()
+        patches = {
+            each: (self.log.first(PATCHES, each), self.log.end(PATCHES, each))
+            for each in range(self.settings.patch_partitions)
+        }
+        with opened_once(self.stores) as opened:
+            found = [
+                self._applied(view, store.name, live.get(view.name), opened)
+                for view in self.views.views.values()
+                for store in view.stores
+            ]
+        positions = defaultdict[str, set[int]](set)
+        for each in found:
+            if isinstance(each, _Applied) and each.ledgers:
+                for source, at in each.lag.position.items():
+                    positions[source].add(at)
+        log_ends = _Ends(read_tails(self.log, positions, ends), patches, topic_ids(self.log, self.views.views.values()))
+        return [self._measured(each, log_ends) if isinstance(each, _Applied) else each for each in found]
+
+    def note_topics(self, found: Iterable[Lag]) -> None:
+        """Record the topics of generations of earlier releases, if patches bring them up to date in every store."""
+        ids, views = topic_ids(self.log, self.views.views.values()), self.views.views
+        left_out = {each.view for each in found if each.standing not in ("caught up", "behind")}
+        for name, live in self.generations.serving(views.values()).items():
+            if live.topics is None and name not in left_out:
+                topics = (PATCHES, *views[name].topics)
+                self.generations.note_topics(name, live.generation, {each: ids[each] for each in topics if each in ids})
+
+    def _applied(
+        self, view: View, store: str, live: Generation | None, opened: Callable[[str], ViewStore]
+    ) -> _Applied | Lag:
+        """What a view has applied in a store; its state if that cannot be compared with the log."""
+        if live is None:
+            problem = "start `python -m projections`, or rebuild it"
+            return Lag(view.name, store, view.version, None, "not built", {}, problem=problem)
+        if live.version != view.version:  # it answers, but this code does not load it
+            problem = f"version {view.version} is not built: run `replay rebuild {view.name}`"
+            return Lag(view.name, store, live.version, live.generation, "not built", {}, problem=problem)
+        lag = Lag(view.name, store, live.version, live.generation, "away", {})
+        if view.has_own_query:
+            report = read_report(self.settings, view.patch_tag(live.generation))
+            lag = replace(lag, query=STREAMS, stream=report)
+        try:
+            ledgers = opened(store).ledgers(Target(view, live.generation))
+        except StoreUnavailable as error:
+            return replace(lag, problem=str(error))
+        return _Applied(view, live, ledgers, replace(lag, position=position(ledgers, sources([view], self.settings))))
+
+    def _measured(self, applied: _Applied, ends: _Ends) -> Lag:
+        """How far it is behind the log."""
+        lost = self._why_replay(applied, ends)
+        if lost:
+            return replace(applied.lag, standing="lost", problem=lost)
+        behind = [ends.tails[each].after(at) for each, at in applied.lag.position.items()]
+        events, oldest_ms = sum(count for count, _ in behind), min((at for _, at in behind if at), default=None)
+        now_s = applied.live.read_at.timestamp()
+        return replace(
+            applied.lag,
+            standing="behind" if events else "caught up",
+            lag_events=events,
+            lag_patches=sum(max(0, end - applied.ledgers[each].next_offset) for each, (_, end) in ends.patches.items()),
+            freshness_s=0.0 if oldest_ms is None else round(max(0.0, now_s - oldest_ms / 1000), 3),
+            problem=_problem(applied.live) or applied.lag.failure,
+        )
+
+    def _why_replay(self, applied: _Applied, ends: _Ends) -> str:
+        """Why only a replay can bring it up to date; empty if patches can."""
+        name, stream = applied.view.name, applied.lag.stream
+        if stream is not None and stream.state_lost:
+            return f"its state {stream.state_lost}: {recomputed(name)}"
+        for topic in made_again(applied.live.topics, ends.topics):
+            return f'topic "{topic}" was deleted and made again since it was built: run `replay rebuild {name}`'
+        if gap(applied.ledgers, ends.patches, lambda each: ends.patches[each][0]) is not None:
+            return f"its ledger or the patches that it needs are gone: run `replay rebuild {name}`"
+        for each, (_, end) in ends.patches.items():
+            if (needed := applied.ledgers[each].next_offset) > end and needed > self.log.end(PATCHES, each):
+                return f'"patches" ends before its ledger in partition {each}: run `replay rebuild {name}`'
+        for source, at in applied.lag.position.items():
+            # the ends were read before the ledgers
+            if at > ends.tails[source].end and at > self.log.end(*topic_and_partition(source)):
+                return f"{source} was deleted and made again since it was read: run `replay rebuild {name}`"
+        since = missed_since(applied.view, applied.live, applied.lag.store, applied.ledgers, self.log)
+        return missed(since, name) if since else ""
+
+
+def _problem(live: Generation) -> str:
+    """What is wrong with a generation that is loaded."""
+    if not live.published:
+        return f"not every plain name leads to it: run `replay publish {live.view}`"
+    if live.next_replay is not None and live.next_replay > live.read_at:
+        return (
+            f"replayed {live.replays} times in a row, and soon too far behind again; the next replay is not before "
+            f"{live.next_replay.astimezone(UTC):%H:%M:%S} UTC. If its rows change faster than loaders write them, "
+            "start more loaders (HEADWATER_LOADERS)"
+        )
+    return ""

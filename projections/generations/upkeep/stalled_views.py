@@ -1,0 +1,54 @@
+"""Distinguishes stalled views from those that are only behind, over several checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from projections.generations.upkeep.lag import Lag
+
+STALLED_S: Final = 10.0
+"""A view that is behind and makes no progress for this long, while heartbeats come every 5 seconds, is stalled."""
+
+
+@dataclass
+class Moves:
+    """What the checks so far have seen of each view.
+
+    undecided: those, with their stores, that were behind at their first check and have not made progress since.
+    """
+
+    undecided: set[tuple[str, str]] = field(default_factory=set)
+    _moved: dict[tuple[str, str], tuple[Lag, Mapping[str, int], float]] = field(default_factory=dict)
+    """By view and store: its state when it last made progress or had nothing to do, the ends of the log then, and the
+    time."""
+
+    def judged(
+        self, found: Iterable[Lag], ends: Mapping[str, int], at: float, every_s: Mapping[str, float]
+    ) -> list[Lag]:
+        """One more check, in which a view without progress for STALLED_S and its own pause is stalled.
+
+        ends: of each source. at: seconds of one clock. every_s: by view, the seconds between two batches of its own
+        query.
+        """
+        judged = {(each.view, each.store): self._judged(each, ends, at, every_s[each.view]) for each in found}
+        self.undecided &= judged.keys()
+        return list(judged.values())
+
+    def _judged(self, lag: Lag, ends: Mapping[str, int], at: float, every_s: float) -> Lag:
+        key = lag.view, lag.store
+        if (before := self._moved.get(key)) is None:
+            if lag.standing == "behind":
+                self.undecided.add(key)
+        else:
+            then, ends_then, since = before
+            judged = lag.since(then, ends_then)
+            is_stalled = judged.standing == "stalled"
+            if is_stalled and at - since < STALLED_S + every_s:
+                return lag
+            self.undecided.discard(key)
+            if is_stalled:
+                return judged
+        self._moved[key] = lag, ends, at
+        return lag

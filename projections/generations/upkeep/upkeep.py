@@ -1,0 +1,253 @@
+"""Upkeep of the views of a running read side: reports their lag, replays views that are too far behind, and restarts
+parts that make no progress.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from eventlog.errors import EventLogError
+from eventlog.source_positions import positions_text
+from projections.errors import ProjectionError
+from projections.generations.registry.registry import Generation
+from projections.generations.upkeep.kept_up_notes import KeptNotes
+from projections.generations.upkeep.lag import QUERIES, Lag
+from projections.generations.upkeep.lag_reader import Lags
+from projections.generations.upkeep.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
+from projections.generations.upkeep.replay_backoff import Repeats
+from projections.generations.upkeep.source_ends import COUNTED_RECORDS
+from projections.generations.upkeep.source_growth import Arrivals
+from projections.generations.upkeep.stalled_processes import Stalls
+from projections.generations.upkeep.stalled_views import Moves
+from projections.parts import NoParts, Parts
+from projections.view import View
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 10.0
+"""Seconds between checks."""
+REPORT_EVERY: Final = 6
+"""The number of checks between two reports of a view; a change for the worse is logged immediately."""
+RETRY_S: Final = 600.0
+"""Time until a failed replay of a view is tried again."""
+FIRST_RETRY_S: Final = 60.0
+"""Time until a view is tried again that the start could not build: a store may have started later."""
+
+Replay = Callable[[Sequence[View]], Iterable[tuple[View, object]]]
+"""Rebuilds views in one pass over the log; yields each with its result, or the error."""
+
+
+@dataclass
+class Upkeep:
+    """The upkeep of one deployment's views.
+
+    replaying: a context that returns what rebuilds views. rates: decide between patches and a replay, and are measured
+    on the way. parts: what can be restarted here. bulk: the expected speed of a replay of a view from so many offsets.
+    unbuilt: the views that are not built; the start has tried it shortly before the first check.
+    """
+
+    lags: Lags
+    replaying: Callable[[], AbstractContextManager[Replay]]
+    rates: Rates
+    parts: Parts = field(default_factory=NoParts)
+    bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
+    unbuilt: Callable[[], Sequence[View]] = tuple
+    _last: _Look = field(default_factory=lambda: _Look({}, 0.0, {}))
+    _replayed: bool = False
+    """Since the last check: that takes the processors, so what comes meanwhile says nothing about the rates."""
+    _looks: int = 0
+    _moves: Moves = field(default_factory=Moves)
+    _not_before: dict[str, float] = field(default_factory=dict)
+    _others: list[str] = field(default_factory=list)
+    _arrivals: Arrivals = field(default_factory=Arrivals)
+    _stalls: Stalls = field(default_factory=Stalls)
+    _repeats: Repeats = field(default_factory=Repeats)
+    _kept: KeptNotes = field(default_factory=KeptNotes)
+
+    def run(self, stop: threading.Event) -> None:
+        """Check until `stop` is set; errors are logged, and the check is repeated."""
+        while not stop.wait(LOOK_S):
+            self.try_to_look()
+
+    def try_to_look(self, *, only_folded: bool = False) -> None:
+        """Check once, see `look`; errors are logged."""
+        with _logged():
+            self.look(only_folded=only_folded)
+
+    def try_to_replay_others(self) -> None:
+        """Replay the views that the last check has left out; errors are logged."""
+        if others := self._others:
+            self._others = []
+            with _logged():
+                self._replay(others)
+
+    def look(self, *, only_folded: bool = False) -> list[Lag]:
+        """Check once: report changes, replay the views that need it, and restart parts that make no progress.
+
+        only_folded: leave the replay of views with a query of their own to `try_to_replay_others`: it may take hours,
+        and nothing else is replayed meanwhile. The start has not tried to build them.
+
+        Returns the state of the views.
+        """
+        is_first, last = not self._looks, self._last
+        now = self._last = self._see()
+        self._learn(last, now)
+        self._report(last, now)
+        self._looks += 1
+        self._restart(self._stalls.due(now.lags, now.ends, self.parts))
+        self._note_kept(now)
+        if self._looks % REPORT_EVERY == 1:
+            self.lags.note_topics(now.lags)
+        self._repeats.forget_helped(now.lags)
+        others = {name for name, view in self._views.items() if only_folded and view.has_own_query}
+        due = self._due(now, just_tried=self._views.keys() - others if is_first else frozenset())
+        self._others = [name for name in due if name in others]
+        if due := [name for name in due if name not in others]:
+            self._replay(due)
+        return now.lags
+
+    @property
+    def _views(self) -> Mapping[str, View]:
+        return self.lags.views.views
+
+    def _see(self) -> _Look:
+        """The state of all views, compared with earlier checks."""
+        ends, at = self.lags.ends(), time.monotonic()
+        every_s = {name: view.every_s for name, view in self._views.items()}
+        found = self._moves.judged(self.lags.look(), ends, at, every_s)
+        return _Look(ends, at, {(each.view, each.store): each for each in found})
+
+    def _learn(self, last: _Look, now: _Look) -> None:
+        """Measure how fast views are brought up to date, and how fast the sources grow."""
+        for each in now.lags:
+            if not self._replayed and (before := last.of(each)):
+                self.rates.note(before, each, now.at - last.at)
+        self._replayed = False
+        self._arrivals.note(now.ends, now.at)
+
+    def _report(self, last: _Look, now: _Look) -> None:
+        """Log what is worse or better than before, and everything once in a while."""
+        for each in now.lags:
+            before = last.of(each)
+            if each.standing not in ("caught up", "behind") and (before is None or before.standing != each.standing):
+                log.warning("%s in %s is %s: %s", each.view, each.store, each.standing, each.problem)
+            elif self._looks % REPORT_EVERY == 0 or (before is not None and before.problem and not each.problem):
+                log.info(*_line(each))
+
+    def _restart(self, due: Mapping[str, Lag]) -> None:
+        for part, lag in due.items():
+            log.warning(
+                "restarting %s: %s in %s has made no progress for too long; if it does not help, again in %.0f s",
+                QUERIES.get(part, f"the loaders of {part}"),
+                lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
+            )  # fmt: skip
+            self.parts.restart(part)
+
+    def _note_kept(self, now: _Look) -> None:
+        for noted in self._kept.due(now.lags, self._views, time.monotonic()):
+            self.lags.generations.note_kept(*noted)
+
+    def _due(self, now: _Look, just_tried: Set[str]) -> list[str]:
+        """The views to replay now. just_tried: those that the start may have tried to build a moment ago."""
+        unbuilt, at = [view.name for view in self.unbuilt()], time.monotonic()
+        self._not_before |= dict.fromkeys(just_tried & set(unbuilt), at + FIRST_RETRY_S)
+        return [
+            name
+            for name in dict.fromkeys([*unbuilt, *self._to_replay(now.lags)])
+            if at > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, at)
+        ]
+
+    def _to_replay(self, found: Sequence[Lag]) -> list[str]:
+        """The views that are lost, or that a replay brings up to date sooner."""
+        # at these rates most checks rule out a replay without asking the registry
+        if all(each.standing != "lost" and (each.lag_events or 0) < COUNTED_RECORDS for each in found):
+            return []
+        generations = self.lags.generations.all()
+        return to_replay(found, lambda lag: self._is_quicker_in_bulk(lag, generations))
+
+    def _is_quicker_in_bulk(self, lag: Lag, generations: Sequence[Generation]) -> bool:
+        view = self.lags.views.view(lag.view)
+        if view.has_own_query:  # it reads only what is missing, and a rebuild reads all by the same query
+            return False
+        size = self._arrivals.size(lag.position)
+        expected = self.bulk(view, size)
+        bulk = expected._replace(events_per_s=bulk_rate(lag.view, generations, expected.events_per_s))
+        live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
+        return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)
+
+    def _replay(self, names: Sequence[str]) -> None:
+        for name in names:
+            log.warning("replaying %s: it is not built, or too far behind to catch up with patches", name)
+        left, self._replayed = dict.fromkeys(names), True
+        try:
+            with self.replaying() as replay:
+                for view, outcome in replay([self.lags.views.view(name) for name in names]):
+                    left.pop(view.name)
+                    if isinstance(outcome, Exception):
+                        log.error("%s; retrying in %.0f s", outcome, RETRY_S)
+                        self._not_before[view.name] = time.monotonic() + RETRY_S
+                    else:
+                        self._pause(view.name)
+        finally:
+            self._not_before |= dict.fromkeys(left, time.monotonic() + RETRY_S)
+
+    def _pause(self, name: str) -> None:
+        """After a replay: if earlier ones did not help, wait before the next one."""
+        in_a_row, pause_s = self._repeats.note(name, time.monotonic())
+        if pause_s:
+            log.warning(
+                "%s has been replayed %d times in a row: its rows may change faster than loaders write them "
+                "(HEADWATER_LOADERS); it is replayed again in %.0f s at the earliest",
+                name, in_a_row, pause_s,
+            )  # fmt: skip
+            self.lags.generations.note_pause(self.lags.views.view(name), in_a_row, pause_s)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a check has found: the ends of sources, and views by name and store. at: seconds of the monotonic clock."""
+
+    ends: Mapping[str, int]
+    at: float
+    found: Mapping[tuple[str, str], Lag]
+
+    @property
+    def lags(self) -> list[Lag]:
+        """The state of all views."""
+        return list(self.found.values())
+
+    def of(self, lag: Lag) -> Lag | None:
+        """The state of the same view in the same store."""
+        return self.found.get((lag.view, lag.store))
+
+
+def to_replay(lags: Iterable[Lag], quicker: Callable[[Lag], bool]) -> list[str]:
+    """The views that only a replay can bring up to date, or that a replay brings up to date sooner."""
+    return list({each.view: None for each in lags if each.standing == "lost" or (each.lag_events and quicker(each))})
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Log errors: nobody else checks, and the next check may succeed."""
+    try:
+        yield
+    except (EventLogError, ProjectionError) as error:
+        log.warning("cannot check the views: %s", error)
+    except Exception:
+        log.exception("cannot check the views")
+
+
+def _line(lag: Lag) -> tuple[object, ...]:
+    position = positions_text(lag.position)
+    template = "%s g%s in %s at %s: %s, %s events and %s patches left, %.1f s behind"
+    return (
+        template, lag.view, lag.generation, lag.store, position, lag.standing,
+        lag.lag_events, lag.lag_patches, lag.freshness_s or 0.0,
+    )  # fmt: skip

@@ -1,0 +1,197 @@
+"""The checkpoint of a stream view's query: one per generation, for one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from eventlog.errors import SettingError
+from eventlog.settings import SHARED_FOLDER, LogSettings
+from eventlog.source_positions import source_id
+from projections.errors import StreamQueryFailed
+from projections.generations.registry.state_files import Remote, StateFolder, location_of, names, remove, state_folder
+from projections.generations.registry.stream_report import write_report
+
+log = logging.getLogger(__name__)
+
+_VERSION: Final = "v1"
+_NOTHING: Final = "-"
+_LOCK: Final = ".lock"
+_NOTE: Final = "headwater.json"
+_VERSIONS: Final = re.compile(r"([0-9]+)\.([0-9]+)")
+STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint. folder: Spark's files; the query of a generation without this folder cannot continue.
+
+    lock: the file that is locked while the query runs. Beside the folder, it holds for all machines that share it.
+    For a URL it is in the local state, and holds for this machine; Spark ends the query of another machine that writes
+    the same batch.
+    """
+
+    folder: StateFolder
+    lock: Path
+
+    @classmethod
+    def of(cls, settings: LogSettings, tag: str) -> Checkpoint:
+        """The checkpoint of the generation whose patches have this tag."""
+        folder, lock = _folder(settings) / tag, f"{tag}{_LOCK}"
+        return cls(folder, (_local(settings) if isinstance(folder, Remote) else folder.parent) / lock)
+
+    @property
+    def location(self) -> str:
+        """Where it is, for Spark."""
+        return location_of(self.folder)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the query has begun here."""
+        return self.folder.exists()
+
+    def create(self) -> None:
+        """Begin anew: a query that starts here reads its sources from the first record."""
+        self.remove()
+        self.folder.mkdir(parents=True)
+        self.note_spark()
+
+    def note_spark(self) -> None:
+        """Write which Spark the query has run with; the provider of its state is for people. Raises OSError."""
+        note = {"spark": spark_version(), "state": STATE_PROVIDER}
+        (self.folder / _NOTE).write_text(json.dumps(note))
+
+    def spark(self) -> str | None:
+        """The version of the Spark that the query has run with; None: an earlier release did not write it."""
+        try:
+            found = json.loads((self.folder / _NOTE).read_text())["spark"]
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+        return found if isinstance(found, str) and _VERSIONS.match(found) else None
+
+    def newer_spark(self) -> str | None:
+        """The Spark that the query has run with, if this one may not read what that has written.
+
+        Spark reads checkpoints of earlier versions, and patch releases change no format.
+        """
+        noted = self.spark()
+        return noted if noted and _minor(noted) > _minor(spark_version()) else None
+
+    def is_of_other_spark(self) -> bool:
+        """Whether the query has run with another version of Spark, and not for long with this one."""
+        return self.spark() not in (None, spark_version())
+
+    def remove(self) -> None:
+        """Delete it, if it exists."""
+        remove(self.folder)
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Hold it while its query runs; False if another process holds it: two queries would break it.
+
+        Raises OSError if its lock file cannot be made or locked.
+        """
+        self.lock.parent.mkdir(parents=True, exist_ok=True)
+        with self.lock.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def committed(self) -> int:
+        """The number of the last batch that ended; -1 if there is none."""
+        return self._last("commits")
+
+    def begun(self) -> int:
+        """The number of the last batch that began; -1 if there is none."""
+        return self._last("offsets")
+
+    def _last(self, folder: str) -> int:
+        return max((int(each) for each in names(self.folder / folder) if each.isdecimal()), default=-1)
+
+    def ends(self, batch: int, settings: LogSettings) -> dict[str, int]:
+        """By source, the offset after the last record that a batch reads; Spark writes them before the batch begins."""
+        lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
+        if lines[0] != _VERSION:
+            raise StreamQueryFailed(self.folder.name, f'its offsets have the unknown format "{lines[0]}"')
+        found: dict[str, int] = {}
+        for line in lines[2:]:  # after Spark's own settings, a line per source of the query
+            for topic, offsets in (json.loads(line) if line != _NOTHING else {}).items():
+                for partition, offset in offsets.items():
+                    source = source_id(topic.removeprefix(settings.topic("")), int(partition))
+                    found[source] = min(offset, found.get(source, offset))
+        return found
+
+
+@cache
+def spark_version() -> str:
+    """That of the Spark that is installed."""
+    return version("pyspark")
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    found = _VERSIONS.match(version)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _folder(settings: LogSettings) -> StateFolder:
+    return state_folder(settings) / "streams" / settings.environment
+
+
+def _local(settings: LogSettings) -> Path:
+    return settings.state.absolute() / "checkpoints" / "streams" / settings.environment
+
+
+def check_shared(settings: LogSettings, env: Mapping[str, str]) -> None:
+    """Raise SettingError if executors on other machines could not find the state of stream views."""
+    master = env.get("SPARK_MASTER", "")
+    if master and not master.startswith("local") and not settings.checkpoints:
+        needs = f"{SHARED_FOLDER}, because SPARK_MASTER is a cluster, and its machines must find the state of"
+        raise SettingError("HEADWATER_CHECKPOINTS", "", f"{needs} stream views")
+
+
+def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> list[str]:
+    """Delete the checkpoints of generations that are gone, unless their query runs; returns their tags.
+
+    registered: the tags of all generations. A generation is registered before it has a checkpoint, so they are asked
+    for after the checkpoints were listed.
+    """
+    try:
+        folders = {_folder(settings), _local(settings)}
+        found = {each.removesuffix(_LOCK) for folder in folders for each in names(folder)}
+    except OSError as error:
+        log.warning("cannot look for checkpoints that are no longer needed: %s", error)
+        return []
+    gone = sorted(found - set(registered())) if found else []
+    for tag in gone:
+        forget(settings, tag)
+    return gone
+
+
+def forget(settings: LogSettings, tag: str) -> None:
+    """Delete the checkpoint of a generation that is gone, if it has one here, unless its query runs.
+
+    If it cannot be deleted, that is logged.
+    """
+    checkpoint = Checkpoint.of(settings, tag)
+    try:
+        if not (checkpoint.exists or checkpoint.lock.exists()):
+            return
+        with checkpoint.held() as is_ours:
+            if is_ours:
+                checkpoint.remove()
+                write_report(settings, tag, None)
+                checkpoint.lock.unlink()  # whoever has it open holds nothing: no other generation gets this tag
+    except OSError as error:
+        log.warning("cannot delete the checkpoint of %s: %s", tag, error)

@@ -1,0 +1,171 @@
+"""The query of one generation of a stream view: from its sources to the records of `patches`, in micro-batches."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+
+from eventlog.settings import LogSettings
+from projections.errors import StreamQueryFailed, ViewDeclarationError
+from projections.spark.kafka_source import connection
+from projections.spark.live import SINK
+from projections.spark.session import SparkSettings
+from projections.spark.stream_queries.checkpoint import STATE_PROVIDER, Checkpoint
+from projections.spark.stream_queries.failures import reason
+from projections.spark.stream_queries.frames import source_frame
+from projections.spark.stream_queries.output import numbered, returned, row_texts
+from projections.spark.stream_queries.progress import ProgressSender
+from projections.spark.stream_queries.repeatable import check_repeatable
+from projections.stream.declaring.sources import StreamSource
+from projections.stream.declaring.view import StreamView
+from projections.stream.in_order.completeness import early_declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_SOURCE: Final[Mapping[str, str]] = {
+    "startingOffsets": "earliest",
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "5000",
+    # at the end of a batch, the reader has requested more before it stops, and waits for the answer
+    "kafka.fetch.max.wait.ms": "10",
+    # Spark would go on with what is left, and rows would silently lack the rest
+    "failOnDataLoss": "true",
+}
+NO_DATA_BATCHES: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
+_SESSION: Final[Mapping[str, str]] = {
+    "spark.sql.streaming.stateStore.providerClass": STATE_PROVIDER,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # no rowChecksum: of a changelog that lacks its end, with its .crc, all rows that are left are whole
+    # heartbeats come, so a batch without records is never needed to close windows
+    NO_DATA_BATCHES: "false",
+}
+
+TRIGGER_S: Final = 0.5
+"""Seconds between the starts of two batches, at least."""
+
+READERS_PER_CORE: Final = 2
+"""Tasks that read a source in a batch, if it has so many partitions. A task per partition is a task for a few records:
+with 64 partitions it took 1.9 s of processor time per batch, and with 4 tasks 0.9 s. More than one, because partitions
+may differ in size."""
+
+Read = Callable[[str, StreamSource], "DataFrame"]
+"""Kafka's records of a source, by its name in the view."""
+
+
+@dataclass(frozen=True)
+class StreamQuery:
+    """What runs for one generation. session: see `stream_session`. tag: of its patches."""
+
+    session: SparkSession
+    progress: ProgressSender
+    view: StreamView
+    tag: str
+    settings: LogSettings
+    checkpoint: Checkpoint
+
+    def start(self, trigger_s: float) -> StreamingQuery:
+        """Start the query at its checkpoint; a batch begins every `trigger_s` seconds if there are records.
+
+        A batch reads all that there is: with a limit, one partition could run ahead of another, and the watermark with
+        it. Raises ViewDeclarationError, and StreamQueryFailed if Spark refuses to start it.
+        """
+        rows = computed(self.view, lambda _, source: kafka_records(self.session, self.settings, source))
+
+        def write(batch: DataFrame, number: int) -> None:
+            made = numbered(batch, number, self.settings)
+            made.write.format("kafka").mode("append").options(**connection(self.settings), **SINK).save()
+            self.progress.send(self.tag, self.checkpoint.ends(number, self.settings))
+
+        texts = row_texts(rows, self.view, self.tag, self.settings)
+        writer = texts.writeStream.outputMode(output_mode(self.view)).queryName(self.tag)
+        writer = writer.trigger(processingTime=f"{trigger_s * 1000:.0f} milliseconds")
+        writer = writer.option("checkpointLocation", self.checkpoint.location)
+        try:
+            return writer.foreachBatch(write).start()
+        except PySparkException as error:
+            raise StreamQueryFailed(self.tag, reason(error)) from error
+
+
+def stream_session(session: SparkSession, *, without_heartbeats: bool = False) -> SparkSession:
+    """A session of the same application with the settings of stream queries; Spark keeps a part of it for ever.
+
+    without_heartbeats: if no records come, rows that are final after a batch are sent in one without records.
+    """
+    own = session.newSession()
+    for name, value in _SESSION.items():
+        own.conf.set(name, value)
+    if without_heartbeats:
+        own.conf.set(NO_DATA_BATCHES, "true")
+    return own
+
+
+def computed(view: StreamView, read: Read) -> DataFrame:
+    """The rows that the query of `view` returns; raises ViewDeclarationError with what to change.
+
+    Nothing is read.
+    """
+    frames = {
+        name: source_frame(read(name, source), name, source, view.admitted(source))
+        for name, source in view.sources.items()
+    }
+    with early_declared() as early_keys:
+        rows = returned(view, frames)
+    _check_early(view, early_keys)
+    check_repeatable(view, rows)
+    _check_supported(view, rows)
+    return rows
+
+
+def _check_early(view: StreamView, early_keys: Sequence[tuple[str, ...]]) -> None:
+    """Raise ViewDeclarationError if its query sends early rows of another key than the view's, or in a final view."""
+    for key in early_keys:
+        if view.final:
+            raise ViewDeclarationError(
+                view.name,
+                "its query uses in_order with early, which sends rows before they are final: leave out final or early",
+            )
+        if set(key) != set(view.key_columns):
+            raise ViewDeclarationError(
+                view.name,
+                f"its query uses in_order with early={key}, but the key of the view is {view.key_columns}: "
+                "name the same columns",
+            )
+
+
+def _check_supported(view: StreamView, rows: DataFrame) -> None:
+    """Raise ViewDeclarationError if Spark cannot run this as a stream; it would find out when the query starts."""
+    frame: Any = rows
+    jvm = frame.sparkSession._jvm
+    streaming = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    mode = jvm.org.apache.spark.sql.streaming.OutputMode
+    try:
+        streaming.checkForStreaming(
+            frame._jdf.queryExecution().analyzed(), mode.Append() if view.final else mode.Update()
+        )
+    except PySparkException as error:
+        hint = "" if view.final else "; session windows and joins of streams need final=True"
+        raise ViewDeclarationError(
+            view.name, f"Spark cannot run its query as a stream: {reason(error)}{hint}"
+        ) from error
+
+
+def output_mode(view: StreamView) -> str:
+    """Spark's output mode: each change of a row, or a row once when it is final."""
+    return "append" if view.final else "update"
+
+
+def kafka_records(session: SparkSession, settings: LogSettings, source: StreamSource) -> DataFrame:
+    """The records of a source, as a stream; few tasks read them, however many partitions the topic has."""
+    reader = session.readStream.format("kafka").options(**connection(settings), **_SOURCE)
+    partitions = json.dumps({settings.topic(source.topic): list(range(settings.partitions))})
+    records = reader.option("assign", partitions).load()
+    if not SparkSettings(session.sparkContext.master or "").is_local:
+        return records  # executors may come later, so nobody knows how many tasks can run at once
+    return records.coalesce(READERS_PER_CORE * (os.cpu_count() or 2))

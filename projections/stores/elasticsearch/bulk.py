@@ -1,0 +1,131 @@
+"""The bulk path into Elasticsearch, and the form of its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from elasticsearch import ApiError, Elasticsearch
+
+from projections.errors import Unloadable
+from projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
+from projections.stores.elasticsearch.documents import DocumentForm, Guard, is_deleted
+from projections.stores.elasticsearch.mapping import GUARD, STATE
+from projections.stores.ledgers import loadable
+from projections.stores.names import document_id, write_alias
+from projections.table.monoids import State
+from projections.table.patch import places_to_json
+from projections.table.shown import DELETED
+from projections.view import View
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BULK_ROWS: Final = 1_000
+OPERATION: Final = 2
+"""Lines of a document in a request."""
+REQUEST_BYTES: Final = 16 * 1024 * 1024
+ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason", "items.*.error.caused_by.reason")
+
+
+@dataclass(frozen=True)
+class ElasticsearchWriter:
+    """Indexes the rows of one Spark partition; a repeated task writes the same documents again."""
+
+    url: str
+    index: str
+    form: DocumentForm
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        written = 0
+        # the same documents may be written again, and failing would repeat the whole rebuild
+        with translated(), Elasticsearch(self.url, request_timeout=60, max_retries=2, retry_on_timeout=True) as client:
+            folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
+            while chunk := list(islice(folded, BULK_ROWS)):
+                operations: list[bytes] = []
+                with loadable(NAME):
+                    for key, state in chunk:
+                        operations += [index_row(key), document(self.form, key, state, {})]
+                send(client, self.index, operations)
+                written += len(chunk)
+        return written
+
+
+def document(form: DocumentForm, key: str, state: State, guard: Guard) -> bytes:
+    """A row as it is stored: visible columns, state fields, and guard."""
+    shown = form.show(key, state)
+    hidden = {name: value for name, value in state.items() if name not in shown}
+    indexed = {name: _without_sign(value) for name, value in shown.items()}
+    body = {**indexed, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
+    return orjson.dumps(body)
+
+
+def _without_sign(value: Any) -> Any:
+    """Zero without a sign: Lucene sorts -0.0 before 0.0, and other stores do not."""
+    return 0.0 if value.__class__ is float and value == 0 else value
+
+
+def state_of(view: View, source: Mapping[str, Any]) -> State:
+    """The state of a stored row.
+
+    Every document has a visible mark of deletion, which queries read; the row's own mark, if it has one, is in STATE.
+    """
+    shown = {field.name: source[field.name] for field in view.layout.fields if field.name in source}
+    shown.pop(DELETED, None)
+    return {**shown, **source[STATE]}
+
+
+def index_row(key: str, version: tuple[int, int] | None = None) -> bytes:
+    """The line before a document: write it in any case, or only over this `_seq_no` and `_primary_term`."""
+    what: dict[str, Any] = {"_id": document_id(key)}
+    if version is not None:
+        what["if_seq_no"], what["if_primary_term"] = version
+    return orjson.dumps({"index": what})
+
+
+def create_row(key: str) -> bytes:
+    """The line before a document that must not exist yet."""
+    return orjson.dumps({"create": {"_id": document_id(key)}})
+
+
+def send(client: Elasticsearch, index: str, operations: Sequence[bytes]) -> list[int]:
+    """Write documents, each with a line of instructions and a line of data; see `statuses` for the result.
+
+    The requests have a limited size, because a batch of patches may change thousands of large rows. Raises Unloadable
+    also if one document alone is more than the server, or a proxy in front of it, takes.
+    """
+    found: list[int] = []
+    with translated():
+        for part in _parts(operations):
+            found += _send_part(client, index, part)
+    return found
+
+
+def _send_part(client: Elasticsearch, index: str, part: Sequence[Any]) -> list[int]:
+    """Write documents in one request, or in halves of it if it is too large."""
+    try:
+        # through an alias: writing to a missing index would create it without a mapping
+        answer = client.bulk(index=write_alias(index), operations=list(part), require_alias=True, filter_path=[*ANSWER])
+    except ApiError as error:
+        if error.status_code != TOO_LARGE:
+            raise
+        if len(part) <= OPERATION:
+            limit = "than the server, or a proxy in front of it, takes in a request (HTTP 413)"
+            raise Unloadable(NAME, f"the row has {len(part[-1]):,} bytes, which is more {limit}") from error
+        middle = len(part) // (2 * OPERATION) * OPERATION
+        return [*_send_part(client, index, part[:middle]), *_send_part(client, index, part[middle:])]
+    return statuses(answer.body)
+
+
+def _parts(operations: Sequence[bytes]) -> Iterator[Sequence[Any]]:
+    start = size = 0
+    for at in range(0, len(operations), OPERATION):
+        more = len(operations[at]) + len(operations[at + 1])
+        if size and size + more > REQUEST_BYTES:
+            yield operations[start:at]
+            start, size = at, 0
+        size += more
+    yield operations[start:]

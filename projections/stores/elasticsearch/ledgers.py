@@ -1,0 +1,214 @@
+"""The ledgers of all generations, in one index of Elasticsearch: each a document, written by compare-and-set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elasticsearch import ApiError, Elasticsearch, NotFoundError
+
+from projections.errors import StoreUnavailable
+from projections.settings import StoreSettings
+from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
+from projections.stores.elasticsearch.bulk import index_row
+from projections.stores.elasticsearch.mapping import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
+from projections.stores.names import index_name, ledger_document, ledger_index, write_alias
+from projections.stores.store import Ledger, Target
+from projections.table.patch import places_from_json, places_to_json
+
+PROGRESS_INTERVAL_S: Final = 1.0
+ROWS_INTERVAL_S: Final = 0.05
+"""Time between two writes of a ledger, for progress and for rows: guards skip what is read again after a crash."""
+
+Version = tuple[int, int]
+"""`_seq_no` and `_primary_term` of a document."""
+
+
+class LedgerChanged(Exception):
+    """Another process has written a ledger, or its index was restored from a snapshot."""
+
+
+@dataclass(slots=True)
+class KnownLedger:
+    """A ledger in this process, and the version of its document. It is never ahead of the rows."""
+
+    ledger: Ledger
+    version: Version
+    dirty: bool = False
+    written_at: float = float("-inf")
+
+
+class ElasticsearchLedgers:
+    """The ledgers that one store uses.
+
+    They are kept in memory, and valid while their documents have the versions that this process knows.
+    """
+
+    def __init__(self, settings: StoreSettings, client: Callable[[], Elasticsearch]) -> None:
+        self.index, self._environment = ledger_index(settings.environment), settings.environment
+        self._partitions, self._client = settings.patch_partitions, client
+        self._held: dict[tuple[str, int], dict[int, KnownLedger]] = {}
+        self._targets: dict[tuple[str, int], Target] = {}
+        """Those in `_held`."""
+        self._put_off: Sequence[Target] = ()
+
+    def create(self, target: Target, fresh: Mapping[int, Ledger]) -> None:
+        """Create the ledgers of a new generation."""
+        with translated():
+            if not self._client().indices.exists(index=self.index):
+                self._create_index()
+            for partition, ledger in fresh.items():
+                self._client().index(
+                    index=self.index, id=_id(target, partition), document=_source(target, partition, ledger)
+                )
+
+    def drop(self, target: Target) -> None:
+        """Delete the ledgers of a generation."""
+        self.forget(target)
+        with translated():
+            for found in self._read(target):
+                self._client().delete(index=self.index, id=found["_id"])
+
+    def known(self, target: Target) -> dict[int, KnownLedger]:
+        """The ledgers of a generation, as this process knows them."""
+        return self._held.get(target.id) or self.look_up(target)
+
+    def forget(self, target: Target | None = None) -> None:
+        """Forget one generation, or (None) all; progress that was not written yet is read again."""
+        if target is None:
+            self._held.clear()
+            self._targets.clear()
+        else:
+            self._held.pop(target.id, None)
+            self._targets.pop(target.id, None)
+
+    def look_up(self, target: Target) -> dict[int, KnownLedger]:
+        """Read the ledgers of a generation; none if its index is gone or incomplete: only a rebuild helps."""
+        found = {
+            each["_source"]["partition"]: KnownLedger(
+                Ledger(each["_source"]["next"], places_from_json(each["_source"]["applied"])), version_of(each)
+            )
+            for each in (self._read(target) if self._has_rows(target) else ())
+        }
+        self._held[target.id], self._targets[target.id] = found, target
+        return found
+
+    def look_again(self, target: Target) -> None:
+        """Read the ledgers again, because another loader has written one, or a snapshot was restored.
+
+        A ledger that no other process has written may be more recent here; it is written with the next batch.
+        """
+        ours = self._held.get(target.id, {})
+        held = self.look_up(target)
+        for partition, theirs in held.items():
+            if partition in ours and ours[partition].version == theirs.version:
+                held[partition] = ours[partition]
+
+    def version_requests(self, target: Target, versions: Mapping[int, Version]) -> list[dict[str, Any]]:
+        """The part of an `mget` that reads the versions of these ledgers."""
+        return [{"_index": self.index, "_id": _id(target, partition), "_source": False} for partition in versions]
+
+    def write(self, targets: Sequence[Target], *, rows: bool) -> None:
+        """Write advanced ledgers, unless they were written a moment ago. rows: there was more than progress."""
+        interval_s = ROWS_INTERVAL_S if rows else PROGRESS_INTERVAL_S
+        before = time.monotonic() - interval_s
+        dirty = self._dirty(targets)
+        due = [each for each in dirty if each[2].written_at < before]
+        if rows:
+            self._put_off = targets if len(due) < len(dirty) else ()
+        if due:
+            self._write(due)
+
+    def settle(self, *, now: bool) -> None:
+        """Write delayed ledgers; those with progress alone only if `now`, or if they were not written a moment ago."""
+        before, put_off = time.monotonic() - PROGRESS_INTERVAL_S, {target.id for target in self._put_off}
+        self._put_off = ()
+        due = [
+            (target, partition, held)
+            for target, partition, held in self._dirty(list(self._targets.values()))
+            if now or target.id in put_off or held.written_at < before
+        ]
+        if due:
+            self._write(due)
+
+    def _dirty(self, targets: Sequence[Target]) -> list[tuple[Target, int, KnownLedger]]:
+        return [
+            (target, partition, held)
+            for target in targets
+            for partition, held in self._held.get(target.id, {}).items()
+            if held.dirty
+        ]
+
+    def _write(self, due: Sequence[tuple[Target, int, KnownLedger]]) -> None:
+        operations: list[Any] = []
+        for target, partition, held in due:
+            row = index_row(_id(target, partition), held.version)
+            operations += [row, _source(target, partition, held.ledger)]
+        with translated():
+            answer = self._client().bulk(index=write_alias(self.index), operations=operations, require_alias=True)
+        overtaken: dict[tuple[str, int], Target] = {}
+        for (target, partition, held), item in zip(due, answer["items"], strict=True):
+            outcome = item["index"]
+            if outcome["status"] < 300:
+                held.version = version_of(outcome)
+                held.dirty, held.written_at = False, time.monotonic()
+            elif outcome["status"] == CONFLICT:
+                overtaken[target.id] = target
+            else:
+                self.forget(target)
+                raise StoreUnavailable(NAME, f"ledger {partition} of {target.view.name}: {outcome.get('error')}")
+        for target in overtaken.values():
+            self.look_again(target)
+
+    def _read(self, target: Target) -> list[dict[str, Any]]:
+        """The existing ledger documents of a generation, for every possible partition of `patches`."""
+        with translated():
+            ids = [_id(target, partition) for partition in range(self._partitions)]
+            answer = self._client().mget(index=self.index, ids=ids)
+        try:
+            return [each for each in documents(answer.body) if each["found"]]
+        except IndexGone:  # nothing was ever built here, or the store was emptied
+            return []
+
+    def _has_rows(self, target: Target) -> bool:
+        """Whether the index of a generation exists, and has all rows of bulk."""
+        index = write_alias(index_name(self._environment, *target.id))
+        with translated():
+            try:
+                found = self._client().indices.get_mapping(index=index, filter_path="*.mappings._meta").body
+            except NotFoundError:
+                return False
+        return all(each["mappings"]["_meta"].get(COMPLETE, True) for each in found.values())
+
+    def _create_index(self) -> None:
+        try:
+            self._client().indices.create(
+                index=self.index,
+                mappings=dict(LEDGER_MAPPING),
+                settings=dict(LEDGER_SETTINGS),
+                aliases={write_alias(self.index): {}},
+            )
+        except ApiError as error:
+            if error.error != "resource_already_exists_exception":  # another process was faster
+                raise
+
+
+def version_of(found: Mapping[str, Any]) -> Version:
+    """The version of a document that was read or written."""
+    return found["_seq_no"], found["_primary_term"]
+
+
+def _id(target: Target, partition: int) -> str:
+    return ledger_document(*target.id, partition)
+
+
+def _source(target: Target, partition: int, ledger: Ledger) -> dict[str, Any]:
+    return {
+        "view": target.view.name,
+        "generation": target.generation,
+        "partition": partition,
+        "next": ledger.next_offset,
+        "applied": places_to_json(ledger.applied),
+    }

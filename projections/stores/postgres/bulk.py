@@ -1,0 +1,140 @@
+"""The bulk path into PostgreSQL: Arrow batches through ADBC's binary COPY."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import adbc_driver_manager as adbc  # not its `dbapi`, which imports pandas where it is installed
+import adbc_driver_postgresql
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from projections.errors import ProjectionError, StoreUnavailable, Unloadable
+from projections.stores.ledgers import loadable
+from projections.stores.names import NUL, REPLACEMENT
+from projections.stores.postgres.arrow import ARROW_TYPES, arrow_array
+from projections.stores.postgres.errors import of_data
+from projections.stores.postgres.text import NAME, json_text, without_nul
+from projections.table.monoids import row_value
+from projections.table.shown import Shown
+from projections.table.types import ColumnType
+
+POINT: Final = struct.Struct("!dd")
+"""PostgreSQL's binary form of a point: x (longitude), y (latitude)."""
+JSONB: Final = b"\x01"
+"""Before JSON text in PostgreSQL's binary form of jsonb: its version."""
+
+
+@dataclass(frozen=True)
+class PostgresWriter:
+    """Copies the rows of one Spark partition in one transaction; it is sent to executors, so it has settings only.
+
+    A task that is repeated after its commit writes its rows twice; `PostgresStore.finish` removes the duplicates.
+    """
+
+    url: str
+    schema: str
+    table: str
+    kinds: Mapping[str, ColumnType]
+    """Of state fields."""
+    derived: Mapping[str, tuple[Shown, ColumnType]]
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        first = next(rows, None)
+        if first is None:
+            return 0
+        stored = _Stored(self._stored, chain([first], rows))
+        try:
+            self._copy(pa.RecordBatchReader.from_batches(self._stored(first).schema, iter(stored)))
+        except adbc.Error as error:
+            problem = stored.refused or _meaning(error)
+            if problem is None:
+                raise
+            raise problem from error
+        return stored.written
+
+    def _copy(self, rows: pa.RecordBatchReader) -> None:
+        with (
+            adbc_driver_postgresql.connect(self.url) as database,
+            adbc.AdbcConnection(database) as connection,
+            adbc.AdbcStatement(connection) as statement,
+        ):
+            statement.set_options(
+                **{
+                    adbc.StatementOptions.INGEST_TARGET_TABLE.value: self.table,
+                    adbc.StatementOptions.INGEST_TARGET_DB_SCHEMA.value: self.schema,
+                    adbc.StatementOptions.INGEST_MODE.value: adbc.INGEST_OPTION_MODE_APPEND,
+                }
+            )
+            statement.bind_stream(rows)
+            statement.execute_update()
+
+    def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the table's form: derived columns, tallies as JSON text, points binary, no NUL in text."""
+        with loadable(NAME):
+            derived = self._derived(batch)
+        for number, name in enumerate(batch.schema.names):
+            column = batch.column(number)
+            match self.kinds.get(name, ColumnType.TEXT):
+                case ColumnType.COUNTS | ColumnType.SKETCH | ColumnType.ENTRIES as kind:
+                    held = (row_value(each, kind) for each in column.to_pylist())
+                    stored = pa.array([json_text(each, kind) for each in held], pa.string())
+                case ColumnType.POINT:
+                    stored = pa.array([_point(place) for place in column.to_pylist()], pa.binary())
+                case ColumnType.TEXT | ColumnType.JSON:
+                    stored = pc.replace_substring(column, NUL, REPLACEMENT)
+                case _:
+                    continue
+            batch = batch.set_column(number, name, stored)
+        for name, column in derived.items():
+            batch = batch.append_column(name, column)
+        return batch
+
+    def _derived(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        if not self.derived:
+            return {}
+        columns = {}
+        states = [{name: row_value(row[name], kind) for name, kind in self.kinds.items()} for row in batch.to_pylist()]
+        for name, (shown, kind) in self.derived.items():
+            values = [shown.value(state) for state in states]
+            if kind is ColumnType.LIST:
+                columns[name] = pa.array([JSONB + orjson.dumps(without_nul(value)) for value in values], pa.binary())
+            else:
+                columns[name] = arrow_array(values, ARROW_TYPES[kind])
+        return columns
+
+
+@dataclass
+class _Stored:
+    """Batches in the form that `form` gives them. refused: its error, of which ADBC keeps the text only."""
+
+    form: Callable[[pa.RecordBatch], pa.RecordBatch]
+    batches: Iterable[pa.RecordBatch]
+    written: int = 0
+    refused: Unloadable | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self.batches:
+            self.written += batch.num_rows
+            try:
+                yield self.form(batch)
+            except Unloadable as error:
+                self.refused = error
+                raise
+
+
+def _meaning(error: adbc.Error) -> ProjectionError | None:
+    if of_data(error.sqlstate):
+        return Unloadable(NAME, str(error))
+    return StoreUnavailable(NAME, str(error)) if isinstance(error, adbc.OperationalError) else None
+
+
+def _point(place: dict[str, Any] | None) -> bytes | None:
+    if place is None or place["lat"] is None or place["lon"] is None:
+        return None
+    return POINT.pack(place["lon"], place["lat"])

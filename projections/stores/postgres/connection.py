@@ -1,0 +1,114 @@
+"""Connections to PostgreSQL that give up on a server that does not answer, and say who holds a lock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import sql
+from psycopg.abc import PQGen
+from psycopg.rows import dict_row
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random
+
+from projections.errors import StoreLocked, StoreUnavailable
+from projections.stores.postgres.text import NAME
+
+CONNECT_S: Final = 3
+ANSWER_S: Final = 60.0
+"""How long a statement may take. A server that accepts connections and never answers would be waited for for ever."""
+KEEPALIVES: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""In seconds: firewalls forget connections that are idle, and an end that is gone is noticed within a minute."""
+LOCK_S: Final = 1.0
+"""How long a change of tables waits for a lock. Everybody who reads the table afterwards waits behind it."""
+PAUSE_S: Final = 1.0
+LOCKED_S: Final = 20.0
+"""How long such a change is tried again and again."""
+
+HOLDERS: Final = """
+SELECT pid, usename AS role, nullif(application_name, '') AS program, state,
+       extract(epoch FROM now() - xact_start)::float AS seconds
+FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND pid IN (
+    SELECT pid FROM pg_locks
+    WHERE granted AND relation IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
+)
+ORDER BY xact_start LIMIT 3
+"""
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
+
+
+class LimitedConnection(psycopg.Connection[Any]):
+    """A connection whose statements end within `answer_s` seconds, with an OperationalError; None: without a limit."""
+
+    answer_s: float | None = ANSWER_S
+
+    def wait(self, gen: PQGen[Result], interval: float = 0.1, timeout: float | None = None) -> Result:
+        limit_s = self.answer_s if timeout is None else timeout
+        try:
+            return super().wait(gen, interval, limit_s)
+        except psycopg.errors._WaitTimeout:
+            self.pgconn.finish()  # its state is not known
+            raise psycopg.OperationalError(f"it has not answered for {limit_s:g} s") from None
+
+
+def connect(
+    url: str, *, answer_s: float | None = ANSWER_S, autocommit: bool = False, **options: Any
+) -> LimitedConnection:
+    """Connect to a PostgreSQL server. answer_s: see LimitedConnection. options: parameters of libpq."""
+    limits = {"connect_timeout": CONNECT_S, **KEEPALIVES}
+    connection = LimitedConnection.connect(url, autocommit=autocommit, **{**limits, **options})
+    connection.answer_s = answer_s
+    return connection
+
+
+def set_lock_limit(connection: psycopg.Connection[Any]) -> None:
+    """Let the transaction wait no longer than LOCK_S for each lock: then psycopg raises LockNotAvailable."""
+    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_S:g}s")))
+
+
+def retrying_locks(change: Callable[[], Result], find_holders: Callable[[], str]) -> Result:
+    """Make a change of tables, again and again for LOCKED_S if others hold locks.
+
+    change: one transaction; raises StoreUnavailable, caused by LockNotAvailable, if it cannot have a lock.
+    find_holders: says who holds it. Raises StoreLocked with that at the end.
+    """
+    try:
+        return Retrying(
+            retry=retry_if_exception(_is_locked),
+            wait=wait_random(0.5 * PAUSE_S, 1.5 * PAUSE_S),
+            stop=stop_after_delay(LOCKED_S),
+            before_sleep=_note,
+            reraise=True,
+        )(change)
+    except StoreUnavailable as error:
+        if not _is_locked(error):
+            raise
+        raise StoreLocked(NAME, find_holders()) from error
+
+
+def _is_locked(error: BaseException) -> bool:
+    return isinstance(error, StoreUnavailable) and isinstance(error.__cause__, psycopg.errors.LockNotAvailable)
+
+
+def _note(state: RetryCallState) -> None:
+    logger.info("somebody holds a lock on a table that is changed; attempt %d", state.attempt_number)
+
+
+def holders_of(connection: psycopg.Connection[Any], tables: list[str]) -> str:
+    """Who holds locks on these tables, and how to end that. tables: quoted names."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        found = cursor.execute(HOLDERS, [tables]).fetchall()
+    what = f"a change waits for a lock on {', '.join(tables)}"
+    if not found:
+        return f"{what}: try again"
+    held = "; ".join(
+        f"process {each['pid']} of role {each['role']} ({each['program'] or 'unnamed'}, {each['state']} for "
+        f"{each['seconds'] or 0:.0f} s)"
+        for each in found
+    )
+    return f"{what}, which {held} holds: end its transaction, or run SELECT pg_terminate_backend({found[0]['pid']})"

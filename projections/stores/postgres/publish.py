@@ -1,0 +1,164 @@
+"""The SQL view under a plain name: moved from one generation to the next, with grants and dependent objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row
+
+from projections.errors import CannotPublish, StillUsed, StoreUnavailable
+from projections.stores.names import table_name
+from projections.stores.postgres.ddl import publish_query
+from projections.stores.postgres.errors import meaning
+from projections.stores.postgres.text import NAME
+from projections.stores.store import Target
+
+# owner: null if it is our role, which creates the view. options: as in CREATE VIEW … WITH (…)
+FOUND = """
+SELECT pg_class.oid, nullif(pg_get_userbyid(relowner), current_user) AS owner, relowner AS owner_oid,
+       coalesce(reloptions, '{{}}') AS options
+FROM pg_class WHERE oid = to_regclass({name})
+"""
+
+# privileges of others than the owner on the view (column: null) and on single columns; grantee null: everyone
+PRIVILEGES = """
+SELECT attname AS column, rolname AS grantee, privilege_type AS privilege, is_grantable AS grantable
+FROM (
+    SELECT NULL::name AS attname, (aclexplode(relacl)).* FROM pg_class WHERE oid = %(oid)s
+    UNION ALL
+    SELECT attname, (aclexplode(attacl)).* FROM pg_attribute WHERE attrelid = %(oid)s AND NOT attisdropped
+) AS granted
+LEFT JOIN pg_roles ON pg_roles.oid = grantee
+WHERE grantee <> %(owner)s
+"""
+
+COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+
+# whether the SQL view is made from this table
+READS = """
+SELECT EXISTS (
+    SELECT FROM pg_rewrite
+    JOIN pg_depend ON classid = 'pg_rewrite'::regclass AND objid = pg_rewrite.oid
+    WHERE ev_class = to_regclass({name}) AND refclassid = 'pg_class'::regclass AND refobjid = to_regclass({table})
+)
+"""
+
+
+class Found(NamedTuple):
+    """The existing SQL view."""
+
+    oid: int
+    owner: str | None
+    owner_oid: int
+    options: Sequence[str]
+
+
+class Privilege(NamedTuple):
+    """One privilege of one role; of everyone, if `grantee` is None; on the whole view, if `column` is None."""
+
+    column: str | None
+    grantee: str | None
+    privilege: str
+    grantable: bool
+
+
+class PlainName:
+    """The SQL view of one view in `schema`; over a connection in a transaction."""
+
+    def __init__(self, connection: psycopg.Connection[Any], schema: str, target: Target) -> None:
+        self._connection, self._target = connection, target
+        self._schema, self._name = schema, sql.Identifier(schema, target.view.name)
+        self._table = sql.Identifier(schema, table_name(*target.id))
+
+    def publish(self) -> None:
+        """Let the view show the target. Its grants, owner, options and dependent objects stay.
+
+        Raises CannotPublish if its columns change and other objects depend on it, or if the server refuses.
+        """
+        view = self._target.view.name
+        try:
+            found = self._found()
+            try:
+                with self._connection.transaction():
+                    self._create("CREATE OR REPLACE VIEW", found)
+            except psycopg.errors.InvalidTableDefinition:
+                if found is None:
+                    raise
+                self._create_anew(found)
+            if found is not None and found.owner is not None:
+                # a view reads its table with the rights of its owner
+                self._run("GRANT SELECT ON {} TO {}", self._table, sql.Identifier(found.owner))
+        except psycopg.errors.DependentObjectsStillExist as error:
+            remedy = f"the columns changed, so drop these, run `replay publish {view}`, and create them again"
+            raise CannotPublish(NAME, view, f"{error.diag.message_detail}; {remedy}") from error
+        except psycopg.Error as error:
+            if isinstance(meaning(error), StoreUnavailable):
+                raise
+            raise CannotPublish(NAME, view, str(error).strip()) from error
+
+    def drop(self) -> None:
+        """Drop the target's table, and the SQL view if it shows it; raises StillUsed if users' objects depend on it."""
+        view, generation = self._target.view.name, self._target.generation
+        try:
+            if self._reads():
+                self._run("DROP VIEW {}", self._name)
+            self._run("DROP TABLE IF EXISTS {}", self._table)
+        except psycopg.errors.DependentObjectsStillExist as error:
+            raise StillUsed(NAME, view, generation, error.diag.message_detail or str(error)) from error
+
+    def _create_anew(self, before: Found) -> None:
+        """If the columns differ, drop the view and create it again in one transaction, so that it is never missing."""
+        privileges = self._privileges(before)
+        self._run("DROP VIEW {}", self._name)
+        self._create("CREATE VIEW", before)
+        made = self._found()
+        if made is None:
+            return
+        columns = {name for (name,) in self._connection.execute(COLUMNS, [made.oid])}
+        for each in self._privileges(made):  # privileges of the schema's defaults that were revoked, or never granted
+            self._run("REVOKE ALL ON {} FROM {}", self._name, _role(each.grantee))
+        for each in privileges:
+            if each.column is None or each.column in columns:
+                self._grant(each)
+        if before.owner is not None:  # last, because only the owner grants
+            self._run("ALTER VIEW {} OWNER TO {}", self._name, sql.Identifier(before.owner))
+
+    def _create(self, command: str, found: Found | None) -> None:
+        options = f" WITH ({', '.join(found.options)})" if found and found.options else ""
+        query = publish_query(self._schema, self._target)
+        self._connection.execute(
+            sql.SQL("{} {}{} AS {}").format(sql.SQL(command), self._name, sql.SQL(options), sql.SQL(query))
+        )
+
+    def _grant(self, each: Privilege) -> None:
+        column = sql.SQL(" ({})").format(sql.Identifier(each.column)) if each.column else sql.SQL("")
+        option = sql.SQL(" WITH GRANT OPTION" if each.grantable else "")
+        what = sql.SQL(each.privilege) + column
+        self._run("GRANT {} ON {} TO {}{}", what, self._name, _role(each.grantee), option)
+
+    def _found(self) -> Found | None:
+        with self._connection.cursor(row_factory=class_row(Found)) as cursor:
+            return cursor.execute(sql.SQL(FOUND).format(name=self._literal(self._name))).fetchone()
+
+    def _privileges(self, view: Found) -> list[Privilege]:
+        with self._connection.cursor(row_factory=class_row(Privilege)) as cursor:
+            return cursor.execute(PRIVILEGES, {"oid": view.oid, "owner": view.owner_oid}).fetchall()
+
+    def _reads(self) -> bool:
+        names = {"name": self._literal(self._name), "table": self._literal(self._table)}
+        row = self._connection.execute(sql.SQL(READS).format(**names)).fetchone()
+        return row is not None and bool(row[0])
+
+    def _literal(self, name: sql.Identifier) -> sql.Literal:
+        """A quoted name as the text argument of `to_regclass`."""
+        return sql.Literal(name.as_string(self._connection))
+
+    def _run(self, statement: str, *parts: sql.Composable) -> None:
+        self._connection.execute(sql.SQL(statement).format(*parts))
+
+
+def _role(name: str | None) -> sql.Composable:
+    return sql.SQL("PUBLIC") if name is None else sql.Identifier(name)

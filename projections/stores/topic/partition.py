@@ -1,0 +1,285 @@
+"""One partition of one generation in Kafka, as its only writer has it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from eventlog.envelope import decode, timestamp_ms
+from eventlog.errors import LogUnavailable, NotAnEnvelope
+from eventlog.limits import MAX_ENTRY_BYTES, MAX_TRANSACTION_BYTES, entry_size
+from eventlog.ports import Entry, EventLog, abort_on_error
+from eventlog.source_positions import topic_and_partition
+from eventlog.times import now_ms
+from projections.errors import GenerationMissing, Unloadable
+from projections.stores import ledgers
+from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from projections.stores.topic.publications import Publication, Publications
+from projections.stores.topic.records import (
+    LEDGER,
+    ROW,
+    Progress,
+    PublicRows,
+    building_role,
+    generation_topic,
+    progress_from_json,
+    progress_to_json,
+    public_topic,
+    read_public,
+    read_rows,
+    row_to_json,
+    showing_role,
+    topic_of,
+)
+from projections.table.patch import Patch, Place
+
+NAME: Final = "Kafka"
+LEDGER_EVERY_S: Final = 1.0
+"""Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
+TRANSACTION_ROWS: Final = 2_000
+
+logger = logging.getLogger(__name__)
+
+
+class PublishedMeanwhile(LogUnavailable):
+    """Another generation was published while a partition was taken over, as in each swap: take it over again."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'taking over "{topic}"', "another generation was published meanwhile")
+
+
+class OwnedPartition:
+    """Writes the rows of a partition of `patches` to the topic of a generation, and to the public one if it is shown.
+
+    Rows and ledger are one transaction. Whoever takes the partition over fences this writer: then its next write raises
+    Fenced, and it must be opened again.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        publications: Publications,
+        target: Target,
+        partition: int,
+        fault: Callable[[str], None],
+    ) -> None:
+        """Take the partition over. Raises EventLogError, and GenerationMissing if the generation has no ledger."""
+        self._log, self._target, self._partition, self._fault = log, target, partition, fault
+        self._topic, self._public = generation_topic(target), public_topic(target.view.name)
+        self._rows = PublicRows(target)
+        if not log.stored_ends(self._topic):
+            raise GenerationMissing(*target.id)
+        published = publications.of(target.view.name, fresh=True)
+        self._shows = _shown(published, target)
+        self._writer = log.own(partition, building_role(target) if self._shows is None else showing_role(target))
+        try:
+            if self._shows is not None:  # a builder that does not know yet that it is published must end
+                log.own(partition, building_role(target)).close()
+            # whoever shows a later publication has fenced this writer already, or it would be known here
+            if publications.of(target.view.name, fresh=True) != published:
+                raise PublishedMeanwhile(self._topic)
+            self._progress = self._noted = self._read_progress()
+            self._noted_at = time.monotonic()
+            self._awaited = self._places_to_reach()
+            if self._shows is not None and self.has_reached:
+                self._show_all(self._shows)
+                self._awaited = None
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def is_current(self, publication: Publication | None) -> bool:
+        """Whether it shows what it should, now that this is the publication of its view."""
+        return self._shows == _shown(publication, self._target)
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether it can show now what it did not show yet. Open it again for that: its last rows may not be readable
+        before."""
+        if self._awaited is None:
+            return False
+        return all(self._progress.ledger.has(source, place) for source, place in self._awaited.items())
+
+    def apply(self, batch: Batch) -> None:
+        """Write the new rows of `batch`, and advance the ledger. See ViewStore.apply."""
+        before = self._progress
+        ledgers.check(NAME, self._target, {self._partition: before.ledger}, {self._partition: batch})
+        ledger = Ledger(before.ledger.next_offset, dict(before.ledger.applied))
+        patches = ledgers.take_new(ledger, batch, self._target.tag)
+        parts = self._by_place(patches) if self._target.view.is_realtime else self._by_batch(patches)
+        for progress, part in parts[:-1]:
+            self._progress = progress
+            self._write(part)
+        self._progress = (parts[-1][0] if parts else before)._replace(ledger=ledger)
+        if parts:
+            self._write(parts[-1][1])
+        else:
+            self.settle()
+
+    def _by_batch(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
+        """The rows of each transaction, and the progress with it, if batches come in order.
+
+        They may be read again: a row never goes back to an earlier one.
+        """
+        before = self._progress
+        rows = {patch.key: patch for patch in patches if _number(patch) >= before.batch}
+        parts = _parts([self._written(patch) for patch in sorted(rows.values(), key=_number)])
+        return [(before._replace(batch=part[-1].batch), part) for part in parts]
+
+    def _by_place(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
+        """Likewise if the ledger has removed what was read again, and each source is in order.
+
+        Each transaction has the places of its own rows: after a crash, no earlier row comes again.
+        """
+        before, found = self._progress, list[tuple[Progress, list[_Written]]]()
+        applied, left = dict(before.ledger.applied), iter(patches)
+        for part in _parts([self._written(patch) for patch in patches]):
+            applied |= {patch.source: patch.place for patch in islice(left, len(part))}
+            ledger = Ledger(before.ledger.next_offset, dict(applied))
+            found.append((before._replace(ledger=ledger), list({row.key: row for row in part}.values())))
+        return found
+
+    def settle(self, *, now: bool = False) -> None:
+        """Write the ledger if that is due, or `now`."""
+        if now or time.monotonic() - self._noted_at >= LEDGER_EVERY_S:
+            self.note()
+
+    def note(self) -> None:
+        """Write the ledger if it is ahead of the written one."""
+        if self._progress != self._noted:
+            self._write([])
+
+    def close(self) -> None:
+        """Give the partition up."""
+        self._writer.close()
+
+    def _read_progress(self) -> Progress:
+        value = self._log.last(self._topic, self._partition, LEDGER)
+        if value is None:
+            raise GenerationMissing(*self._target.id)
+        return progress_from_json(value)
+
+    def _written(self, patch: Patch) -> _Written:
+        """The records of a row. Raises Unloadable if it is too large, or does not fit its columns."""
+        batch = _number(patch)
+        entries = [Entry(self._topic, ROW + patch.key, row_to_json(batch, patch.fields), now_ms())]
+        if self._shows is not None and self._awaited is None:
+            with ledgers.loadable(NAME):
+                data = self._rows.data(patch.key, patch.fields)
+            entries.append(self._public_entry(patch.key, data, batch))
+        if (largest := max(entry_size(entry.key, entry.value) for entry in entries)) > MAX_ENTRY_BYTES:
+            raise Unloadable(NAME, f"a record of the row has {largest} bytes, more than {MAX_ENTRY_BYTES}")
+        return _Written(patch.key, batch, entries)
+
+    def _public_entry(self, key: str, data: dict[str, Any] | None, batch: int) -> Entry:
+        now = datetime.now(UTC)
+        value = None if data is None else self._rows.value(key, data, batch, now)
+        return Entry(self._public, key, value, timestamp_ms(now))
+
+    def _write(self, rows: Sequence[_Written]) -> None:
+        """Write rows and the ledger in one transaction."""
+        ledger = Entry(self._topic, LEDGER, progress_to_json(self._progress), now_ms())
+        entries = [ledger, *(entry for row in rows for entry in row.entries)]
+        with abort_on_error(self._writer.begin()) as begun:
+            begun.append(sorted(entries, key=attrgetter("topic")))
+            self._fault("rows written")
+            begun.commit()
+        self._noted, self._noted_at = self._progress, time.monotonic()
+
+    def _places_to_reach(self) -> dict[str, Place] | None:
+        """By source, the place from which on the public topic shows this generation; None: it does already.
+
+        Before, rows of a real-time view would be older than those that generations before it have shown. These have
+        lost the partition, so their ledgers are final. A log that was made anew may end before their places.
+        """
+        if self._shows is None or self._progress.shown == self._shows.offset:
+            return None
+        found: dict[str, Place] = {}
+        for generation in self._shows.before if self._target.view.is_realtime else ():
+            topic = topic_of(self._target.view.name, generation)
+            value = self._log.last(topic, self._partition, LEDGER) if self._log.stored_ends(topic) else None
+            for source, place in progress_from_json(value).ledger.applied.items() if value else ():
+                last = min(place.offset, self._log.end(*topic_and_partition(source)) - 1)
+                # all rows of that record, which have one place
+                found[source] = max(found.get(source, Place(last, 0)), Place(last, LAST_NUMBER))
+        return found
+
+    def _show_all(self, publication: Publication) -> None:
+        """Bring the public topic to this generation: write rows that differ, delete those that it does not have."""
+        began = time.monotonic()
+        known = {
+            key: _digest_of(value) for key, value in read_public(self._log, self._target.view.name, self._partition)
+        }
+        changed = []
+        for key, (batch, state) in read_rows(self._log, self._target, self._partition).items():
+            data = self._rows.data(key, state)
+            if data is not None and known.pop(key, None) != _digest(data):
+                changed.append(_Written(key, batch, [self._public_entry(key, data, batch)]))
+        gone = [key for key, digest in known.items() if digest is not None]
+        changed += [_Written(key, 0, [self._public_entry(key, None, 0)]) for key in gone]
+        for part in _parts(changed):
+            self._write(part)
+        self._progress = self._progress._replace(shown=publication.offset)
+        self._write([])
+        logger.info(
+            "%s g%d: partition %d of its topic got %d changes in %.2f s",
+            *self._target.id, self._partition, len(changed), time.monotonic() - began,
+        )  # fmt: skip
+
+
+class _Written(NamedTuple):
+    """The records of a row. batch: the number of the one that computed it, or the offset of its record."""
+
+    key: str
+    batch: int
+    entries: list[Entry]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(entry.value or b"") for entry in self.entries)
+
+
+def _parts(rows: Sequence[_Written]) -> list[list[_Written]]:
+    """The rows in order, divided into transactions."""
+    parts: list[list[_Written]] = []
+    room, size_bytes = 0, 0
+    for row in rows:
+        size_bytes += row.size_bytes
+        if room == 0 or size_bytes > MAX_TRANSACTION_BYTES:
+            parts.append([])
+            room, size_bytes = TRANSACTION_ROWS, row.size_bytes
+        parts[-1].append(row)
+        room -= 1
+    return parts
+
+
+def _number(patch: Patch) -> int:
+    """The number of the batch that computed the row, or the offset of its record."""
+    return patch.place.offset
+
+
+def _shown(publication: Publication | None, target: Target) -> Publication | None:
+    """The publication, if it is of this generation."""
+    return publication if publication is not None and publication.generation == target.generation else None
+
+
+def _digest(data: dict[str, Any]) -> bytes:
+    return hashlib.blake2b(orjson.dumps(data, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+def _digest_of(value: bytes | None) -> bytes | None:
+    """Of the row in a record; None for a tombstone, b"" if somebody else wrote it."""
+    if value is None:
+        return None
+    try:
+        return _digest(dict(decode(value).data))
+    except NotAnEnvelope:
+        return b""

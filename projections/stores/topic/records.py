@@ -1,0 +1,129 @@
+"""What the topics of views hold: rows and ledgers of a generation, and the rows that programs outside read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from eventlog.envelope import Envelope, encode
+from eventlog.ports import EventLog, Role
+from eventlog.settings import LogSettings
+from eventlog.topics import PATCHES, VIEWS, TopicSpec, compact_settings, view_topic
+from projections.stores.elasticsearch.documents import DocumentForm, is_deleted
+from projections.stores.store import Ledger, Target
+from projections.table.monoids import State
+from projections.table.patch import places_from_json, places_to_json
+
+PUBLISHED: Final = "published-views"
+"""The topic that says which generation of a view its public topic shows."""
+LEDGER: Final = "ledger"
+"""Key of the records with the ledger of a partition."""
+ROW: Final = "row/"
+"""Start of the keys of rows."""
+
+
+class Progress(NamedTuple):
+    """How far a partition of a generation is.
+
+    batch: the last one of its rows. shown: the offset, in PUBLISHED, of the publication for which the public topic has
+    all of its rows; -1 if none.
+    """
+
+    ledger: Ledger
+    batch: int = 0
+    shown: int = -1
+
+
+def public_topic(view: str) -> str:
+    """The topic that programs outside read."""
+    return f"{VIEWS}{view}"
+
+
+def generation_topic(target: Target) -> str:
+    """The topic with the rows and ledgers of one generation."""
+    return topic_of(*target.id)
+
+
+def topic_of(view: str, generation: int) -> str:
+    """The topic of a generation of this view."""
+    return f"{public_topic(view)}.g{generation}"
+
+
+def topics_of(target: Target, settings: LogSettings) -> list[TopicSpec]:
+    """The topics that a generation needs."""
+    compact = compact_settings(settings)
+    return [
+        TopicSpec(PUBLISHED, 1, compact),
+        view_topic(target.view.name, settings),
+        TopicSpec(generation_topic(target), settings.patch_partitions, compact),
+    ]
+
+
+def building_role(target: Target) -> Role:
+    """The role of the owner of a partition of a generation that is not published."""
+    return Role(generation_topic(target), PATCHES, (generation_topic(target),))
+
+
+def showing_role(target: Target) -> Role:
+    """The role of the owner of a partition of a published generation: of all generations of a view, one shows it."""
+    public = public_topic(target.view.name)
+    return Role(public, PATCHES, (generation_topic(target), public))
+
+
+def progress_to_json(progress: Progress) -> bytes:
+    """The value of a record with the key LEDGER."""
+    ledger = {"next": progress.ledger.next_offset, "applied": places_to_json(progress.ledger.applied)}
+    return orjson.dumps(ledger | {"batch": progress.batch, "shown": progress.shown})
+
+
+def progress_from_json(value: bytes) -> Progress:
+    """The progress in a record with the key LEDGER."""
+    held = orjson.loads(value)
+    return Progress(Ledger(held["next"], places_from_json(held["applied"])), held["batch"], held["shown"])
+
+
+def row_to_json(batch: int, state: State) -> bytes:
+    """The value of a record of a row. batch: the one that computed it."""
+    return orjson.dumps({"batch": batch, "state": state})
+
+
+def read_rows(log: EventLog, target: Target, partition: int) -> dict[str, tuple[int, State]]:
+    """The batch and state of each row in a partition of a generation, also of deleted ones, by key."""
+    found = log.read(generation_topic(target), partition, 0)
+    rows = {record.key: record.value for record in found if record.key.startswith(ROW) and record.value is not None}
+    held = {key.removeprefix(ROW): orjson.loads(value) for key, value in rows.items()}
+    return {key: (row["batch"], row["state"]) for key, row in held.items()}
+
+
+class PublicRows:
+    """The rows of a generation as records of its public topic: CloudEvents, with the row as data."""
+
+    def __init__(self, target: Target) -> None:
+        self._tag, self._form = target.tag, DocumentForm.of(target.view)
+        self._view, self._version = target.view.name, target.view.version
+
+    def data(self, key: str, state: State) -> dict[str, Any] | None:
+        """The visible columns of a row; None if it is deleted."""
+        return None if is_deleted(state) else self._form.show(key, state)
+
+    def value(self, key: str, data: dict[str, Any], batch: int, time: datetime) -> bytes:
+        """The value of the record of a row."""
+        return encode(
+            Envelope(
+                id=f"{self._tag}/{key}@{batch}",
+                type=public_topic(self._view),
+                stream=key or self._tag,
+                time=time,
+                data=data,
+                source=f"/headwater/views/{self._view}",
+                data_version=self._version,
+            )
+        )
+
+
+def read_public(log: EventLog, view: str, partition: int) -> Iterator[tuple[str, bytes | None]]:
+    """The records of a partition of a view's public topic: keys, and values as they were written."""
+    return ((record.key, record.value) for record in log.read(public_topic(view), partition, 0))

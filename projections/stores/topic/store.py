@@ -1,0 +1,176 @@
+"""Stream views as Kafka topics: rows that other programs follow.
+
+Each generation has a topic of its own, `<environment>.views.<view>.g<N>`, with its rows and ledgers. The rows of the
+published generation are also in `<environment>.views.<view>`, in the same transactions. If another generation is
+published, the owner of each partition brings the public topic to it: only rows that differ are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from eventlog.admin import empty_partition, prepare_topics, remove_topics
+from eventlog.errors import Fenced, LeftOpen, LogUnavailable
+from eventlog.kafka import KafkaLog
+from eventlog.ports import Entry, EventLog, abort_on_error
+from eventlog.times import now_ms
+from projections.errors import StoreUnavailable
+from projections.settings import StoreSettings
+from projections.stores import ledgers
+from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.stores.topic.partition import NAME, OwnedPartition, PublishedMeanwhile
+from projections.stores.topic.publications import Publications
+from projections.stores.topic.records import (
+    LEDGER,
+    Progress,
+    building_role,
+    generation_topic,
+    progress_from_json,
+    progress_to_json,
+    topics_of,
+)
+
+
+class TopicStore:
+    """Stream views in Kafka; for one thread.
+
+    Batches come in order, and so do the records of each source of a real-time view. So a row is replaced without
+    reading it: what is repeated writes the same rows again.
+
+    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
+    """
+
+    name = "topic"
+
+    def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
+        self._settings, self._fault = settings.log, fault
+        self._log = KafkaLog(settings.log)
+        self._publications = Publications(self._log)
+        self._owned: dict[tuple[str, int, int], OwnedPartition] = {}
+        """By view, generation and partition."""
+
+    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
+        with translated():
+            self._give_up(target)
+            specs = topics_of(target, self._settings)
+            for partition in patch_starts:
+                empty_partition(self._settings, specs[-1], partition)
+            prepare_topics(self._settings, specs)
+            for partition, offset in patch_starts.items():
+                progress = Progress(ledgers.initial_ledger(bulk_ends, offset))
+                entry = Entry(generation_topic(target), LEDGER, progress_to_json(progress), now_ms())
+                writer = self._log.own(partition, building_role(target))
+                with abort_on_error(writer.begin()) as begun:
+                    begun.append([entry])
+                    begun.commit()
+                writer.close()
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        raise TypeError(f'view "{target.view.name}" is folded from events: Topic() takes whole rows only')
+
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        """Nothing to do: there is no bulk, and rows and ledgers are written together."""
+        return ()
+
+    def publish(self, target: Target) -> None:
+        """Returns at once: the loaders then bring the public topic to this generation."""
+        with translated():
+            self._publications.publish(*target.id)
+
+    def drop(self, target: Target) -> None:
+        with translated():
+            self._give_up(target)
+            *_, public, own = topics_of(target, self._settings)
+            published = self._publications.of(target.view.name, fresh=True)
+            if published is not None and published.generation == target.generation:
+                self._publications.withdraw(target.view.name)
+                remove_topics(self._settings, [public])
+            remove_topics(self._settings, [own])
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        with translated():
+            return read_ledgers(self._log, target)
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        with translated():
+            served = {target.id for target in targets}
+            for place in [each for each in self._owned if each[:2] not in served]:
+                self._owned.pop(place).close()
+            for target in targets:
+                for partition, batch in batches.items():
+                    self._apply(target, partition, batch)
+
+    def settle(self, *, now: bool = False) -> None:
+        """Write the ledgers that `apply` delayed."""
+        for place, owned in list(self._owned.items()):
+            try:
+                owned.settle(now=now)
+            except (Fenced, LeftOpen, LogUnavailable):  # the ledger is older than it could be, which does no harm
+                self._owned.pop(place).close()
+
+    def close(self) -> None:
+        """Give all partitions up."""
+        for owned in self._owned.values():
+            owned.close()
+        self._owned.clear()
+        self._log.close()
+
+    def _apply(self, target: Target, partition: int, batch: Batch) -> None:
+        place = _place(target, partition)
+        owned = self._owned.pop(place, None)
+        if owned is not None and not owned.is_current(self._publications.of(target.view.name)):
+            owned.note()
+            owned.close()
+            owned = None
+        if owned is None:
+            owned = self._taken_over(target, partition)
+        try:
+            owned.apply(batch)
+            if owned.has_reached:
+                owned.note()
+                owned.close()
+                owned = self._taken_over(target, partition)
+        except BaseException:
+            owned.close()
+            raise
+        self._owned[place] = owned
+
+    def _taken_over(self, target: Target, partition: int) -> OwnedPartition:
+        """Take a partition over, once again if another generation is published meanwhile."""
+        taken_over = partial(OwnedPartition, self._log, self._publications, target, partition, self._fault)
+        try:
+            return taken_over()
+        except PublishedMeanwhile:
+            return taken_over()
+
+    def _give_up(self, target: Target) -> None:
+        for place in [each for each in self._owned if each[:2] == target.id]:
+            self._owned.pop(place).close()
+
+
+def read_ledgers(log: EventLog, target: Target) -> dict[int, Ledger]:
+    """The ledger of each partition of a generation; empty if one is missing."""
+    topic = generation_topic(target)
+    try:
+        found = {partition: log.last(topic, partition, LEDGER) for partition in log.stored_ends(topic)}
+    except LogUnavailable:
+        if log.stored_ends(topic):
+            raise
+        return {}  # its topic was removed while it was read
+    held = {partition: progress_from_json(value).ledger for partition, value in found.items() if value is not None}
+    return held if len(held) == len(found) else {}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the log's errors as StoreUnavailable."""
+    try:
+        yield
+    except (Fenced, LeftOpen, LogUnavailable) as error:
+        raise StoreUnavailable(NAME, str(error)) from error
+
+
+def _place(target: Target, partition: int) -> tuple[str, int, int]:
+    return *target.id, partition

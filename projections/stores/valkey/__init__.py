@@ -1,0 +1,1 @@
+"""Valkey as a store, with its rankings."""

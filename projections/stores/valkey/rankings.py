@@ -1,0 +1,171 @@
+"""Rankings in sorted sets: in which sets a row is, and where. Shared by those who write the sets and who read them.
+
+A sorted set orders its members by score, a double, and those with equal scores by their bytes. So:
+
+- the member is the row's key, and if the order is descending, the score is the negative value: rows with equal values
+  are in the order of their keys in both directions;
+- nulls have the score +inf, so they come last in both directions;
+- integers from 2**53 on are not exact in a double, so their members begin with the exact number, in EXACT_BYTES
+  bytes that sort like it;
+- a time is the number of milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from projections.stores.elasticsearch.documents import DocumentForm, is_deleted
+from projections.stores.names import cache_ranking
+from projections.table.declared_stores import Cache, Ranking
+from projections.table.monoids import State
+from projections.table.types import ColumnType, format_time
+from projections.view import View
+
+INEXACT: Final = 2.0**53
+"""From here on, in both directions, a double may stand for several integers."""
+EXACT_BYTES: Final = 9
+"""Of the exact number before a key: also of a sum that does not fit in 64 bits, and of -2**63 in descending order."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class Member(NamedTuple):
+    """A row in a sorted set. exact: the number before its key, if the score is inexact."""
+
+    key: str
+    exact: int | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """As it is stored."""
+        exact = b"" if self.exact is None else (self.exact + 2**64).to_bytes(EXACT_BYTES, "big")
+        return exact + self.key.encode()
+
+
+class Place(NamedTuple):
+    """Where a row is in a sorted set."""
+
+    score: float
+    member: bytes
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One ranking of a view; unlike a view, it can be pickled to executors. kind: of the column that it sorts by."""
+
+    ranking: Ranking
+    kind: ColumnType
+
+    @property
+    def name(self) -> str:
+        """Of this ranking among those of the view."""
+        return self.ranking.declaration
+
+    @property
+    def exact_bytes(self) -> int:
+        """The number of bytes before the key in a member whose score is inexact."""
+        return EXACT_BYTES if self.kind is ColumnType.INTEGER else 0
+
+    def place(self, value: Any, key: str) -> Place:
+        """Where the row with this key and value is. Raises TypeError or ValueError if the type is not the column's."""
+        score = self._number(value)
+        if score is None:
+            return Place(math.inf, key.encode())
+        if self.ranking.descending:
+            score = -score
+        exact = int(score) if self.exact_bytes and abs(score) >= INEXACT else None
+        return Place(float(score), Member(key, exact).raw)
+
+    def read(self, member: bytes, score: float) -> Member:
+        """The row at a place."""
+        if self.exact_bytes and INEXACT <= abs(score) < math.inf:
+            exact = int.from_bytes(member[: self.exact_bytes], "big") - 2**64
+            if float(exact) == score:  # or others than Headwater wrote it
+                return Member(_text(member[self.exact_bytes :]), exact)
+        return Member(_text(member))
+
+    def group(self, values: Sequence[Any]) -> str | None:
+        """The text of these values of `within`, for the name of their set; None if one is null: then there is none."""
+        if any(value is None for value in values):
+            return None
+        return orjson.dumps([_canonical(value) for value in values]).decode() if values else ""
+
+    def _number(self, value: Any) -> float | None:
+        """The value as an integer or a float; None if it is null, as numbers that are not finite are in JSON."""
+        if value is None:
+            return None
+        if self.kind is ColumnType.TIME:
+            return (_time(value) - _EPOCH) / _MILLISECOND
+        if self.kind is ColumnType.INTEGER:
+            return _integer(value)
+        number = float(value)
+        return number if math.isfinite(number) else None
+
+
+def ranked_of(view: View) -> tuple[Ranked, ...]:
+    """The rankings that a view declares."""
+    store = view.store(Cache.name)
+    declared = store.rankings if isinstance(store, Cache) else ()
+    return tuple(Ranked(each, view.types[each.column]) for each in declared)
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """The rankings of one generation, as it has them in Valkey; can be pickled to executors."""
+
+    environment: str
+    view: str
+    generation: int
+    ranked: tuple[Ranked, ...]
+
+    @classmethod
+    def of(cls, environment: str, view: View, generation: int) -> Rankings:
+        """Those that the view declares."""
+        return cls(environment, view.name, generation, ranked_of(view))
+
+    def places(self, form: DocumentForm, key: str, state: State) -> dict[str, Place]:
+        """By sorted set, the place of a row in it. Raises TypeError or ValueError if a column is not of its type."""
+        return {} if not self.ranked or is_deleted(state) else dict(self._places(form, key, state))
+
+    def set_name(self, ranked: Ranked, group: str) -> str:
+        """The Valkey key of the sorted set of a group."""
+        return cache_ranking(self.environment, self.view, self.generation, ranked.name, group)
+
+    def _places(self, form: DocumentForm, key: str, state: State) -> Iterator[tuple[str, Place]]:
+        for each in self.ranked:
+            group = each.group([form.columns[name].value(state) for name in each.ranking.within])
+            if group is not None:
+                yield self.set_name(each, group), each.place(form.columns[each.ranking.column].value(state), key)
+
+
+def changed_places(old: Mapping[str, Place], new: Mapping[str, Place]) -> Iterator[tuple[str, float | str, bytes]]:
+    """What changes in sorted sets: name, score and member; the score is "" of a member to be removed."""
+    for name, place in old.items():
+        if name not in new or new[name].member != place.member:
+            yield name, "", place.member
+    for name, place in new.items():
+        if old.get(name) != place:
+            yield name, place.score, place.member
+
+
+def _text(key: bytes) -> str:
+    return key.decode(errors="backslashreplace")  # those that others than Headwater wrote
+
+
+def _canonical(value: Any) -> Any:
+    return format_time(value) if isinstance(value, datetime) else value
+
+
+def _integer(value: Any) -> int:
+    return int(value) if isinstance(value, float) and value.is_integer() else index(value)
+
+
+def _time(value: Any) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)

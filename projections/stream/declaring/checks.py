@@ -1,0 +1,145 @@
+"""Checks of a stream view's declaration; each raises ValueError that says what to change."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Literal
+
+from eventlog.declaring import must_be_flag, must_be_text, must_be_texts, shown
+from projections.stream.declaring.durations import duration
+from projections.stream.declaring.sources import check_source
+from projections.table.argument_checks import check_shared
+from projections.table.checks import check_columns, check_name
+from projections.table.types import ColumnType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from projections.stream.declaring.view import StreamView
+
+Query = Callable[..., "DataFrame"]
+Late = Literal["amend", "drop", "keep"]
+KEY_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME)
+LONGEST_PAUSE: Final = timedelta(minutes=5)
+"""Between two batches; `replay status` takes a view without progress for longer as stalled."""
+COLUMN_TYPES: Final = (*KEY_TYPES, ColumnType.FLOAT, ColumnType.POINT, ColumnType.JSON)
+
+
+def check_stream(view: StreamView) -> None:
+    """Check all but the stores."""
+    check_name(view.name)
+    check_columns((*view.columns, *(name for lookup in view.lookups for name in lookup.columns)))
+    for name, kind in view.columns.items():
+        if kind not in COLUMN_TYPES:
+            raise ValueError(f'column "{name}" has the type {kind!r}: use one of {_names(COLUMN_TYPES)}')
+    _check_key(view)
+    _check_deleted_by(view)
+    _check_sources(view)
+    _check_late(view)
+    if view.realtime:
+        _check_realtime(view)
+    if view.every and duration(view.every) > LONGEST_PAUSE:
+        raise ValueError(f'every="{view.every}" is more than {LONGEST_PAUSE.total_seconds() / 60:g} minutes: use less')
+
+
+def check_stream_types(view: StreamView) -> None:
+    """Check the types of what it is declared with, which all other checks rely on."""
+    check_name(view.name)
+    check_shared(view)
+    if isinstance(view.key, str):
+        must_be_text("key", view.key, 'key="page"')
+    else:
+        must_be_texts("key", view.key, 'key=("page", "hour")')
+    if not isinstance(view.columns, Mapping):
+        raise ValueError(f'columns={shown(view.columns)} is no mapping: write columns={{"page": TEXT}}')
+    if not isinstance(view.sources, Mapping):
+        example = 'sources={"opened": observations(PageOpened, late_after="1h")}'
+        raise ValueError(f"sources={shown(view.sources)} does not name the arguments of its query: write {example}")
+    for name in ("keep_state", "every"):
+        if not isinstance(value := getattr(view, name), str):
+            raise ValueError(f'{name}={shown(value)} is no text: write {name}="30s"')
+    must_be_flag("final", view.final)
+    must_be_flag("realtime", view.realtime)
+
+
+def _check_key(view: StreamView) -> None:
+    if not view.key_columns:
+        raise ValueError("it has no key: name the columns that identify a row")
+    for name in view.key_columns:
+        if name not in view.columns:
+            raise ValueError(f'its key column "{name}" is not among its columns {", ".join(view.columns)}')
+        if view.columns[name] not in KEY_TYPES:
+            raise ValueError(f'its key column "{name}" is {view.columns[name].name}: use one of {_names(KEY_TYPES)}')
+    check_columns([view.key_name])
+    is_own = view.key_columns == (view.key_name,) and view.columns[view.key_name] is ColumnType.TEXT
+    if view.key_name in view.columns and not is_own:
+        raise ValueError(f'the text of its key needs a column of its own, not "{view.key_name}": set key_name="…"')
+
+
+def _check_deleted_by(view: StreamView) -> None:
+    name = view.deleted_by
+    if not isinstance(name, str):
+        raise ValueError(f"deleted_by={name!r} is not a text: name the BOOLEAN column of the query that deletes rows")
+    if not name:
+        return
+    check_columns([name])
+    if name in (*view.columns, view.key_name, *(each for lookup in view.lookups for each in lookup.columns)):
+        raise ValueError(
+            f'deleted_by="{name}" is also a column of the view: leave it out of its columns, or let the query return '
+            "another BOOLEAN column"
+        )
+
+
+def _check_sources(view: StreamView) -> None:
+    if not view.sources:
+        raise ValueError("it has no source: add sources={…: observations(…)} or sources={…: events(…)}")
+    for name, source in view.sources.items():
+        try:
+            check_source(source)
+        except ValueError as error:
+            raise ValueError(f'source "{name}": {error}') from error
+    try:
+        inspect.signature(view.query).bind(**view.sources)
+    except TypeError as error:
+        raise ValueError(f"its query must take an argument per source ({', '.join(view.sources)}): {error}") from error
+
+
+def _check_late(view: StreamView) -> None:
+    if view.late not in ("amend", "drop", "keep"):
+        raise ValueError(f'late="{view.late}" is unknown: use "amend", "drop" or "keep"')
+    if view.late == "keep":
+        _check_kept(view)
+    if view.late != "amend" and view.keep_state:
+        raise ValueError('keep_state is how long late observations amend a row: use it with late="amend" only')
+    if view.late == "amend" and not view.keep_state:
+        raise ValueError('late="amend" needs keep_state, such as keep_state="7d": how long a row can be amended')
+    if view.late == "amend" and view.final:
+        raise ValueError(
+            'a final row is sent once, so nothing can amend it: use late="drop" or "keep", or leave out final'
+        )
+    for name, source in view.sources.items():
+        if view.admitted(source) < duration(source.late_after):
+            raise ValueError(f'keep_state="{view.keep_state}" is shorter than late_after of source "{name}"')
+
+
+def _check_realtime(view: StreamView) -> None:
+    if len(view.sources) != 1:
+        raise ValueError("a real-time view has one source: read all classes as one, or leave out realtime")
+    if view.late != "drop":
+        raise ValueError(f'late="{view.late}" needs batches: use late="drop", or leave out realtime')
+    for name, given in (("final", view.final), ("every", bool(view.every))):
+        if given:
+            raise ValueError(f"a real-time view sends each row at once: leave out {name} or realtime")
+
+
+def _check_kept(view: StreamView) -> None:
+    try:
+        check_name(view.late_name)
+    except ValueError as error:
+        raise ValueError(f'late="keep" makes a view "{view.late_name}": {error}') from error
+
+
+def _names(kinds: Sequence[ColumnType]) -> str:
+    return ", ".join(kind.name for kind in kinds)

@@ -1,0 +1,111 @@
+"""The view of what is late for another view: `late="keep"` puts it there instead of dropping it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from commands.declaring.aggregate import Event
+from projections.stream.declaring.late_rows import late_rows
+from projections.stream.declaring.sources import Events, Kind, Observed, StreamSource
+from projections.stream.declaring.view import StreamView
+from projections.table.declared import storage_word
+from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
+from projections.table.types import ColumnType
+
+_KEY: Final = "id"
+COLUMNS: Final[Mapping[str, ColumnType]] = {
+    _KEY: ColumnType.TEXT,
+    "source": ColumnType.TEXT,
+    "type": ColumnType.TEXT,
+    "time": ColumnType.TIME,
+    "recordedtime": ColumnType.TIME,
+    "late_s": ColumnType.FLOAT,
+    "data": ColumnType.JSON,
+}
+"""Of the view, and of each of its sources.
+
+source: who reported an observation, or the stream of an event. late_s: seconds from `time` to `recordedtime`. data: as
+it was recorded.
+"""
+
+
+class _Late(StreamSource):
+    """A source of late records."""
+
+    is_of_late = True
+
+    @property
+    def columns(self) -> Mapping[str, ColumnType]:
+        """The same for all classes."""
+        return COLUMNS
+
+    @property
+    def declaration(self) -> str:
+        return f"late {super().declaration}"
+
+
+@storage_word("LateObserved")
+@dataclass(frozen=True)
+class LateObserved(_Late, Observed):
+    """The late ones among observations of some classes."""
+
+
+@storage_word("LateEvents")
+@dataclass(frozen=True)
+class LateEvents(_Late, Events):
+    """The late ones among events of some classes."""
+
+
+def late_view(view: StreamView) -> StreamView | None:
+    """The view of what is late for `view`, by the ids of the records; None if it does not keep them.
+
+    Each class is a source of its own: records with the same id are of one class, so one task sends them, in the order
+    of the log, and the last one is the row. If several sources of `view` read a class, it is late as soon as one of
+    them leaves it out.
+    """
+    if view.late != "keep":
+        return None
+    return StreamView(
+        name=view.late_name,
+        version=view.version,
+        key=_KEY,
+        columns=COLUMNS,
+        sources=_sources(view),
+        query=late_rows,
+        stores=tuple(_store(store, view) for store in view.stores),
+        doc=f"what was too late for {view.name}",
+    )
+
+
+def _sources(view: StreamView) -> dict[str, StreamSource]:
+    """By the type of the class: those of events have a dot, so no observation has the same."""
+    strictest: dict[Kind, StreamSource] = {}
+    for source in view.sources.values():
+        for kind in source.classes:
+            known = strictest.setdefault(kind, source)
+            strictest[kind] = min(known, source, key=lambda each: each.late_by)
+    return {kind.type: _of_late(kind, source.late_after) for kind, source in strictest.items()}
+
+
+def _of_late(kind: Kind, late_after: str) -> StreamSource:
+    return LateEvents((kind,), late_after) if issubclass(kind, Event) else LateObserved((kind,), late_after)
+
+
+def _store(store: Store, view: StreamView) -> Store:
+    """The same kind of store, with what it indexes among the columns that both views have."""
+    same = {name for name, kind in COLUMNS.items() if view.types.get(name) is kind}
+    match store:
+        case Postgres():
+            kept = zip(store.indexes, store.indexed, strict=True)
+            return replace(store, indexes=tuple(each for each, columns in kept if same.issuperset(columns)))
+        case Elasticsearch():
+            text, facets = (tuple(each for each in names if each in same) for names in (store.text, store.facets))
+            return replace(store, text=text, facets=facets)
+        case Cache():
+            dividing = same - {_KEY}
+            rankings = (each for each in store.rankings if each.column in same and dividing.issuperset(each.within))
+            return replace(store, rankings=tuple(rankings))
+        case _:
+            return store

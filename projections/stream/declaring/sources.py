@@ -1,0 +1,192 @@
+"""What a stream view reads: observations or events of some types, each as a row of a DataFrame."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar, Final
+
+from commands.declaring.aggregate import Event
+from commands.declaring.observation import Observation
+from eventlog.capturing.declaring import Captured
+from eventlog.declaring import word
+from eventlog.topics import EVENTS, OBSERVATIONS
+from projections.stream.declaring.durations import duration
+from projections.table.declared import storage_word
+from projections.table.rows import Row
+from projections.table.types import ColumnType, field_types, is_required
+
+Kind = type[Observation] | type[Event]
+
+TIMES: Final = {"time": ColumnType.TIME, "recordedtime": ColumnType.TIME}
+GIVEN: Final[Mapping[str, ColumnType]] = {
+    "id": ColumnType.TEXT,
+    "source": ColumnType.TEXT,
+    **TIMES,
+    "type": ColumnType.TEXT,
+}
+"""Columns of observations, beside the fields of their classes; `type` only if there are several classes."""
+GIVEN_OF_EVENTS: Final[Mapping[str, ColumnType]] = {
+    "id": ColumnType.TEXT,
+    "stream": ColumnType.TEXT,
+    "sequence": ColumnType.INTEGER,
+    **TIMES,
+    "type": ColumnType.TEXT,
+}
+"""Columns of events, likewise."""
+NO_HISTORY: Final = (
+    "is a captured table: its topic keeps only the last change of each row, so a replay would give other rows. Use a "
+    "Lookup for what is true now; for what was true then, let a process turn its rows into events, and read these"
+)
+
+
+@dataclass(frozen=True)
+class StreamSource(ABC):
+    """Records of some classes. late_after: a record that is accepted later than this after its time is late."""
+
+    classes: tuple[Kind, ...]
+    late_after: str
+
+    function: ClassVar[str]
+    """The name of the function that declares it."""
+    topic: ClassVar[str]
+    """The topic that it reads."""
+    given: ClassVar[Mapping[str, ColumnType]]
+    """Its columns beside the fields of its classes; `type` only if there are several classes."""
+    is_of_late: ClassVar[bool] = False
+    """Whether it has only the records that are late."""
+    ordering: ClassVar[tuple[str, ...]] = ("id",)
+    """Columns whose value decides the partition of a record: all records with the same one are in order."""
+
+    @abstractmethod
+    def check_class(self, kind: object) -> None:
+        """Raise ValueError if it cannot read this."""
+
+    def check(self) -> None:
+        """Check the declaration; raises ValueError that says what to change."""
+        if not self.classes:
+            raise ValueError(f"{self.function}() needs at least one class of {self.function}")
+        for kind in self.classes:
+            if isinstance(kind, type) and issubclass(kind, Captured | Row):
+                raise ValueError(f'"{_name(kind)}" {NO_HISTORY}')
+            self.check_class(kind)
+        if repeated := [each for number, each in enumerate(self.classes) if each in self.classes[:number]]:
+            raise ValueError(f'{self.function}() is given "{repeated[0].__name__}" twice: remove one')
+        duration(self.late_after)
+        found: dict[str, ColumnType] = {}
+        for kind in self.classes:
+            for name, column in field_types(kind).items():
+                if name in self.given:
+                    raise ValueError(f'field "{name}" of "{kind.type}" has the name of a column that every source has')
+                if found.setdefault(name, column) is not column:
+                    raise ValueError(f'classes declare field "{name}" with different types: read them as two sources')
+
+    @property
+    def late_by(self) -> timedelta:
+        """How much later than its time a record may be accepted without being late."""
+        return duration(self.late_after)
+
+    @property
+    def types(self) -> Mapping[str, Kind]:
+        """The classes by type."""
+        return {kind.type: kind for kind in self.classes}
+
+    @property
+    def fields(self) -> Mapping[str, ColumnType]:
+        """The type of each field of the classes."""
+        return {name: column for kind in self.classes for name, column in field_types(kind).items()}
+
+    @property
+    def columns(self) -> Mapping[str, ColumnType]:
+        """The columns of its DataFrame."""
+        given = {name: kind for name, kind in self.given.items() if name != "type" or len(self.classes) > 1}
+        return {**self.fields, **given}
+
+    def required(self, kind: Kind) -> list[str]:
+        """The fields of a class that must not be null."""
+        return [name for name in field_types(kind) if is_required(kind, name)]
+
+    @property
+    def declaration(self) -> str:
+        """Its text in a fingerprint: a class and its fields, because a change of them is read differently."""
+        classes = [
+            f"{kind.type} {kind.version} {sorted((name, column.value) for name, column in field_types(kind).items())}"
+            for kind in self.classes
+        ]
+        return f"{self.function}({', '.join(classes)}; late after {self.late_after})"
+
+
+@storage_word("Observed")
+@dataclass(frozen=True)
+class Observed(StreamSource):
+    """Observations of some classes."""
+
+    classes: tuple[type[Observation], ...]
+
+    function = "observations"
+    topic = OBSERVATIONS
+    given = GIVEN
+
+    def check_class(self, kind: object) -> None:
+        """See StreamSource.check_class."""
+        if not (isinstance(kind, type) and issubclass(kind, Observation) and kind.type):
+            raise ValueError(f'"{_name(kind)}" is not a class of observations with a type')
+
+
+@storage_word("Events")
+@dataclass(frozen=True)
+class Events(StreamSource):
+    """Events of some classes."""
+
+    classes: tuple[type[Event], ...]
+
+    function = "events"
+    topic = EVENTS
+    given = GIVEN_OF_EVENTS
+    ordering = ("id", "stream")
+
+    def check_class(self, kind: object) -> None:
+        """See StreamSource.check_class."""
+        if not (isinstance(kind, type) and issubclass(kind, Event) and hasattr(kind, "type")):
+            raise ValueError(f'"{_name(kind)}" is not a class of events with a type')
+
+
+@word('observations(PageOpened, late_after="1h")')
+def observations(*classes: type[Observation], late_after: str) -> Observed:
+    """Observations of these classes, as a DataFrame with the fields of the classes and:
+
+    `time` when it was observed, `recordedtime` when it was accepted, `id` (`type/source/id`), `source` who reported it,
+    and `type` if there are several classes.
+
+    late_after: such as "1h". An observation is late if it was accepted later than this after it was observed; the
+    view's `late` says what happens then.
+    """
+    return Observed(classes, late_after)
+
+
+@word('events(Placed, late_after="1h")')
+def events(*classes: type[Event], late_after: str) -> Events:
+    """Events of these classes, as a DataFrame with the fields of their current versions and:
+
+    `time` when the command was accepted, `recordedtime` when it was decided, `id` (`order/O1/7`), `stream`
+    (`order/O1`), `sequence` (7), and `type` (`order.placed`) if there are several classes.
+
+    late_after: such as "1h". An event is late if its command was decided later than this after it was accepted, for
+    example because no handler was running; the view's `late` says what happens then.
+    """
+    return Events(classes, late_after)
+
+
+def check_source(source: object) -> None:
+    """Check what a declaration has as a source; raises ValueError that says what to change."""
+    if isinstance(source, type) and issubclass(source, Captured | Row):
+        raise ValueError(f'"{_name(source)}" {NO_HISTORY}')
+    if not isinstance(source, StreamSource):
+        raise ValueError(f'"{_name(source)}" is not a source: use observations(…) or events(…)')
+    source.check()
+
+
+def _name(kind: object) -> str:
+    return kind.__name__ if isinstance(kind, type) else repr(kind)

@@ -1,0 +1,221 @@
+"""The declaration of a stream view: rows that a query of Spark Structured Streaming computes by event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field  # a plain `field` is a word of declarations
+from datetime import timedelta
+from functools import cached_property
+from typing import Final
+
+from commands.declaring.aggregate import Event
+from eventlog.capturing.declaring import Captured
+from eventlog.declaring import arguments_checked
+from eventlog.envelope import Envelope
+from eventlog.places import called_from
+from eventlog.topics import EVENTS
+from projections.errors import ViewDeclarationError
+from projections.stream.declaring.checks import Late, Query, check_stream, check_stream_types
+from projections.stream.declaring.durations import duration
+from projections.stream.declaring.sources import Events, StreamSource
+from projections.stream.fingerprint.query_text import query_digest
+from projections.table.argument_checks import as_stores
+from projections.table.checks import check_stores
+from projections.table.declared_stores import Store
+from projections.table.declared_view import DeclaredView
+from projections.table.layout import Layout
+from projections.table.lookups import Lookup
+from projections.table.monoids import Pick, StateField
+from projections.table.shown import DELETED, Itself
+from projections.table.types import ColumnType
+from projections.view import View, generation_tag
+
+BATCH: Final = "_batch"
+"""State field with the number of the batch that computed the row, or the offset of the record that gave it: rows with
+higher ones replace it."""
+
+
+@arguments_checked(
+    ViewDeclarationError,
+    {
+        "name": '"page_views"',
+        "key": '("page", "hour")',
+        "columns": '{"page": TEXT, "hour": TIME, "views": INTEGER}',
+        "sources": '{"opened": observations(PageOpened, late_after="1h")}',
+        "query": "page_views_by_hour",
+        "stores": "(Postgres(),)",
+    },
+)
+@dataclass(frozen=True)
+class StreamView(DeclaredView):
+    """A view that a query computes from streams; registered by assigning it in a module of HEADWATER_MODULES.
+
+    name: of the table, index and API path.
+    version: change it with the declaration or the query; a new version is a rebuild.
+    doc: one line for users.
+
+    Its rows:
+
+    key: the columns that identify a row.
+    key_name: the column with the row's key as one text, if the key has several columns: their texts joined by "/".
+    columns: the columns that the query returns, with their types.
+    sources: what the query reads, by the name of its argument: `observations(…)` or `events(…)`.
+    query: a function from a DataFrame per source to a DataFrame with `columns`. A row that it returns replaces the
+    row with the same key.
+    deleted_by: a BOOLEAN column that the query returns, not among `columns`. A row in which it is true deletes the row
+    with its key, until a later batch returns that key again.
+
+    Where they are:
+
+    stores: where it is stored, as a tuple or one store; the first one answers queries.
+    lookups: columns of other views' rows; they are read with a row, and not stored in it.
+
+    When they come:
+
+    late: what happens to a late record. "drop" leaves it out, and counts it; "keep" also puts it in a view of its
+    own, `<name>_late`; "amend" takes it in for as long as `keep_state`, so that the row is sent again.
+    final: send a row once, when no admitted observation can change it any more, instead of after each change.
+    every: such as "30s", the time between two batches of its query: rows come later, and cost less. Empty: at once.
+    realtime: its rows come within milliseconds, without batches. Each row comes from one record: the query may select,
+    filter, explode, and join tables that it makes, and the key contains the record's `id` (or `stream`).
+    """
+
+    name: str
+    key: str | tuple[str, ...]
+    columns: Mapping[str, ColumnType]
+    sources: Mapping[str, StreamSource]
+    query: Query
+    stores: tuple[Store, ...]
+    late: Late = "drop"
+    keep_state: str = ""
+    final: bool = False
+    every: str = ""
+    version: int = 1
+    key_name: str = ""
+    doc: str = ""
+    lookups: tuple[Lookup, ...] = ()
+    deleted_by: str = ""
+    realtime: bool = False
+
+    place: str = dataclass_field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "place", called_from())
+        object.__setattr__(self, "stores", as_stores(self.stores))
+        try:
+            check_stream_types(self)
+        except ValueError as error:
+            raise ViewDeclarationError(self.name, str(error)) from error
+        if not self.key_name:
+            object.__setattr__(self, "key_name", self.key_columns[0] if len(self.key_columns) == 1 else "key")
+        try:
+            check_stream(self)
+            _ = self.looked_up
+            check_stores(self.stores, self.types)
+            _ = self.query_digest
+        except ValueError as error:
+            raise ViewDeclarationError(self.name, str(error)) from error
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that identify a row."""
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def late_name(self) -> str:
+        """The name of the view of its late records, if it keeps them."""
+        return f"{self.name}_late"
+
+    @property
+    def returned(self) -> Mapping[str, ColumnType]:
+        """The columns that the query must return."""
+        return {**self.columns, **({self.deleted_by: ColumnType.BOOLEAN} if self.deleted_by else {})}
+
+    @cached_property
+    def query_digest(self) -> str:
+        """Digest of what the query does."""
+        return query_digest(self.query)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """All columns are behind one order, so that a later batch replaces the row as a whole."""
+        shown = {name: kind for name, kind in self.columns.items() if name != self.key_name}
+        order = StateField(BATCH, ColumnType.INTEGER, ordering=True)
+        values = tuple(StateField(name, kind) for name, kind in shown.items())
+        if self.deleted_by:
+            values += (StateField(DELETED, ColumnType.BOOLEAN),)
+        return Layout((Pick((order,), values, highest=True),), {name: Itself(name) for name in shown}, shown)
+
+    @property
+    def tables(self) -> Mapping[str, type[Captured]]:
+        return {}
+
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(source.topic for source in self.sources.values()))
+
+    @cached_property
+    def classes(self) -> tuple[type[Event], ...]:
+        """Its events. A module that names a class of observations declares it."""
+        return tuple(dict.fromkeys(kind for source in self._events for kind in source.classes))
+
+    @property
+    def beaten(self) -> tuple[str, ...]:
+        """The topics that need heartbeats of the process of stream views: in `events`, owners append their own."""
+        return tuple(topic for topic in self.topics if topic != EVENTS)
+
+    @property
+    def _events(self) -> list[Events]:
+        return [source for source in self.sources.values() if isinstance(source, Events)]
+
+    @property
+    def declaration(self) -> list[str]:
+        parts = [self.tag, f"key {', '.join(self.key_columns)}", self.key_name]
+        parts += [f"{name}={kind.value}" for name, kind in sorted(self.columns.items())]
+        parts += [f"source {name}: {source.declaration}" for name, source in sorted(self.sources.items())]
+        parts += [f"late: {self.late} {self.keep_state}".strip()]
+        parts += ["final"] if self.final else []
+        parts += ["realtime"] if self.realtime else []
+        parts += [f"deleted by {self.deleted_by}"] if self.deleted_by else []
+        parts += [store.declaration for store in self.stores]
+        return [*parts, f"query {self.query_digest}"]
+
+    def named(self, name: str) -> StreamView:
+        return replace(self, name=name)
+
+    def reads(self, topic: str) -> bool:
+        return topic in self.topics
+
+    def handles(self, event_type: str) -> bool:
+        return any(event_type in source.types for source in self._events)
+
+    def rows_of(self, envelope: Envelope) -> None:
+        """They depend on the query."""
+
+    @property
+    def has_own_query(self) -> bool:
+        return True
+
+    @property
+    def every_s(self) -> float:
+        return duration(self.every).total_seconds() if self.every else 0.0
+
+    @property
+    def is_realtime(self) -> bool:
+        return self.realtime
+
+    def patch_tag(self, generation: int) -> str:
+        """Each generation has a query of its own, unless the query has no state."""
+        return self.tag if self.realtime else generation_tag(self.tag, generation)
+
+    def admitted(self, source: StreamSource) -> timedelta:
+        """How much later than its time a record is taken in."""
+        return duration(self.keep_state) if self.late == "amend" else source.late_by
+
+
+def stream_view(view: View) -> StreamView:
+    """The view itself; raises TypeError if it is of another kind, which has no query of its own."""
+    if isinstance(view, StreamView):
+        return view
+    raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only a StreamView has a query of its own')

@@ -1,0 +1,178 @@
+"""Rows of a stream in the order of their time, per key, for a Python function that keeps a state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from keyword import iskeyword
+from typing import TYPE_CHECKING, Final
+
+from projections.stream.declaring.checks import COLUMN_TYPES, KEY_TYPES
+from projections.stream.declaring.durations import duration
+from projections.stream.in_order.completeness import complete_ms, declare_early
+from projections.stream.in_order.early import EarlySteps
+from projections.stream.in_order.steps import Step, Steps
+from projections.table.expressions import identifier, literal
+from projections.table.types import SPARK_TYPES, ColumnType, finite
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_READABLE: Final[Mapping[str, ColumnType]] = {
+    "string": ColumnType.TEXT,
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), ColumnType.INTEGER),
+    **dict.fromkeys(("float", "double"), ColumnType.FLOAT),
+    "boolean": ColumnType.BOOLEAN,
+    "timestamp": ColumnType.TIME,
+}
+"""The types of Spark that a step can be given, and what they are in Python."""
+_SENT: Final = {ColumnType.TIME: "bigint"}
+"""How some types are written in what Python returns, if not as in Spark."""
+_NEEDED: Final = {"id": ColumnType.TEXT, "time": ColumnType.TIME}
+
+
+def in_order(
+    rows: DataFrame,
+    *,
+    key: str | Sequence[str],
+    step: Step,
+    columns: Mapping[str, ColumnType],
+    forget_after: str,
+    early: str | Sequence[str] = (),
+    deleted_by: str = "",
+) -> DataFrame:
+    """The rows that `step` returns when it is given `rows` in the order of `(time, id)`, per key, each once.
+
+    For the query of a view with `final=True`: a row is given to `step` when no admitted row can come before it any
+    more. With `early`, for a view that is not final: rows are sent at once, and corrected if another one comes before
+    them; in the end they are the same. Of rows with the same `id` and `time`, the one that was recorded last counts, if
+    they have `recordedtime`; else the one whose JSON text is the greatest. Rows whose key is null are left out.
+
+    rows: has at least `id` and `time`, as every source has; of observations, keep `recordedtime` too.
+    key: its column or columns.
+    step: `step(state, row)` returns the new state and a list of rows, each a dict with the names in `columns`. `state`
+    is the value that it returned for the previous row of this key, or None; it must be made of dicts, lists, texts,
+    numbers, booleans and None. `row` has the columns of `rows` as attributes; times are datetimes in UTC.
+    columns: what `step` returns, with their types. A TIME is a datetime with a time zone, a POINT is
+    `(latitude, longitude)`, and JSON is any value of which a JSON text can be made.
+    forget_after: such as "30d". A row that comes longer than this after the previous one of its key finds the state
+    None; so the state of a key is not kept for longer.
+    early: the key column or columns of the view, to send rows at once. All rows of the view with one key must come from
+    one `key` of `rows`.
+    deleted_by: with `early`, the view's column of that name; it is true in a row that was sent and is taken back. If it
+    is among `columns`, the step may delete rows by it as well.
+
+    Raises ValueError that says what to change. What `step` raises stops the query of this view.
+    """
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    row_key = (early,) if isinstance(early, str) else tuple(early)
+    kinds = _kinds(rows)
+    _check(kinds, keys, columns)
+    _check_early(row_key, deleted_by, columns)
+    steps = Steps(step, dict(kinds), dict(columns), duration(forget_after))
+    values = ", ".join(f"{_plain(name, kind)} as {identifier(name)}" for name, kind in kinds.items())
+    found = rows.where(" and ".join(f"{identifier(each)} is not null" for each in keys)).selectExpr(
+        f"to_json(struct({', '.join(map(identifier, keys))})) as key",
+        "time",
+        f"to_json(struct({values}), map('ignoreNullFields', 'false')) as record",
+    )
+    if row_key:
+        declare_early(row_key)
+        made = _early(found, EarlySteps(steps, row_key, deleted_by, complete_ms(rows) * 1_000))
+        return _read(made, {**columns, deleted_by: ColumnType.BOOLEAN})
+    return _read(_in_windows(found, steps), columns)
+
+
+def _early(found: DataFrame, steps: EarlySteps) -> DataFrame:
+    """What the steps make of rows as they come, as JSON."""
+    from projections.stream.in_order.early_state import EarlyRows  # noqa: PLC0415 - only queries need Spark
+
+    return found.groupBy("key").transformWithState(EarlyRows(steps), "made string", "Update", "EventTime")
+
+
+def _in_windows(found: DataFrame, steps: Steps) -> DataFrame:
+    """What the steps make of rows that are complete, as JSON."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    from projections.stream.in_order.ordered_state import WINDOW_S, OrderedRows  # noqa: PLC0415
+
+    windows = (
+        found.groupBy("key", f.window("time", f"{WINDOW_S} seconds").alias("seconds"))
+        .agg(f.collect_list("record").alias("records"))
+        .selectExpr(
+            "key",
+            "window_time(seconds) as time",
+            "unix_millis(seconds.start) as start_ms",
+            "concat_ws(',', records) as records",
+        )
+    )
+    return windows.groupBy("key").transformWithState(OrderedRows(steps), "made string", "Append", "EventTime")
+
+
+def _read(made: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
+    ddl = ", ".join(f"{identifier(name)} {_SENT.get(kind, SPARK_TYPES[kind])}" for name, kind in columns.items())
+    read = made.selectExpr(f"from_json(made, {literal(ddl)}) as made")
+    return read.selectExpr(*(f"{_typed(name, kind)} as {identifier(name)}" for name, kind in columns.items()))
+
+
+def _kinds(rows: DataFrame) -> dict[str, ColumnType]:
+    """The columns of `rows` with their types; raises ValueError for those that a step cannot be given."""
+    found = dict(rows.dtypes)
+    for name, kind in found.items():
+        if kind not in _READABLE:
+            raise ValueError(
+                f'in_order cannot pass column "{name}" of type {kind} to its step: cast it, or select other columns'
+            )
+        if not name.isidentifier() or iskeyword(name) or name.startswith("_"):
+            raise ValueError(f'in_order cannot pass column "{name}" to its step: rename it to a Python name')
+    if len(found) < len(rows.columns):
+        raise ValueError(f"in_order is given a column twice: {', '.join(rows.columns)}")
+    return {name: _READABLE[kind] for name, kind in found.items()}
+
+
+def _check(kinds: Mapping[str, ColumnType], keys: Sequence[str], columns: Mapping[str, ColumnType]) -> None:
+    for name, kind in _NEEDED.items():
+        if kinds.get(name) is not kind:
+            raise ValueError(f'in_order needs the columns "id" and "time" of the source: keep "{name}"')
+    if not keys:
+        raise ValueError("in_order has no key: name the column whose rows belong together")
+    for name in keys:
+        if name not in kinds:
+            raise ValueError(f'in_order has the key "{name}", but its rows have {", ".join(kinds)}')
+        if kinds[name] not in KEY_TYPES:
+            raise ValueError(f'in_order cannot take column "{name}" as key: its type is {kinds[name].name}')
+    if not columns:
+        raise ValueError("in_order has no columns: name what its step returns")
+    for name, column in columns.items():
+        if column not in COLUMN_TYPES:
+            raise ValueError(f'column "{name}" of in_order has the type {column!r}: use TEXT, INTEGER, FLOAT and such')
+
+
+def _check_early(row_key: Sequence[str], deleted_by: str, columns: Mapping[str, ColumnType]) -> None:
+    if not row_key:
+        if deleted_by:
+            raise ValueError(f'in_order has deleted_by="{deleted_by}" without early: name the key of the view as early')
+        return
+    for name in row_key:
+        if name not in columns:
+            raise ValueError(f'in_order has early="{name}", but its step returns {", ".join(columns)}')
+        if columns[name] not in KEY_TYPES:
+            raise ValueError(f'in_order cannot take column "{name}" for early: its type is {columns[name].name}')
+    if not deleted_by or columns.get(deleted_by, ColumnType.BOOLEAN) is not ColumnType.BOOLEAN:
+        raise ValueError(
+            "in_order with early may take rows back: add deleted_by, with the name that the view has as deleted_by"
+        )
+
+
+def _plain(name: str, kind: ColumnType) -> str:
+    """Spark SQL of a column's value in JSON."""
+    column = identifier(name)
+    if kind is ColumnType.TIME:
+        return f"unix_micros({column})"
+    if kind is ColumnType.FLOAT:
+        return finite(column)
+    return column
+
+
+def _typed(name: str, kind: ColumnType) -> str:
+    column = f"made.{identifier(name)}"
+    return f"timestamp_micros({column})" if kind is ColumnType.TIME else column

@@ -1,0 +1,162 @@
+"""A captured table with a column of every kind, views of it, and random records as Debezium writes them."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field
+
+from eventlog.capturing import Captured, Hashed, Source, Truncated
+from eventlog.capturing.values import PLACEHOLDER, STAND_INS
+from projections import Cache, Deleted, Postgres, TableView, current, minus
+from projections.folding.folder import UnclearRecord
+from tests.support.edge_times import OUTSIDE
+from tests.support.seeds import seed_of
+from tests.unit.capturing.records import record
+
+
+class Colour(StrEnum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Thing(Captured, table="public.things", key="id"):
+    id: int
+    name: str
+    loud: Annotated[str | None, Field(alias="Name")]
+    note: str | None
+    amount: int
+    spare: int | None
+    weight: float | None
+    is_new: bool
+    price: Decimal | None
+    made_at: datetime
+    sold_at: datetime | None
+    day: date | None
+    hour: time | None
+    lasts: timedelta | None
+    public_id: UUID
+    colour: Colour
+    picture: bytes | None
+    extra: dict[str, Any]
+    tags: list[str]
+    numbers: list[int] | None
+    secret: Annotated[str | None, Hashed()]
+    short: Annotated[str, Truncated(5)]
+    rank: int = 7
+    odd: Annotated[str | None, Field(alias="odd$name")] = "none"
+
+
+class Pair(Captured, table="public.pairs", key=("code", "number")):
+    code: str
+    number: int
+    value: str | None
+
+
+SHOWN = {"Name": "loud", "odd$name": "odd_name"}
+things = Source("things", (Thing, Pair))
+
+by_id = TableView(
+    "things",
+    "thing_id",
+    {SHOWN.get(name, name): current(Thing, name) for name in Thing.columns},
+    (Postgres(), Cache()),
+    deleted_by=(Deleted(Thing),),
+)
+some = TableView("some_things", "thing_id", {"left": current(Thing, minus("amount", "rank"))}, (Postgres(),))
+pairs = TableView("pairs", "pair", {"value": current(Pair, "value")}, (Postgres(),), deleted_by=(Deleted(Pair),))
+VIEWS = (by_id, some, pairs)
+TOPICS = {Thing: Thing.topic(), Pair: Pair.topic()}
+
+LONG = "long " * 10
+USUAL: dict[str, list[Any]] = {
+    "id": [1, 2, -3, 2**62],
+    "name": ["Ann", "", 'O"Neil \\ ü', LONG],
+    "Name": ["LOUD", None],
+    "note": ["a", None, LONG],
+    "amount": [0, -5, 2**63 - 1, "12", "007"],
+    "spare": [1, None, "NaN"],
+    "weight": [1.5, 2, None, "NaN", "Infinity", 1e300, "1.25"],
+    "is_new": [True, False],
+    "price": ["12.50", None, "NaN", "1E+3"],
+    "made_at": ["2024-02-29T10:11:12.123456Z", "0001-01-01T00:00:00Z", "2024-01-01T00:00:00+02:00"],
+    "sold_at": [None, "2024-02-29T10:11:12Z", "+10000-01-01T00:00:00Z", "-0043-01-01T00:00:00Z", *OUTSIDE],
+    "day": ["2024-02-29Z", "2024-02-29", None, "-0043-01-01Z"],
+    "hour": ["10:11:12.5Z", "10:11:12", None],
+    "lasts": ["P1Y2M3DT4H5M6.5S", "P0Y0M0DT0H0M0S", "P0Y0M-3DT0H0M-1.000001S", None, "P0Y0M0DT0H0M1.5E-5S"],
+    "public_id": ["5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d"],
+    "colour": ["red", "green"],
+    "picture": ["AAEC", None],
+    "extra": ['{"a": 1, "b": [1, 2.5, "x"]}', "{}", '"text"', "[1]", '{"ü": null}'],
+    "tags": [[], ["a", 'b"c', None], ["ü"]],
+    "numbers": [[1, 2], None, [], [None]],
+    "secret": ["0f" * 32, None],
+    "short": ["abcde", "a"],
+    "rank": [1, 2],
+    "odd$name": ["x", None],
+}
+WRONG: list[Any] = [None, "", "x", 1, 1.5, True, [], ["x"], {"a": 1}, "12.5", "9" * 18, "2024-02-30T00:00:00Z", LONG]
+
+
+def random_row(chance: random.Random, oddness: float) -> dict[str, Any]:
+    """The values of a row; oddness: how likely one is wrong or absent."""
+    row = {}
+    for name, usual in USUAL.items():
+        if chance.random() >= oddness:
+            row[name] = chance.choice(usual)
+        elif chance.random() < 0.7:
+            row[name] = chance.choice(WRONG)
+    return row
+
+
+def random_record(chance: random.Random, offset: int, partition: int) -> UnclearRecord:
+    """A record of one of both tables."""
+    oddness = chance.choice((0.0, 0.02, 0.1))
+    if chance.random() < 0.15:
+        return _pair(chance, offset, partition, oddness)
+    row = random_row(chance, oddness)
+    key = {"id": chance.choice(USUAL["id"])} if chance.random() > oddness / 3 else {"other": 1}
+    before = random_row(chance, oddness) if chance.random() < 0.3 else None
+    if chance.random() < 0.2:
+        for name in chance.sample(sorted(row), 2):
+            stand_in = PLACEHOLDER[:5] if name == "short" else chance.choice(STAND_INS)
+            row[name] = stand_in if chance.random() < 0.5 else PLACEHOLDER
+    return _record(Thing, chance, offset, partition, key, row, before, oddness)
+
+
+def _pair(chance: random.Random, offset: int, partition: int, oddness: float) -> UnclearRecord:
+    code, number = chance.choice(("a", 'b"', "ü")), chance.choice((1, 2))
+    row = {"code": code, "number": number, "value": chance.choice(("x", None))}
+    return _record(Pair, chance, offset, partition, {"code": code, "number": number}, row, None, oddness)
+
+
+def _record(
+    table: type[Captured],
+    chance: random.Random,
+    offset: int,
+    partition: int,
+    key: dict[str, Any],
+    row: dict[str, Any],
+    before: dict[str, Any] | None,
+    oddness: float,
+) -> UnclearRecord:
+    op = chance.choice("ccuuurd")
+    value: bytes | None = record(after=None if op == "d" else row, before=before, op=op)
+    if chance.random() < 0.05:
+        value = None
+    elif chance.random() < oddness / 2:
+        value = chance.choice((b"\xff\xfe", b"null", b"[]", b"not json", record(op="x"), record(op="u")))
+    encoded = json.dumps(key, separators=(",", ":"), ensure_ascii=False).encode()
+    return UnclearRecord(f"{TOPICS[table]}/{partition}", offset, 1_767_323_045_678 + offset, encoded, value)
+
+
+def random_records(number: int, length: int = 400) -> list[UnclearRecord]:
+    """Those of one of the seeds of this run."""
+    chance = random.Random(seed_of(number))
+    return [random_record(chance, offset, chance.randrange(3)) for offset in range(length)]

@@ -1,0 +1,148 @@
+"""Runs the query of a stream view over records in given batches, from files in place of Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Row
+
+from eventlog.envelope import partition_of
+from projections.spark.stream_queries.damage import damaged_file
+from projections.spark.stream_queries.frames import COUNTED
+from projections.spark.stream_queries.output import numbered, row_texts
+from projections.spark.stream_queries.query import NO_DATA_BATCHES, computed, output_mode, stream_session
+from projections.spark.stream_queries.watched import Watched
+from projections.stream.declaring.sources import StreamSource
+from projections.stream.declaring.view import BATCH, StreamView
+from projections.table.shown import DELETED
+from tests.support.spark_rows import RECORDS, SETTINGS, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TAG = "gates@1.g1"
+IDLE_S = 60.0
+_ARROW = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@dataclass
+class Ran:
+    """What came of a run.
+
+    rows: the last values of each key, and in `batch_of` the number of their batch. sent: keys in the order of their
+    records. plan: Spark's optimised one. compiled: per batch, how many classes Spark has compiled since it started.
+    state_rows: per batch, how many rows its state has then.
+    """
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    batch_of: dict[str, int] = field(default_factory=dict)
+    sent: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    dropped_by_watermark: int = 0
+    plan: str = ""
+    compiled: list[int] = field(default_factory=list)
+    state_rows: list[int] = field(default_factory=list)
+
+    @property
+    def left(self) -> dict[str, dict[str, Any]]:
+        """The rows that are not deleted."""
+        return {key: row for key, row in self.rows.items() if DELETED not in row}
+
+
+def run(
+    view: StreamView, batches: Sequence[Sequence[Row]], folder: Path, partitions: int = 1, *, until_idle: bool = False
+) -> Ran:
+    """Run the view's query over these batches, one after another, and then stop it.
+
+    partitions: of its state. until_idle: as a rebuild without heartbeats runs it.
+    """
+    records, ran = folder / "records", Ran()
+    records.mkdir(parents=True)
+    for number, batch in enumerate(batches):
+        _write(records / f"{number:04}.parquet", batch, number)
+    own = stream_session(session())
+    own.conf.set("spark.sql.shuffle.partitions", partitions)
+    if until_idle:
+        own.conf.set(NO_DATA_BATCHES, "true")
+
+    def read(_: str, source: StreamSource) -> DataFrame:
+        frame = _read(own, records)
+        return frame if len(view.topics) == 1 else frame.where(frame.topic == SETTINGS.topic(source.topic))
+
+    rows = computed(view, read)
+
+    def take(batch: DataFrame, number: int) -> None:
+        for made in numbered(batch, number, SETTINGS).collect():
+            document, key = json.loads(made.value), made.key.removeprefix(f"{TAG}/")
+            assert made.partition == partition_of(key, SETTINGS.patch_partitions)
+            assert document["b"] == document["c"].pop(BATCH) == number
+            ran.rows[key], ran.batch_of[key] = document["c"], number
+            ran.sent.append(key)
+        ran.compiled.append(classes_compiled())
+
+    texts = row_texts(rows, view, TAG, SETTINGS)
+    writer = texts.writeStream.outputMode(output_mode(view)).foreachBatch(take)
+    writer = writer.trigger(processingTime="50 milliseconds") if until_idle else writer.trigger(availableNow=True)
+    query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
+    try:
+        if until_idle:
+            assert Watched(query, replace(SETTINGS, state=folder), TAG).when_idle().wait(IDLE_S)
+        else:
+            query.awaitTermination()
+        for progress in query.recentProgress:
+            for metrics in progress["observedMetrics"].values():
+                ran.counts += Counter({name: metrics[name] for name in COUNTED})
+            ran.state_rows.append(sum(each["numRowsTotal"] for each in progress["stateOperators"]))
+            ran.dropped_by_watermark += sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
+        jvm: Any = query
+        ran.plan = jvm._jsq.streamingQuery().lastExecution().optimizedPlan().toString()
+    finally:
+        query.stop()
+    assert damaged_file(folder / "checkpoint") is None, "or a view would be computed again at each start"
+    return ran
+
+
+def stored_state(folder: Path, *, batch: int, variable: str = "") -> DataFrame:
+    """The state of the query that ran in `folder`, of its last stateful operator: rows of `key` and `value`.
+
+    batch: as of the end of this one. variable: of the operator's state, if it has several.
+    """
+    named = {"stateVarName": variable} if variable else {}
+    reader = session().read.format("statestore").options(batchId=batch, **named)
+    return reader.load((folder / "checkpoint").as_uri())
+
+
+def classes_compiled() -> int:
+    """How many classes Spark has compiled in this JVM."""
+    jvm: Any = session()
+    return int(jvm._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
+
+
+def _read(own: Any, folder: Path) -> DataFrame:
+    frame: DataFrame = own.readStream.schema(RECORDS).option("maxFilesPerTrigger", 1).parquet(folder.as_uri())
+    return frame
+
+
+def _write(file: Path, batch: Sequence[Row], number: int) -> None:
+    """The file's time decides which batch it is."""
+    columns = list(zip(*batch, strict=True)) or [()] * len(_ARROW)
+    arrays = [pa.array(list(column), type_.type) for column, type_ in zip(columns, _ARROW, strict=True)]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=_ARROW), file)
+    os.utime(file, (1_000_000 + number, 1_000_000 + number))
