@@ -200,17 +200,22 @@ def test_no_secret_is_printed_but_its_variable_is_named(tmp_path: Path, monkeypa
     assert "# set these yourself" not in page(API, SETTINGS, {}, ("shop",))
 
 
-@pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder"])
+@pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder", "a folder that hides packages", "a script"])
 def test_the_settings_work_in_a_clean_shell_in_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
 ) -> None:
     (folder := tmp_path / "my bank").mkdir()
     (folder / "bank_of_ada.py").write_text("")
     environ = {"HEADWATER_ENVIRONMENT": "bank", "HEADWATER_CACHE": str(tmp_path / "cache")}
-    monkeypatch.chdir(folder if found_by == "the current folder" else tmp_path)
+    if found_by == "a folder that hides packages":
+        for name in ("projections", "replay"):
+            (folder / name).mkdir()
+            (folder / name / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path if found_by == "PYTHONPATH" else folder)
     if found_by == "PYTHONPATH":
         environ["PYTHONPATH"] = "my bank"
-    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])  # as `python -m` and PYTHONPATH do
+    # `python -m` and PYTHONPATH put it first, a console script last
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)] if found_by == "a script" else [str(folder), *sys.path])
     settings = StackSettings(tmp_path / "my state", Ports(kafka=29092))
     (line,) = (each for each in page(API, settings, environ, ("bank_of_ada",)).splitlines() if each[:7] == "export ")
     script = (
