@@ -63,7 +63,7 @@ def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyP
     assert len(found) == sum(len(to_try(name)) for name in modules if name != OWN) + len(TO_TRY_ALWAYS)
     for command in found:
         words = shlex.split(command)
-        assert words[0] == "curl" or Path(words[0]).name in ("replay", "python")
+        assert words[0] == "curl" or Path(words[0]).name in ("replay", "headwater", "python")
         bodies = [json.loads(word) for word in words if word.startswith("{")]
         assert len(bodies) == command.count("-d ")
         assert "{" not in " ".join(word for word in words if not word.startswith("{"))
@@ -107,7 +107,7 @@ def test_another_terminal_can_capture_the_shop_at_once() -> None:
     assert {source.database, source.salt, "HEADWATER_CONNECT"} < given.keys()
     assert given[source.database] == SETTINGS.endpoints.shop_database
     verbs = {command.name or command.callback.__name__ for command in sources.registered_commands if command.callback}
-    shop = [shlex.split(command)[3:] for _, command in to_try("shop") if "eventlog.capturing" in command]
+    shop = [shlex.split(command)[2:] for _, command in to_try("shop") if "headwater sources" in command]
     assert {verb for verb, *_ in shop} == {"status"} <= verbs
 
 
