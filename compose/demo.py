@@ -28,6 +28,7 @@ from compose.services import required, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
+from eventlog.modules import SAFE_PATH
 from projections.supervision.supervisor import Supervisor
 from replay.verify import DIFFERENT_EXIT
 
@@ -151,7 +152,7 @@ async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
 async def _replay(deployment: Deployment, *words: str, also: int = 0) -> dict[str, Any]:
     """The document that a `replay` command prints with `--json`. also: an exit code that is no failure."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "replay", *words, "--json", env=deployment.variables, stdout=subprocess.PIPE
+        sys.executable, *SAFE_PATH, "-m", "replay", *words, "--json", env=deployment.variables, stdout=subprocess.PIPE
     )
     output, _ = await process.communicate()
     if process.returncode not in (0, also):

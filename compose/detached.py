@@ -10,6 +10,7 @@ from collections.abc import Callable
 from compose.errors import ComposeError, NotRunning
 from compose.settings import StackSettings
 from compose.state import StateDirectory
+from eventlog.modules import SAFE_PATH
 from projections.supervision.process import State
 
 _START_TIMEOUT_S = 240.0  # longer than the supervisor itself takes to give up
@@ -28,7 +29,7 @@ def start(settings: StackSettings) -> None:
     with log.open("ab") as sink:
         began_at = sink.tell()
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", "compose", "up"],
+            [sys.executable, *SAFE_PATH, "-m", "compose", "up"],
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,

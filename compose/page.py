@@ -41,6 +41,9 @@ TO_TRY_ALWAYS: Final = (
     ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
     ("follow the logs", "{bin}/python -m compose logs --follow"),
 )
+PACKAGES: Final = ("api", "commands", "compose", "eventlog", "headwater", "projections", "replay")
+ROOT: Final = Path(__file__).parents[1]
+"""Where these are."""
 SERVERS: Final = ("kafka", "postgres", "elasticsearch", "valkey")
 PROXIES: Final = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
@@ -107,7 +110,9 @@ def import_path(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]
     """The folders that another terminal needs on PYTHONPATH to find the same modules."""
     path = [str(Path(each).absolute()) for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     here = str(Path.cwd())
-    # `python -m` finds modules in the current folder; the script `replay` does not, and a terminal is in another folder
-    if set(modules) - set(shipped_domains()) and here not in sys.path[1:]:
+    # every program finds modules in the current folder, but a terminal is in another one
+    if set(modules) - set(shipped_domains()) and sys.path.count(here) < 2:  # unless it is on the path anyway
         path.insert(0, here)
+        if any((Path(here) / name / "__init__.py").is_file() for name in PACKAGES) and Path(here) != ROOT:
+            path.insert(0, str(ROOT))
     return list(dict.fromkeys(path))

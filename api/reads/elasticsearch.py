@@ -13,6 +13,7 @@ from api.filters import AnyOf, Condition
 from api.letter_case import in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
 from api.query import DISTANCE, RELEVANCE, Query, place_column
+from api.reads.elasticsearch_complete import CompleteIndexes
 from api.reads.elasticsearch_order import position, search_after, sorting
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from api.reads.parts import fitting, in_portions
@@ -43,6 +44,7 @@ class ElasticsearchReader:
     def __init__(self, url: str, environment: str, patch_partitions: int) -> None:
         self._url, self._environment, self._partitions = url, environment, patch_partitions
         self._opened: AsyncElasticsearch | None = None
+        self._complete = CompleteIndexes()
 
     async def open(self) -> None:
         """Make the client, which connects at its first use."""
@@ -55,7 +57,7 @@ class ElasticsearchReader:
 
     async def get(self, live: Live, key: str) -> Row | None:
         """The current row of this key: reading by id does not wait for a refresh."""
-        document = await self._document(self._index(live), document_id(key))
+        document = await self._document(await self._checked(live), document_id(key))
         return None if document is None or document.get(DELETED) else _row(live.view, document)
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
@@ -119,10 +121,16 @@ class ElasticsearchReader:
     def _index(self, live: Live) -> str:
         return index_name(self._environment, live.view.name, live.generation)
 
+    async def _checked(self, live: Live) -> str:
+        """The index of a generation; raises GenerationGone if it lacks rows of bulk: a missing row says nothing."""
+        index = self._index(live)
+        await self._complete.check(self._client, index, self._ask)
+        return index
+
     async def _sources(self, live: Live, keys: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, Any]]:
         """These fields of the current documents of rows, by key."""
-        ids = {document_id(key): key for key in keys}
-        answer = await self._ask(self._client.mget(index=self._index(live), ids=list(ids), source_includes=fields))
+        index, ids = await self._checked(live), {document_id(key): key for key in keys}
+        answer = await self._ask(self._client.mget(index=index, ids=list(ids), source_includes=fields))
         try:
             return {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
         except IndexGone as error:
@@ -157,7 +165,7 @@ class ElasticsearchReader:
             }
         if query.beyond is not None:
             body["search_after"] = search_after(live.view, query)
-        answer = await self._ask(self._client.search(index=self._index(live), **body))
+        answer = await self._ask(self._client.search(index=await self._checked(live), **body))
         hits = answer["hits"]["hits"]
         page = hits[: query.limit]
         page = page[: fitting(len(orjson.dumps(hit["_source"])) for hit in page)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from compose.errors import ComposeError
 from compose.parts import wheels
 from compose.settings import HOST, StackSettings
+from eventlog.modules import SAFE_PATH
 from projections.supervision.process import ProcessSpec
 
 _PLUGIN = "transport-netty4"
@@ -46,7 +47,7 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
     }
     return ProcessSpec(
         name="elasticsearch",
-        argv=(sys.executable, "-m", "compose.parts.elasticsearch_node"),
+        argv=(sys.executable, *SAFE_PATH, "-m", "compose.parts.elasticsearch_node"),
         env=environment,
         log=settings.logs / "elasticsearch.log",
         prepare=lambda: _prepare(home, plugin),

@@ -7,7 +7,10 @@ second for its imports, so a command that will fold starts it before its own imp
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from typing import Final
 
@@ -21,4 +24,21 @@ OTHERS: Final = ("projections.stores.elasticsearch.bulk", "projections.stores.va
 def start_server() -> None:
     """Start the server, if it does not run yet; returns before its imports are done."""
     FORKED.set_forkserver_preload([*NEEDED, *(name for name in OTHERS if name in sys.modules)])
-    forkserver.ensure_running()
+    with _path_inherited():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _path_inherited() -> Iterator[None]:
+    """Let a new process search the folders that this one does: Python would put the current folder first.
+
+    The path that multiprocessing sends to the processes of the server comes after the server's own imports.
+    """
+    before = dict(os.environ)
+    os.environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        yield
+    finally:
+        for name in ("PYTHONSAFEPATH", "PYTHONPATH"):
+            del os.environ[name]
+        os.environ |= before

@@ -152,6 +152,8 @@ class SparkSettings:
             "spark.pyspark.python": sys.executable,
             # executors on this machine import the same modules as this process, including the user's packages
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path),
+            # and in that order: Python would search the current folder first, which may have packages of the same names
+            "spark.executorEnv.PYTHONSAFEPATH": "1",
         }
         if self.is_local:
             return options | {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -20,6 +21,7 @@ from compose.settings import Ports, StackSettings
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from tests.acceptance.conftest import Service
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -36,7 +38,7 @@ def section(heading: str) -> str:
     return README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
-def try_steps(text: str, service: Service) -> int:
+def try_steps(text: str, service: Service, folder: Path = ROOT, **variables: str) -> int:
     """Run each block of commands; the last answer is like the block that follows, if one does. Returns how many ran."""
     steps = STEP.findall(text)
     for script, language, shown in steps:
@@ -47,11 +49,11 @@ def try_steps(text: str, service: Service) -> int:
         )
         done = subprocess.run(
             ["bash", "-eo", "pipefail", "-c", ran],
-            env=service.environment,
+            env=service.environment | variables,
             capture_output=True,
             text=True,
             timeout=600,
-            cwd=ROOT,
+            cwd=folder,
         )
         assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
         if language == "json":
@@ -122,6 +124,20 @@ def toured(http: httpx.Client) -> None:
     for view in ("listings", "listing_card", "listing_search", "streams"):
         key = "listing/sacramento-1/1" if view == "streams" else "sacramento-1"
         http.get(f"/views/{view}/{key}", params=after).raise_for_status()
+
+
+def test_the_first_steps_work_as_written(http: httpx.Client, service: Service, tmp_path: Path) -> None:
+    """All but the installation, and the start of the service, which runs a project that the same command wrote."""
+    steps = [each[0] for each in STEP.finditer(section("Run it").partition("\n### ")[0])]
+    new, write, read = [each for each in steps if not re.search(r"pip install|headwater run", each)]
+    assert len(steps) == 5
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # `bank` is on the path of the service, and a second one would be refused
+    try_steps(new, service, tmp_path, PATH=path, PYTHONPATH="", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    assert (tmp_path / "bank" / "bank" / "domain.py").exists()
+    try_steps(write, service, tmp_path)
+    eventually(lambda: http.get("/views/owners/Bob").json().get("deposited_cents") == 500, "the view has it")
+    assert try_steps(read, service, tmp_path) == 1
 
 
 @pytest.mark.usefixtures("toured")

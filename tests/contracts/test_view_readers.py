@@ -14,12 +14,14 @@ import pytest
 
 from api.ports import Finder, GenerationGone, Live, Page, ViewReader
 from api.query import read_query
+from api.reads import elasticsearch_complete
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.settings import StoreSettings
+from projections.stores.elasticsearch.mapping import COMPLETE
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target
 from projections.table.declared_stores import Cache, Elasticsearch, Postgres
@@ -228,3 +230,34 @@ def in_order(order: str) -> list[str]:
         known = sorted((r for r in rows if r[column] is not None), key=lambda row: row[column], reverse=falling)
         rows = known + [row for row in rows if row[column] is None]
     return [str(row["thing_id"]) for row in rows]
+
+
+@pytest.mark.parametrize("opened", ["elasticsearch"], indirect=True)
+def test_an_index_that_is_restored_in_mid_bulk_does_not_answer(
+    opened: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elasticsearch_complete, "SURE_S", 0.0)
+
+    async def read() -> None:
+        async with opened() as reader:
+            index = reader._index(LIVE)
+            reads: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+                lambda: reader.get(LIVE, "a"),
+                lambda: reader.get_many(LIVE, ["a"]),
+                lambda: reader.find(LIVE, read_query(VIEW, [])),
+                lambda: reader.guards(LIVE, ["a"]),
+            ]
+            for each in reads:
+                assert await each()
+            try:
+                await reader._client.indices.put_mapping(index=index, meta={COMPLETE: False})
+                for each in reads:
+                    with pytest.raises(GenerationGone):
+                        await each()
+                await reader._client.indices.put_mapping(index=index, meta={})
+                for each in reads:
+                    assert await each(), "earlier releases did not say it"
+            finally:
+                await reader._client.indices.put_mapping(index=index, meta={COMPLETE: True})
+
+    asyncio.run(read())

@@ -15,6 +15,7 @@ import psycopg
 
 from compose.errors import ComposeError
 from compose.samples.sample import SETTLE_S, Client, Deployment, Request, Sample, settled
+from eventlog.modules import SAFE_PATH
 
 from .database import create_shop
 from .expected import Paid, mismatches
@@ -144,7 +145,7 @@ class Shop:
 def apply(deployment: Deployment) -> None:
     """Capture the shop as a user would; raises ComposeError with what the command says if it fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "eventlog.capturing", "apply", "shop"],
+        [sys.executable, *SAFE_PATH, "-m", "eventlog.capturing", "apply", "shop"],
         env=dict(deployment.variables),
         capture_output=True,
         text=True,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, Unloadable
+from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, RefusedPatch, Unloadable
 from projections.generations.rebuild.store_outages import AWAY_S, patiently
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.refused_patches import add_letter
@@ -102,7 +102,13 @@ class _Rows:
         if not self.is_sure:
             self.check(patches[-1].place)
         self.is_sure = False
-        self.store.apply([self.target], {0: Batch(0, {self.target.tag: list(patches)})})
+        tag = self.target.tag
+        # the store itself compares as it applies: it may come back older at any moment after `check`
+        follows = {tag: {BULK: self.last}} if self.last else {}
+        try:
+            self.store.apply([self.target], {0: Batch(0, {tag: list(patches)}, follows=follows)})
+        except LedgerWentBack as error:
+            raise self._lost() from error
 
     def check(self, unconfirmed: Place | None = None) -> None:
         """Raise BulkLoadFailed if the store has lost patches.
@@ -110,12 +116,15 @@ class _Rows:
         unconfirmed: the place of the last of those that may have been applied, or not.
         """
         self.store.settle(now=True)
-        name, ledgers = self.target.view.name, self.store.ledgers(self.target)
+        ledgers = self.store.ledgers(self.target)
         if not ledgers:
-            raise GenerationMissing(name, self.target.generation)
+            raise GenerationMissing(*self.target.id)
         if ledgers[0].applied.get(BULK) not in (self.last, unconfirmed or self.last):
-            cause = "lost what it had written last, as after a crash, while refused rows were added"
-            raise BulkLoadFailed(name, f"{self.store.name} {cause}")
+            raise self._lost()
+
+    def _lost(self) -> BulkLoadFailed:
+        cause = "lost what it had written last, as after a crash, while refused rows were added"
+        return BulkLoadFailed(self.target.view.name, f"{self.store.name} {cause}")
 
 
 def _chunks(patches: Iterable[Patch]) -> Iterator[list[Patch]]:

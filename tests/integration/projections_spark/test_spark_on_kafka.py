@@ -254,7 +254,8 @@ def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
     monkeypatch.setattr(tasks, "ROWS_IN_MEMORY", 1)
     monkeypatch.setattr(tasks, "GROUP_BYTES", 1_000)
     monkeypatch.setattr(KafkaLog, "batches", partialmethod(_singly, KafkaLog.batches))
-    view, shares = VIEWS[0], list[tasks.Share]()
+    view = next(each for each in VIEWS if each.name == "city_market")  # few rows, which change often
+    shares = list[tasks.Share]()
     for source, (start, end) in log.ranges().items():
         path = tmp_path / source if in_files else None
         part = Part(source, start, end)

@@ -40,10 +40,10 @@ def test_the_sample_of_a_view_is_one() -> None:
 
 def test_its_commands_are_those_of_the_program() -> None:
     known = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback}
-    lines = re.findall(r"python -m eventlog\.sources ([a-z |]+)", PAGE)
+    lines = re.findall(r"headwater sources ([a-z |]+)", PAGE)
     shown = {word for line in lines for word in re.findall(r"[a-z]+", line)}
     assert known <= shown
-    assert set(re.findall(r"^python -m eventlog\.sources ([a-z]+)", PAGE, re.MULTILINE)) <= known
+    assert set(re.findall(r"^headwater sources ([a-z]+)", PAGE, re.MULTILINE)) <= known
     helped = CliRunner().invoke(app, ["--help"]).output
     assert all(command in helped for command in known)
 

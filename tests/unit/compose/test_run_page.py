@@ -63,7 +63,7 @@ def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyP
     assert len(found) == sum(len(to_try(name)) for name in modules if name != OWN) + len(TO_TRY_ALWAYS)
     for command in found:
         words = shlex.split(command)
-        assert words[0] == "curl" or Path(words[0]).name in ("replay", "python")
+        assert words[0] == "curl" or Path(words[0]).name in ("replay", "headwater", "python")
         bodies = [json.loads(word) for word in words if word.startswith("{")]
         assert len(bodies) == command.count("-d ")
         assert "{" not in " ".join(word for word in words if not word.startswith("{"))
@@ -107,7 +107,7 @@ def test_another_terminal_can_capture_the_shop_at_once() -> None:
     assert {source.database, source.salt, "HEADWATER_CONNECT"} < given.keys()
     assert given[source.database] == SETTINGS.endpoints.shop_database
     verbs = {command.name or command.callback.__name__ for command in sources.registered_commands if command.callback}
-    shop = [shlex.split(command)[3:] for _, command in to_try("shop") if "eventlog.capturing" in command]
+    shop = [shlex.split(command)[2:] for _, command in to_try("shop") if "headwater sources" in command]
     assert {verb for verb, *_ in shop} == {"status"} <= verbs
 
 
@@ -200,17 +200,22 @@ def test_no_secret_is_printed_but_its_variable_is_named(tmp_path: Path, monkeypa
     assert "# set these yourself" not in page(API, SETTINGS, {}, ("shop",))
 
 
-@pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder"])
+@pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder", "a folder that hides packages", "a script"])
 def test_the_settings_work_in_a_clean_shell_in_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
 ) -> None:
     (folder := tmp_path / "my bank").mkdir()
     (folder / "bank_of_ada.py").write_text("")
     environ = {"HEADWATER_ENVIRONMENT": "bank", "HEADWATER_CACHE": str(tmp_path / "cache")}
-    monkeypatch.chdir(folder if found_by == "the current folder" else tmp_path)
+    if found_by == "a folder that hides packages":
+        for name in ("projections", "replay"):
+            (folder / name).mkdir()
+            (folder / name / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path if found_by == "PYTHONPATH" else folder)
     if found_by == "PYTHONPATH":
         environ["PYTHONPATH"] = "my bank"
-    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])  # as `python -m` and PYTHONPATH do
+    # `python -m` and PYTHONPATH put it first, a console script last
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)] if found_by == "a script" else [str(folder), *sys.path])
     settings = StackSettings(tmp_path / "my state", Ports(kafka=29092))
     (line,) = (each for each in page(API, settings, environ, ("bank_of_ada",)).splitlines() if each[:7] == "export ")
     script = (

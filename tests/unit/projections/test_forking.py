@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from projections.folding import pool
@@ -14,6 +19,41 @@ def test_processes_begin_with_what_a_fold_needs() -> None:
     with pool.opened(1) as workers:
         loaded = workers._executor.submit(eval, "set(__import__('sys').modules)").result(60)
     assert set(NEEDED) <= loaded
+
+
+HIDDEN = """
+import importlib, sys
+from projections.folding.forking import FORKED, NEEDED, start_server
+
+if __name__ == "__main__":
+    sys.path.append(sys.path.pop(0))  # as console scripts do
+    start_server()
+    for name in NEEDED:
+        process = FORKED.Process(target=importlib.import_module, args=(name,))
+        process.start()
+        process.join(60)
+        print(process.exitcode)
+"""
+
+
+def test_they_search_the_folders_of_this_process_in_its_order(tmp_path: Path) -> None:
+    """Not the current folder first, which may have a package that is called as one of Headwater's."""
+    (tmp_path / "commands").mkdir()
+    (tmp_path / "commands" / "__init__.py").write_text("")
+    (tmp_path / "fold.py").write_text(HIDDEN)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [sys.executable, "fold.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert ran.stdout.split() == ["0"] * len(NEEDED), ran.stderr
+
+
+def test_the_variables_of_this_process_stay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    before = dict(os.environ)
+    start_server()
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,27 @@ def test_a_store_that_loses_applied_patches_fails_the_build(
         add_rows(store, TARGET, patches, cast("Any", Letters()), tag=VIEW.tag, skip=True)
 
 
+@pytest.mark.parametrize("after", range(1, 5))
+def test_a_store_that_loses_a_patch_between_single_ones_fails_the_build(after: int) -> None:
+    class Restored(Bounded):
+        """A store that loses the patch that it applied as the one with this number, before the next call."""
+
+        applied = 0
+
+        def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+            earlier = self._memory.generations[TARGET.id].copy()
+            super().apply(targets, batches)
+            self.applied += 1
+            if self.applied == after:
+                self._memory.generations[TARGET.id] = earlier
+
+    store = Restored(Memory())
+    store.create(TARGET, {}, {0: 5})
+    patches = deposits(1, 1, MOST, 1, 1)  # the store refuses the third, so each is applied by itself
+    with pytest.raises(BulkLoadFailed, match='"owners" failed: memory lost what it had written last'):
+        add_rows(store, TARGET, patches, cast("Any", Letters()), tag=VIEW.tag, skip=True)
+
+
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_store_that_does_not_answer_for_a_moment_fails_no_build(
     applied: bool, monkeypatch: pytest.MonkeyPatch
