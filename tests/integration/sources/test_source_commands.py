@@ -234,7 +234,15 @@ class Product(Captured, table="public.products", key="sku"):
 
     Products.source_name = Customers.source_name = "shop"
     products, customers = deployment.topic(Products), deployment.topic(Customers)
-    eventually(lambda: products.read() and products.rows == {"P": {"sku": "P", "name": "Pot"}}, "the new table is read")
+
+    def is_read() -> bool:
+        return bool(products.read()) and products.rows == {"P": {"sku": "P", "name": "Pot"}}
+
+    try:
+        eventually(is_read, "the new table is read", 60)
+    except AssertionError:  # Debezium may skip a table if changes come in with the signal: it is named, as not read
+        deployment.works("apply", **more)
+        eventually(is_read, "the new table is read")
     eventually(
         lambda: customers.read() and customers.rows == {"1": {"id": 1, "email": "ann@example.org"}},
         "rows are read again with the new column",
