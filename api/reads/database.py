@@ -20,6 +20,11 @@ ROWS_AT_ONCE: Final = 10
 """Rows that are received together while the size of all is limited."""
 
 
+async def _nothing(connection: AsyncConnection[tuple[Any, ...]]) -> None:
+    """Reset nothing. With a `reset`, a worker of the pool returns connections: a reader that is cancelled while it
+    returned one itself would lose it, and the pool would shrink for good."""
+
+
 class Database:
     """A pool of read-only connections to one deployment's PostgreSQL."""
 
@@ -31,6 +36,7 @@ class Database:
             open=False,
             timeout=3.0,
             check=AsyncConnectionPool.check_connection,
+            reset=_nothing,
             kwargs={
                 "autocommit": True,
                 "connect_timeout": 3,

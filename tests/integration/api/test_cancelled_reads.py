@@ -17,7 +17,7 @@ from api.reads.valkey import ValkeyReader
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, expected, load
 
-ROUNDS, AT_ONCE = 40, 8
+ROUNDS, AT_ONCE = 300, 8
 VIEWS = {"postgres": "listings", "elasticsearch": "listing_search", "valkey": "listing_card"}
 
 
