@@ -94,6 +94,9 @@ ACCEPTED_HEADERS: Final[Schema] = {
 RETRY_AFTER: Final[Schema] = {
     "Retry-After": {"description": "seconds to wait before a retry", "schema": {"type": "string"}}
 }
+CHALLENGE: Final[Schema] = {
+    "WWW-Authenticate": {"description": "how to authenticate (RFC 6750)", "schema": {"type": "string"}}
+}
 GENERATION: Final[Schema] = {
     "Headwater-Generation": {"description": "the generation that answered", "schema": {"type": "string"}}
 }

@@ -17,6 +17,8 @@ from pydantic import ValidationError
 from api import requests
 from api.capacity import Capacity
 from api.errors import BodyIncomplete, MalformedLine
+from api.guard import needs
+from api.guard.caller import caller_of
 from api.lines import CommandLine
 from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
 from api.openapi import schemas
@@ -71,6 +73,7 @@ def bulk_routes(service: Service) -> APIRouter:
         PATH,
         submit_many,
         methods=["POST"],
+        dependencies=needs.some("commands"),
         operation_id="submit many",
         summary="Submit many commands.",
         description=DESCRIPTION,
@@ -92,6 +95,7 @@ class _Bulk:
 
     def __init__(self, service: Service, request: Request) -> None:
         self._service, self._request = service, request
+        self._caller = caller_of(request)
         self._defaults: Options = {
             "correlation_id": requests.correlation_id(request),
             "causation_id": requests.causation_id(request),
@@ -187,6 +191,8 @@ class _Bulk:
             document = line.read(self._service.limits)
             command = _read(line, document)
             command_id, document, within = command.id or new_id, command.body, ("body",)
+            self._service.guard.must_be_valid(self._caller)
+            self._caller.must("commands", command.type)
             trace = command.traceparent if requests.is_traceparent(command.traceparent) else None
             return prepare(
                 self._service.commands.command(command.type),
