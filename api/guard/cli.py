@@ -16,9 +16,9 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from api.guard.declared import declared_names
-from api.guard.key_file import NAME, VARIABLE, StoredKey, new_key, now, read_keys, write_keys
+from api.guard.key_file import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
 from api.guard.scopes import FORM, Declared
-from api.guard.settings import GuardVariables
+from api.guard.settings import KEYS, GuardVariables
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
@@ -109,6 +109,8 @@ def revoke(
 ) -> None:
     """Revoke a key: it is not valid any more, and stays in the list."""
     path, at = _path(), now()
+    if found := KEY.fullmatch(key):
+        key = found[1]  # no error repeats a key
     with _locked(path):
         keys = read_keys(path)
         active = [each for each in keys.values() if key in (each.id, each.name) and each.revoked_at is None]
@@ -140,7 +142,7 @@ def note(text: str, style: str | None = None) -> None:
 def _path() -> Path:
     given = GuardVariables.read(os.environ).api_keys
     if not given:
-        raise SettingError(VARIABLE, "", "the file of API keys, such as /etc/headwater/keys.json")
+        raise SettingError(KEYS, "", "the file of API keys, such as /etc/headwater/keys.json")
     return Path(given)
 
 
@@ -179,7 +181,7 @@ def _locked(path: Path) -> Iterator[None]:
         folder = os.open(path.parent, os.O_RDONLY)
     except OSError as error:
         needs = f"a file in a folder that exists ({error.strerror or type(error).__name__})"
-        raise SettingError(VARIABLE, str(path), needs) from error
+        raise SettingError(KEYS, str(path), needs) from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield

@@ -10,9 +10,9 @@ from typing import Final
 
 from api.errors import Unauthenticated
 from api.guard.caller import ANYONE, Caller
-from api.guard.key_file import PREFIX
 from api.guard.keys import ApiKeys
 from api.guard.needs import DOCUMENTATION, PUBLIC
+from api.guard.settings import KEY_BEGINS
 from api.guard.tokens import LEEWAY_S, Tokens
 
 HEADER: Final = b"authorization"
@@ -59,7 +59,7 @@ class Guard:
         if found is None:
             raise Unauthenticated("the header Authorization is not of the form Bearer and a key or token")
         text = found[1].decode()
-        if self._keys is not None and text.startswith(PREFIX):
+        if self._keys is not None and text.startswith(KEY_BEGINS):
             return self._keys.caller(text)
         if self._tokens is None:
             raise Unauthenticated("this is not an API key of this API")

@@ -17,13 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
+from api.guard.settings import ISSUER, JWKS
 from api.guard.urls import url_problem
 from api.guard.watched_file import WatchedFile
 from api.hosts import is_loopback
 from eventlog.errors import SettingError
 
-ISSUER: Final = "HEADWATER_API_ISSUER"
-JWKS: Final = "HEADWATER_API_JWKS"
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
 DISCOVERY: Final = "/.well-known/openid-configuration"
 MIN_RSA_BITS: Final = 2048

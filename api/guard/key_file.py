@@ -15,11 +15,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from api.guard.settings import KEY_BEGINS, KEYS
 from eventlog.errors import SettingError
 
-VARIABLE: Final = "HEADWATER_API_KEYS"
-PREFIX: Final = "hw_"
-"""Of every key, so that people and scanners of secrets recognise one."""
 KEY: Final = re.compile(r"hw_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 NAME: Final = re.compile(r"[a-z][a-z0-9._-]{0,62}")
 _SECRET_BYTES: Final = 32
@@ -98,7 +96,7 @@ def new_key(
 ) -> tuple[str, StoredKey]:
     """A new key with 256 random bits, which is shown once, and what is stored of it."""
     key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(_SECRET_BYTES)
-    key = f"{PREFIX}{key_id}_{secret}"
+    key = f"{KEY_BEGINS}{key_id}_{secret}"
     return key, StoredKey(key_id, name, digest(key), tuple(scopes), now, expires_at, claims=dict(claims))
 
 
@@ -113,7 +111,7 @@ def now() -> datetime:
 
 
 def _wrong(path: Path, needs: str) -> SettingError:
-    return SettingError(VARIABLE, str(path), needs)
+    return SettingError(KEYS, str(path), needs)
 
 
 def _one_line(error: Any) -> str:

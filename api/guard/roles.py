@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from api.guard.settings import ROLES
 from api.guard.watched_file import WatchedFile
 from eventlog.errors import SettingError
-
-VARIABLE: Final = "HEADWATER_API_ROLES"
 
 
 class Roles:
@@ -48,6 +47,6 @@ def read_roles(path: Path) -> Mapping[str, Sequence[str]]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, ...]])
     except OSError as error:
-        raise SettingError(VARIABLE, str(path), f"{needs} ({error.strerror or type(error).__name__})") from error
+        raise SettingError(ROLES, str(path), f"{needs} ({error.strerror or type(error).__name__})") from error
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise SettingError(VARIABLE, str(path), f"{needs} ({' '.join(str(error).split())[:200]})") from error
+        raise SettingError(ROLES, str(path), f"{needs} ({' '.join(str(error).split())[:200]})") from error

@@ -24,6 +24,8 @@ ISSUER: Final = "HEADWATER_API_ISSUER"
 AUDIENCE: Final = "HEADWATER_API_AUDIENCE"
 JWKS: Final = "HEADWATER_API_JWKS"
 ROLES: Final = "HEADWATER_API_ROLES"
+KEY_BEGINS: Final = "hw_"
+"""Of every API key, so that people and scanners of secrets recognise one."""
 HTTPS: Final = "an https:// URL, or http:// on this machine"
 
 
@@ -105,6 +107,12 @@ def _check_url(value: str) -> str:
     return value
 
 
+def _check_is_file(value: str) -> str:
+    if value.startswith(KEY_BEGINS):
+        raise ValueError("it is a key")
+    return value
+
+
 def _check_jwks(value: str) -> str:
     return _check_url(value) if "://" in value else value
 
@@ -112,7 +120,12 @@ def _check_jwks(value: str) -> str:
 class GuardVariables(Variables):
     """The variables of GuardSettings."""
 
-    api_keys: str = ""
+    @classmethod
+    def fault(cls, field: str, value: str) -> SettingError:
+        """The error for a field whose variable has this value, which is not shown if it may be a key or a password."""
+        return super().fault(field, "…" if "@" in value or KEY_BEGINS in value else value)
+
+    api_keys: Annotated[str, AfterValidator(_check_is_file)] = Field("", description="the file of API keys, not a key")
     api_issuer: Annotated[str, AfterValidator(_check_url)] = Field("", description=f"the issuer of tokens: {HTTPS}")
     api_audience: str = ""
     api_jwks: Annotated[str, AfterValidator(_check_jwks)] = Field("", description=f"a file, or {HTTPS}")

@@ -38,7 +38,8 @@ def public_jwk(key_id: str, **members: Any) -> dict[str, Any]:
     public = private_key(key_id).public_key()
     kind = key_id.partition("-")[0]
     writer: Any = {"rsa": RSAAlgorithm, "short": RSAAlgorithm, "ed": OKPAlgorithm, "ec": ECAlgorithm}[kind]
-    return json.loads(writer.to_jwk(public)) | {"kid": key_id, "use": "sig"} | members
+    made: dict[str, Any] = json.loads(writer.to_jwk(public))
+    return made | {"kid": key_id, "use": "sig"} | members
 
 
 def jwks(*key_ids: str) -> dict[str, Any]:

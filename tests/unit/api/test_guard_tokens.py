@@ -131,7 +131,12 @@ def test_a_token_that_was_verified_before_expires_nevertheless(monkeypatch: pyte
     monkeypatch.setattr(time, "time", lambda: now + 600 + LEEWAY_S + 1)
     assert not of.is_valid(found)
     verified: list[str] = []
-    monkeypatch.setattr(of, "_claims", lambda token, _: verified.append(token) or {"sub": "again", "exp": 0})
+
+    def verify(token: str, _: Any) -> dict[str, Any]:
+        verified.append(token)
+        return {"sub": "again", "exp": 0.0}
+
+    monkeypatch.setattr(of, "_claims", verify)
     assert caller(text, of).name == "again"
     assert verified == [text]
 
