@@ -358,6 +358,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
         422, "malformed_observation", "Invalid observation", ("observation_type", "errors", "error_count")
     ),
     commands.WrongVersion: Meaning(412, "wrong_version", "Version conflict", ("stream", "expected", "actual")),
+    commands.UnfitClaim: Meaning(403, "unfit_claim", "A claim of the caller is missing or unfit", ("claim", "field")),
     commands.AmbiguousReceipt: Meaning(
         409, "ambiguous_receipt", "Commands of several streams have this id", ("command_id", "streams")
     ),

@@ -65,6 +65,8 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "error_id": {"type": "string", "description": "of an internal error: search the server log for this id"},
     "host": TEXT,
     "scope": {"type": "string", "description": "a scope that would allow it"},
+    "claim": {"type": "string", "description": "the claim of the caller that is missing"},
+    "field": {"type": "string", "description": "the field that the API would fill with it"},
     "part": {"enum": ["path", "query"]},
     "parameter": TEXT,
     "header": TEXT,

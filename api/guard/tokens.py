@@ -24,16 +24,13 @@ from api.guard.caller import Caller
 from api.guard.jwks import ALGORITHMS, IssuerKeys, KeySource
 from api.guard.roles import Roles
 from api.guard.scopes import Scopes
-from eventlog.variables import UNPRINTABLE
+from eventlog.actors import NEEDS, is_actor
 
 LEEWAY_S: Final = 30
 """How far the clocks of the issuer and of this machine may differ."""
 MAX_TOKEN_BYTES: Final = 16 * 1024
-MAX_SUBJECT_CHARACTERS: Final = 255
 REMEMBERED: Final = 10_000
 """Tokens whose signature is not verified again."""
-RESERVED: Final = ("process:", "outbox:")
-"""Beginnings of the actors that are no callers, but parts of Headwater."""
 
 
 class Tokens:
@@ -122,14 +119,10 @@ class Tokens:
 
     def _caller(self, claims: Mapping[str, Any]) -> Caller:
         subject = claims["sub"]
-        if (
-            not isinstance(subject, str)
-            or not 0 < len(subject) <= MAX_SUBJECT_CHARACTERS
-            or UNPRINTABLE.search(subject)
-        ):
-            raise Unauthenticated(f"the subject of the token is not a text of 1 to {MAX_SUBJECT_CHARACTERS} characters")
-        if subject.startswith(RESERVED) or self._is_taken(subject):
-            raise Unauthenticated("the subject of the token is the name of an API key or of a part of Headwater")
+        if not is_actor(subject):
+            raise Unauthenticated(f"the subject of the token is not {NEEDS}")
+        if self._is_taken(subject):
+            raise Unauthenticated("the subject of the token is the name of an API key")
         return Caller(subject, Scopes(), claims["exp"], claims)
 
     def _with_scopes(self, caller: Caller) -> Caller:

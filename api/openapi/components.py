@@ -59,6 +59,11 @@ ENVELOPE: Final[Schema] = {
         "causationid": TEXT,
         "traceparent": TEXT,
         "recordedtime": {"type": "string", "format": "date-time", "description": "when the event was decided"},
+        "actor": {
+            "type": "string",
+            "description": "who caused it: the name of an API key, the subject of a token, `process:NAME` or "
+            "`outbox:SOURCE`; missing if that is not known",
+        },
         "data": {"type": "object"},
     },
     "required": ["specversion", "id", "source", "type", "subject", "time"],

@@ -100,6 +100,7 @@ class _Bulk:
             "correlation_id": requests.correlation_id(request),
             "causation_id": requests.causation_id(request),
             "traceparent": requests.traceparent(request),
+            "actor": self._caller.name,
         }
         self._capacity = Capacity(service.limits.in_flight)
         self._open = 0
@@ -199,11 +200,13 @@ class _Bulk:
                 _body(line, command),
                 now,
                 is_new=command.id is None,
+                claims=self._caller.claims,
                 command_id=command_id,
                 expected_version=command.expected_version,
                 correlation_id=command.correlation_id or self._defaults["correlation_id"],
                 causation_id=command.causation_id or self._defaults["causation_id"],
                 traceparent=trace or self._defaults["traceparent"],
+                actor=self._defaults["actor"],
             )
         except Exception as error:  # noqa: BLE001 - one line must not end the others; `problem_of` logs what is a bug
             return self._refusal(line.number, command_id, error, document, within)

@@ -152,6 +152,7 @@ def _submitting(service: Service, name: str) -> Endpoint:
             "correlation_id": correlation_id,
             "causation_id": causation_id,
             "traceparent": requests.traceparent(request),
+            "actor": caller_of(request).name,
         }
         async with service.work.bodies.place():
             body = await requests.read_json(request, service.limits)
@@ -167,7 +168,8 @@ def _submitting(service: Service, name: str) -> Endpoint:
 
 def _prepared(service: Service, request: Request, name: str, body: bytes, options: Options) -> Outgoing:
     requests.check_json(request, body, service.limits)
-    return prepare(service.commands.command(name), body, datetime.now(UTC), **options)
+    claims = caller_of(request).claims
+    return prepare(service.commands.command(name), body, datetime.now(UTC), claims=claims, **options)
 
 
 def _summary(kind: CommandType) -> str:

@@ -113,11 +113,15 @@ def _reporting(service: Service, name: str) -> Endpoint:
 
 def _read(service: Service, request: Request, name: str, body: bytes) -> Report[Any]:
     requests.check_json(request, body, service.limits)
-    return service.observations.read(name, body)
+    return service.observations.read(name, body, caller_of(request).claims)
 
 
 def _options(request: Request) -> dict[str, str | None]:
-    return {"correlation_id": requests.correlation_id(request), "traceparent": requests.traceparent(request)}
+    return {
+        "correlation_id": requests.correlation_id(request),
+        "traceparent": requests.traceparent(request),
+        "actor": caller_of(request).name,
+    }
 
 
 class _Lines:
@@ -149,7 +153,7 @@ class _Lines:
             try:
                 self._service.guard.must_be_valid(self._caller)
                 content = line.checked(self._service.limits)
-                batch.reports.append((line, self._service.observations.read(self._name, content)))
+                batch.reports.append((line, self._service.observations.read(self._name, content, self._caller.claims)))
             except Exception as error:  # noqa: BLE001 - a line must not end the others; `problem_of` logs what is a bug
                 batch.problems.append(self._problem(line, error))
         return batch
