@@ -40,7 +40,7 @@ app = typer.Typer(
 )
 _out, _err = Console(), Console(stderr=True)
 _LOCK_HEADER = """Jars by coordinate (organisation:module:version) and sha256, verified at every download.
-To change one, edit 'wants' and run: python -m compose lock"""
+To change one, edit 'wants' and run: headwater stack lock"""
 
 
 def main() -> None:

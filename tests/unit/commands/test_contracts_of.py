@@ -88,7 +88,7 @@ def golden(package: Path, version: int) -> Path:
 def test_golden_files_are_asked_for_made_and_kept(package: Path) -> None:
     before = checked(package, "-k", "version")
     assert before.returncode == 1, before.stdout + before.stderr
-    assert "`python -m commands.testing store.domain` writes it" in before.stdout
+    assert "`headwater golden store.domain` writes it" in before.stdout
 
     made = run(package, "commands.testing", "store.domain")
     # nothing makes the first version of an event that is declared with a second one already
