@@ -33,9 +33,12 @@ class TlsFiles:
         given = TlsVariables.read(env)
         if not given.api_certificate and not given.api_private_key:
             return None
-        for variable, value in ((CERTIFICATE, given.api_certificate), (PRIVATE_KEY, given.api_private_key)):
+        for variable, value, other in (
+            (CERTIFICATE, given.api_certificate, PRIVATE_KEY),
+            (PRIVATE_KEY, given.api_private_key, CERTIFICATE),
+        ):
             if not value:
-                raise SettingError(variable, "", "a PEM file: certificate and private key are needed together")
+                raise SettingError(variable, "", f"a PEM file, because {other} is set: both are needed together")
         files = cls(Path(given.api_certificate), Path(given.api_private_key))
         files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         return files
