@@ -102,7 +102,7 @@ class Tokens:
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
-            claims["exp"] = float(claims["exp"])
+            float(claims["exp"])  # which may be too large
         except ExpiredSignatureError:
             raise Unauthenticated("the token has expired: get a new one") from None
         except ImmatureSignatureError:
@@ -123,7 +123,7 @@ class Tokens:
             raise Unauthenticated(f"the subject of the token is not {NEEDS}")
         if self._is_taken(subject):
             raise Unauthenticated("the subject of the token is the name of an API key")
-        return Caller(subject, Scopes(), claims["exp"], claims)
+        return Caller(subject, Scopes(), float(claims["exp"]), claims)
 
     def _with_scopes(self, caller: Caller) -> Caller:
         """The caller with the scopes of its token and of its roles, whose file may have changed."""

@@ -198,7 +198,7 @@ def issuing() -> Iterator[tuple[str, Any, threading.Event]]:
         claims = {
             "iss": ISSUER,
             "aud": AUDIENCE,
-            "sub": "bench",
+            "sub": "user-1",
             "exp": int(time.time()) + 3_600,
             "scope": "commands:*",
         }
