@@ -76,13 +76,17 @@ class Unauthenticated(ApiError):
         self.challenge = 'Bearer realm="headwater"' + ("" if missing else ', error="invalid_token"')
 
 
+MAX_SHOWN_SCOPE: Final = 200
+"""Characters of a scope in an answer and its header; clients choose the name in it."""
+
+
 class Forbidden(ApiError):
     """No scope of the caller allows what it requested; scope: one that would."""
 
     def __init__(self, scope: str) -> None:
-        super().__init__(f'the caller may not do this: it needs the scope "{scope}"')
-        self.scope = scope
-        quoted = "".join(each for each in scope if each.isascii() and each.isprintable() and each not in '"\\')
+        self.scope = scope if len(scope) <= MAX_SHOWN_SCOPE else f"{scope[: MAX_SHOWN_SCOPE - 1]}…"
+        super().__init__(f'the caller may not do this: it needs the scope "{self.scope}"')
+        quoted = "".join(each for each in self.scope if each.isascii() and each.isprintable() and each not in '"\\')
         self.challenge = f'Bearer realm="headwater", error="insufficient_scope", scope="{quoted}"'
 
 

@@ -56,10 +56,13 @@ class Tokens:
         keys, name = self._keys.current(), hashlib.sha256(token.encode()).digest()
         known = self._verified.get(name)
         if known is not None and known[1] is keys and _is_current(known[0]):
-            return self._with_scopes(known[0])
-        key, keys = await self._key(token, keys)
-        caller = self._caller(self._claims(token, key))
-        self._remember(name, caller, keys)
+            caller = known[0]
+        else:
+            key, keys = await self._key(token, keys)
+            caller = self._caller(self._claims(token, key))
+            self._remember(name, caller, keys)
+        if self._is_taken(caller.name or ""):  # also by a key that was made since
+            raise Unauthenticated("the subject of the token is the name of an API key")
         return self._with_scopes(caller)
 
     def is_valid(self, caller: Caller) -> bool:
@@ -121,8 +124,6 @@ class Tokens:
         subject = claims["sub"]
         if not is_actor(subject):
             raise Unauthenticated(f"the subject of the token is not {NEEDS}")
-        if self._is_taken(subject):
-            raise Unauthenticated("the subject of the token is the name of an API key")
         return Caller(subject, Scopes(), float(claims["exp"]), claims)
 
     def _with_scopes(self, caller: Caller) -> Caller:

@@ -304,6 +304,12 @@ def test_another_aggregate_s_stream_is_forbidden_by_path_and_by_query(client: Ap
         assert client.get(path, headers=caller("streams:listing")).status_code == 403
 
 
+def test_a_long_name_is_not_sent_back_in_full(client: AppClient) -> None:
+    answer = client.get(f"/views/{'x' * 10_000}", headers=caller("views:listings"))
+    assert answer.status_code == 403 and len(answer.content) < 20_000
+    assert len(answer.headers["www-authenticate"]) < 300
+
+
 def test_a_browser_may_ask_and_read_a_refusal() -> None:
     client = AppClient(create_app(replace(guarded(fake_service()), origins=("https://shop.example.com",))))
     asked = {"origin": "https://shop.example.com", "access-control-request-method": "GET"}

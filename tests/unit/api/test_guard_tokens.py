@@ -153,6 +153,11 @@ def test_a_verified_token_is_verified_again_once_its_key_is_gone() -> None:
 def test_the_name_of_an_api_key_is_no_subject() -> None:
     with pytest.raises(Unauthenticated, match="API key"):
         caller(token(sub="ci"), tokens(taken="ci"))
+    of, text = tokens(), token(sub="ci")
+    caller(text, of)
+    of._is_taken = lambda name: name == "ci"  # a key of this name was made afterwards
+    with pytest.raises(Unauthenticated, match="API key"):
+        caller(text, of)
 
 
 @pytest.mark.parametrize("claims", [{"scp": "views:listings"}, {"scp": ["views:listings", 7]}])
