@@ -173,18 +173,18 @@ class _Bulk:
 
     def _prepare(self, lines: Sequence[Line]) -> tuple[list[tuple[int, Outgoing]], list[CommandAnswer]]:
         """The commands of lines, with their numbers, and the answers to wrong lines."""
-        now = datetime.now(UTC)
+        now, expired = datetime.now(UTC), not self._service.guard.is_valid(self._caller)
         commands, refused = list[tuple[int, Outgoing]](), list[CommandAnswer]()
         for line, new_id in zip(lines, new_command_ids(len(lines)), strict=True):
-            read = self._command(line, new_id, now)
+            read = self._command(line, new_id, now, expired=expired)
             if isinstance(read, Outgoing):
                 commands.append((line.number, read))
             else:
                 refused.append(read)
         return commands, refused
 
-    def _command(self, line: Line, new_id: str, now: datetime) -> Outgoing | CommandAnswer:
-        """The command of a line, or the answer if it is wrong."""
+    def _command(self, line: Line, new_id: str, now: datetime, *, expired: bool) -> Outgoing | CommandAnswer:
+        """The command of a line, or the answer if it is wrong. expired: whether its caller is not valid any more."""
         command_id: str | None = None
         document: Any = None
         within: Sequence[str] = ()
@@ -192,7 +192,8 @@ class _Bulk:
             document = line.read(self._service.limits)
             command = _read(line, document)
             command_id, document, within = command.id or new_id, command.body, ("body",)
-            self._service.guard.must_be_valid(self._caller)
+            if expired:
+                self._service.guard.must_be_valid(self._caller)
             self._caller.must("commands", command.type)
             trace = command.traceparent if requests.is_traceparent(command.traceparent) else None
             return prepare(

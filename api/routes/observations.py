@@ -148,10 +148,11 @@ class _Lines:
             yield await self._service.bodies.read(largest_bytes(lines), self._read, lines)
 
     def _read(self, lines: Sequence[Line]) -> _Batch:
-        batch = _Batch([], [])
+        batch, expired = _Batch([], []), not self._service.guard.is_valid(self._caller)
         for line in lines:
             try:
-                self._service.guard.must_be_valid(self._caller)
+                if expired:
+                    self._service.guard.must_be_valid(self._caller)
                 content = line.checked(self._service.limits)
                 batch.reports.append((line, self._service.observations.read(self._name, content, self._caller.claims)))
             except Exception as error:  # noqa: BLE001 - a line must not end the others; `problem_of` logs what is a bug
