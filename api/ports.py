@@ -186,9 +186,15 @@ class Page:
 
 
 class ViewReader(Protocol):
-    """Reads one store. Raises StoreUnavailable, or GenerationGone if the generation was dropped."""
+    """Reads one store. Raises StoreUnavailable, or GenerationGone if the generation was dropped.
+
+    has_guards: whether rows say themselves what was applied to them. needs_refresh: whether it is a Searcher, whose
+    `find` and `search` lack what was applied since the last `refresh`.
+    """
 
     name: str
+    has_guards: bool
+    needs_refresh: bool
 
     async def get(self, live: Live, key: str) -> Row | None:
         """The visible row of this key."""

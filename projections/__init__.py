@@ -13,6 +13,7 @@ from eventlog.modules import first_with
 from eventlog.shadowing import refuse_hidden
 
 if TYPE_CHECKING:
+    from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
     from projections.stream.declaring.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
     from projections.stream.declaring.sources import events, observations
     from projections.stream.declaring.view import StreamView
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from projections.stream.in_order.patterns import occurs, pattern
     from projections.stream.in_order.steps import UNCHANGED
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-    from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking, Topic
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
     from projections.table.folds import (
         EVERY,
@@ -117,7 +117,7 @@ _PLACES = (
     "projections.stream.in_order.steps",
     "projections.stream.declaring.view",
     "projections.table.conditions",
-    "projections.table.declared_stores",
+    "projections.stores.declared",
     "projections.table.expressions",
     "projections.table.folds",
     "projections.table.items",

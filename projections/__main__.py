@@ -27,7 +27,7 @@ from projections.settings import StoreSettings
 from projections.spark.setup.jars import JarError
 from projections.spark.setup.java import JavaError
 from projections.spark.stream_queries.checkpoint import check_shared
-from projections.stores.open import STORES
+from projections.stores.declared import STORES
 from projections.supervise import supervise
 from projections.supervision.errors import SupervisionError
 from projections.view import has_state

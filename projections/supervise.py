@@ -24,7 +24,7 @@ from projections.parts import (
     ready_file,
 )
 from projections.service import Service
-from projections.stores.open import STORES
+from projections.stores.declared import STORES
 from projections.stream.declaring.view import StreamView
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor

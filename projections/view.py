@@ -8,7 +8,7 @@ from typing import Protocol
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
-from projections.table.declared_stores import Store
+from projections.table.declared_store import DeclaredStore
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.types import ColumnType
@@ -66,7 +66,7 @@ class View(Protocol):
         """How its rows are stored, and how patches combine with them."""
 
     @property
-    def stores(self) -> Sequence[Store]:
+    def stores(self) -> Sequence[DeclaredStore]:
         """Where it is stored; the first one answers queries."""
 
     @property
@@ -97,7 +97,7 @@ class View(Protocol):
     def tables(self) -> Mapping[str, type[Captured]]:
         """By topic, the captured tables of which a row changes only the row of the same key."""
 
-    def store(self, name: str) -> Store | None:
+    def store(self, name: str) -> DeclaredStore | None:
         """The view's store with this name, or None if it has none."""
 
     def named(self, name: str) -> View:

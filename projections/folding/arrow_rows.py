@@ -11,7 +11,7 @@ import pyarrow as pa
 from projections.folding.folder import Row
 from projections.folding.lists import entries
 from projections.folding.program import Program
-from projections.stores.postgres.arrow import ARROW_TYPES, arrow_array
+from projections.stores.arrow import ARROW_TYPES, arrow_array
 from projections.table.monoids import StateField
 from projections.table.types import ColumnType
 

@@ -20,7 +20,7 @@ from projections.table import event_data
 from projections.table.argument_checks import as_stores, check_shared, check_types
 from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
 from projections.table.declared import described
-from projections.table.declared_stores import Store
+from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
 from projections.table.expressions import Expression, FromEnvelope
 from projections.table.fold_plan import FoldPlan
@@ -71,7 +71,7 @@ class TableView(DeclaredView):
     name: str
     key: str | FromEnvelope | Item
     columns: Mapping[str, Column]
-    stores: tuple[Store, ...]
+    stores: tuple[DeclaredStore, ...]
     version: int = 1
     deleted_by: tuple[type[Event], ...] = ()
     restored_by: tuple[type[Event], ...] = ()

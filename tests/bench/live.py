@@ -28,8 +28,8 @@ from projections.queries import run_live_query
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
+from projections.stores.declared import Postgres
 from projections.stores.names import table_name
-from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope, minus
 from projections.table.folds import add, count, last, maximum
 from projections.table.view import TableView

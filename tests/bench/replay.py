@@ -28,7 +28,7 @@ from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, start_session
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope
 from projections.table.folds import Column, last
 from projections.table.view import TableView

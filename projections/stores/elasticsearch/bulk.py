@@ -11,8 +11,8 @@ import orjson
 from elasticsearch import ApiError, Elasticsearch
 
 from projections.errors import Unloadable
+from projections.stores.documents import DocumentForm, Guard, is_deleted
 from projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
-from projections.stores.elasticsearch.documents import DocumentForm, Guard, is_deleted
 from projections.stores.elasticsearch.mapping import GUARD, STATE
 from projections.stores.ledgers import loadable
 from projections.stores.names import document_id, write_alias

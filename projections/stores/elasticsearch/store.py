@@ -11,9 +11,9 @@ from elasticsearch import Elasticsearch, NotFoundError
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
+from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch.bulk import ElasticsearchWriter, create_row, document, index_row, send, state_of
-from projections.stores.elasticsearch.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
 from projections.stores.elasticsearch.mapping import BULK_SETTINGS, COMPLETE, GUARD, LIVE_SETTINGS, mapping
 from projections.stores.groups import Groups

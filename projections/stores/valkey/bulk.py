@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from projections.stores.elasticsearch.documents import DocumentForm, is_deleted
+from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.ledgers import loadable
 from projections.stores.valkey.client import NAME, connect, translated
 from projections.stores.valkey.rankings import Rankings

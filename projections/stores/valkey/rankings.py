@@ -21,9 +21,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from projections.stores.elasticsearch.documents import DocumentForm, is_deleted
+from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.names import cache_ranking
-from projections.table.declared_stores import Cache, Ranking
+from projections.stores.valkey.declared import Cache
+from projections.stores.valkey.ranking import Ranking
 from projections.table.monoids import State
 from projections.table.types import ColumnType, format_time
 from projections.view import View

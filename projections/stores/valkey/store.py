@@ -14,7 +14,7 @@ from valkey.exceptions import NoScriptError
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
-from projections.stores.elasticsearch.documents import DocumentForm, Guard, by_key, take_new_patches
+from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.groups import Groups
 from projections.stores.names import (
     cache_bulk_rows,

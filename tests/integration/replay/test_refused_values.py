@@ -20,10 +20,10 @@ from projections.folding import engine
 from projections.generations.rebuild.building import Options
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.rebuild.rollback import roll_back
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.stores.open import open_reader
 from projections.stores.row_reader import without_empty
 from projections.stores.store import Target
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import Source, point
 from projections.table.folds import add, count, last
 from projections.table.view import TableView

@@ -26,9 +26,9 @@ from projections.generations.registry.registry import Generation
 from projections.generations.registry.state_places import StatePlace
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
+from projections.stores.declared import Postgres
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import BulkWriter, Target
-from projections.table.declared_stores import Postgres
 from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View

@@ -36,8 +36,8 @@ from projections.folding.states import States
 from projections.folding.tasks import MAX_UNCLEAR, MAX_UNCLEAR_BYTES, Share, divided, share_of, too_many
 from projections.folding.unclear import Unreadable, patches
 from projections.folding.workers import TaskFailed
-from projections.stores.elasticsearch.documents import DocumentForm
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
+from projections.stores.documents import DocumentForm
 from projections.table.event_data import problem
 from projections.table.expressions import Source, format_milliseconds
 from projections.table.folds import add, collect, count, distinct, last, nested, top

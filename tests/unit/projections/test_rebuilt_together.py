@@ -24,8 +24,8 @@ from projections.generations.registry.state_places import StatePlace
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
+from projections.stores.declared import Postgres
 from projections.stores.store import Target
-from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
 from tests.support.observed import gate_view

@@ -28,7 +28,7 @@ from projections.folding.program import Program
 from projections.folding.slices import KEPT_S, Slices, remove_left
 from projections.folding.tasks import FoldTask, Share
 from projections.generations.registry.selection import ALL
-from projections.stores.elasticsearch.documents import DocumentForm
+from projections.stores.documents import DocumentForm
 from projections.table.expressions import Source
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
