@@ -25,13 +25,15 @@ from projections.folding.compiled import combining, compiled
 from projections.folding.decoders import decoders
 from projections.folding.erasures import Erasures, Tombstones, merged
 from projections.folding.folder import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
-from projections.folding.passes import Outcome, Pass, times_of
+from projections.folding.passes import Outcome, Pass, letter_of, times_of
 from projections.folding.program import OnlySpark, Program
 from projections.folding.slices import SLICE_OFFSETS
+from projections.folding.tasks import Letter
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
 from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
 from projections.generations.registry.selection import Selection
+from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import patch_key, table_key
 from projections.table.patch import Patch
 from projections.table.view import TableView
@@ -192,13 +194,23 @@ class FoldingEngine:
         )
 
     def _patches(self, view: TableView, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
-        for record, patch in self._made(view, ranges):
+        letters = DeadLetters(self.settings)
+        for record, patch in self._made(view, ranges, on_letter=lambda each: letters.put(each.key, each.text)):
             name = patch_key(view.tag, patch.key)
             yield name, _patch_text(patch, record), partition_of(name, self.settings.patch_partitions)
+        letters.flush()
 
     def _made(
-        self, view: TableView, ranges: Ranges, erased: Erased | None = None, times: Times = ALWAYS
+        self,
+        view: TableView,
+        ranges: Ranges,
+        erased: Erased | None = None,
+        times: Times = ALWAYS,
+        on_letter: Callable[[Letter], None] = lambda _: None,
     ) -> Iterator[tuple[UnclearRecord, Patch]]:
+        """The patches of these records. on_letter: called for each that nobody can read; by default nothing is done,
+        because bulk has read these records and written their dead letters, or a second pass will.
+        """
         for source in ranges:
             is_event, gone = topic_and_partition(source)[0] == EVENTS, (erased or {}).get(source, {})
             for record in self._records(source, ranges):
@@ -208,8 +220,9 @@ class FoldingEngine:
                     continue
                 try:
                     made = unclear.patches(view, record)
-                except Unreadable:
-                    continue  # the live query has made it a dead letter
+                except Unreadable as error:
+                    on_letter(letter_of(record, str(error)))
+                    continue
                 yield from ((record, patch) for patch in made)
 
     def _records(self, source: str, ranges: Ranges) -> Iterator[UnclearRecord]:

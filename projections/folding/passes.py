@@ -201,7 +201,7 @@ class Pass:
             try:
                 made += unclear.patches(declared, record)
             except Unreadable as error:
-                letters.append(_letter(record, str(error)))
+                letters.append(letter_of(record, str(error)))
             except OnlySpark as error:
                 others.append(record)
                 reason = str(error)
@@ -213,8 +213,8 @@ class Pass:
     def _write_letters(self, letters: Sequence[Letter]) -> None:
         """Write the dead letters that the live query writes for these records."""
         written = DeadLetters(self.settings)
-        for source, offset, text in letters:
-            written.put("/".join(map(str, (*topic_and_partition(source), offset))), text)
+        for each in letters:
+            written.put(each.key, each.text)
         written.flush()
 
 
@@ -231,7 +231,8 @@ def _poison_event(view: TableView, first: Letter, poison: int) -> PoisonEvent:
     return PoisonEvent(view.name, f"{source}:{offset}", letter.reason, poison - 1, f"{key} {value}")
 
 
-def _letter(record: UnclearRecord, reason: str) -> Letter:
+def letter_of(record: UnclearRecord, reason: str) -> Letter:
+    """The dead letter that the live query writes for a record that nobody can read."""
     topic, partition = topic_and_partition(record.source)
     letter = DeadLetter(reason, time_of(record.timestamp_ms), record.key, record.value)
     text = letter.to_json(topic=topic, partition=partition, offset=record.offset)

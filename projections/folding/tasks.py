@@ -86,6 +86,11 @@ class Letter(NamedTuple):
     offset: int
     text: bytes
 
+    @property
+    def key(self) -> str:
+        """Of its record in `dead-letters`."""
+        return "/".join(map(str, (*topic_and_partition(self.source), self.offset)))
+
 
 class Share(msgspec.Struct, kw_only=True):
     """What a task folded.
