@@ -21,7 +21,7 @@ from eventlog.envelope import Envelope, Position
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition
 from projections.table.patch import Place
-from projections.view import View, generation_tag, has_state
+from projections.view import View, generation_tag
 
 Row = dict[str, Any]
 Applied = Mapping[str, Place]
@@ -138,7 +138,7 @@ class Live:
     @property
     def patch_tag(self) -> str:
         """Begins the keys of the patches that it takes."""
-        return generation_tag(self.tag, self.generation) if has_state(self.view) else self.tag
+        return generation_tag(self.tag, self.generation) if self.view.has_state else self.tag
 
 
 @dataclass(frozen=True, slots=True)

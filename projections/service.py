@@ -43,7 +43,7 @@ from projections.stores.ledgers import position
 from projections.stores.open import open_store, opened_once
 from projections.stores.store import Ledger, Target, ViewStore
 from projections.table.view import TableView
-from projections.view import View, has_state
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ class Service:
     def note_state_place(self) -> None:
         """Say in the registry that this read side keeps the state of stream views in its folder, if it has any. An
         error is logged: the next note says it."""
-        if any(has_state(view) for view in self.views.views.values()):
+        if self.views.keep_state:
             try:
                 self.generations.prepare()
                 self.generations.note_state_place(own_place(self.settings))
@@ -258,7 +258,7 @@ class Service:
 
     def _why_lost_if_known(self, view: View, own: Generation) -> str | None:
         """Likewise; None as well if it cannot be known now: before its query starts, its process looks again."""
-        if not has_state(view):
+        if not view.has_state:
             return None
         try:
             return self.why_lost(Target(view, own.generation))

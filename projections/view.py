@@ -116,6 +116,10 @@ class View(Protocol):
         can be computed apart."""
 
     @property
+    def has_state(self) -> bool:
+        """Whether its rows come from the state of a query that each generation has of its own."""
+
+    @property
     def every_s(self) -> float:
         """Seconds between two batches of its own query, at least; 0 if it does not say."""
 
@@ -127,8 +131,3 @@ class View(Protocol):
 
     def rows_of(self, envelope: Envelope) -> Sequence[str] | None:
         """Keys of the rows that the event may change, one per patch; None if the event alone does not tell."""
-
-
-def has_state(view: View) -> bool:
-    """Whether its rows come from the state of a query that each generation has of its own."""
-    return view.has_own_query and not view.is_realtime

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import orjson
 
@@ -27,12 +26,12 @@ from projections.folding.erasures import Erasures, Tombstones, merged
 from projections.folding.folder import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
 from projections.folding.passes import Outcome, Pass, letter_of, times_of
 from projections.folding.program import OnlySpark, Program
-from projections.folding.slices import SLICE_OFFSETS
 from projections.folding.tasks import Letter
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
 from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
 from projections.generations.registry.selection import Selection
+from projections.limits import MAX_PATCH_OFFSETS, SLICE_OFFSETS
 from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import patch_key, table_key
 from projections.table.patch import Patch
@@ -40,9 +39,6 @@ from projections.table.view import TableView
 from projections.view import View
 
 log = logging.getLogger(__name__)
-
-MAX_PATCH_OFFSETS: Final = 50_000
-"""More are read by Spark."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from eventlog.letters import Letter as DeadLetter
 from eventlog.letters import time_of
@@ -24,33 +23,18 @@ from projections.folding.folder import Erased, Times, UnclearRecord
 from projections.folding.program import OnlySpark, Program
 from projections.folding.slices import Slices, parts_of
 from projections.folding.states import States
-from projections.folding.tasks import (
-    MAX_UNCLEAR,
-    MAX_UNCLEAR_BYTES,
-    FoldTask,
-    Letter,
-    Share,
-    divided,
-    share_of,
-    unclear_bytes,
-)
+from projections.folding.tasks import FoldTask, Letter, Share, divided, share_of, unclear_bytes
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
 from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in, watched
 from projections.generations.registry.selection import Selection
+from projections.limits import BUCKET_OFFSETS, FEW_OFFSETS, MAX_BUCKETS, MAX_UNCLEAR, MAX_UNCLEAR_BYTES, TASK_OFFSETS
 from projections.loading.dead_letters import DeadLetters
 from projections.table.patch import Patch
 from projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 
-TASK_OFFSETS: Final = 2_000_000
-"""Offsets of a task, about; progress of Spark's tasks is reported at their end."""
-FEW_OFFSETS: Final = 10_000
-"""Fewer are not worth another process."""
-BUCKET_OFFSETS: Final = 250_000
-"""Rows of a bucket, at most; see `tasks.groups`."""
-MAX_BUCKETS: Final = 1024
 
 Outcome = BulkResult | Failure | OnlySpark | TaskFailed
 

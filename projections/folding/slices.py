@@ -31,12 +31,11 @@ from projections.folding.folders import PREFIX, is_held, remove_abandoned, tempo
 from projections.folding.tasks import Share
 from projections.generations.rebuild.engine import Ranges
 from projections.generations.registry.selection import Selection
+from projections.limits import SLICE_OFFSETS
 from projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 
-SLICE_OFFSETS: Final = 20_000_000
-"""Of all partitions together; less than a minute of folding on two cores."""
 KEPT_S: Final = 24 * 60 * 60
 """Shorter than the retention of tombstones, so that later erasures are found in the log."""
 TOGETHER: Final = "several."

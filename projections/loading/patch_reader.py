@@ -12,10 +12,10 @@ from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import Contact, client_config, translated
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
+from projections.limits import BATCH_RECORDS
 
 log = logging.getLogger(__name__)
 
-BATCH_RECORDS: Final = 5_000
 POLL_S: Final = 0.1
 KAFKA_TIMEOUT_S: Final = 10.0
 FOREVER_MS: Final = 24 * 60 * 60 * 1000

@@ -22,22 +22,12 @@ from projections.folding.erasures import Tombstones
 from projections.folding.folder import Erased, UnclearRecord
 from projections.folding.program import Program
 from projections.folding.states import States
-from projections.folding.tasks import (
-    GROUP_BYTES,
-    ROWS_IN_MEMORY,
-    FoldTask,
-    Letter,
-    Share,
-    chunks,
-    fold,
-    groups,
-    pieces_of,
-    write,
-)
+from projections.folding.tasks import FoldTask, Letter, Share, chunks, fold, groups, pieces_of, write
 from projections.folding.workers import TaskFailed
 from projections.folding.writing import Written, together
 from projections.generations.rebuild.engine import Ranges
 from projections.generations.registry.selection import Selection
+from projections.limits import GROUP_BYTES, ROWS_IN_MEMORY
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import PROGRESS, read_into
 from projections.spark.erasing import remaining, tombstones

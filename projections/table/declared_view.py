@@ -38,6 +38,25 @@ class DeclaredView(ABC):
         """See `View`."""
 
     @property
+    def has_own_query(self) -> bool:
+        return False
+
+    @property
+    def is_realtime(self) -> bool:
+        return False
+
+    @property
+    def has_state(self) -> bool:
+        return self.has_own_query and not self.is_realtime
+
+    @property
+    def every_s(self) -> float:
+        return 0.0
+
+    def patch_tag(self, generation: int) -> str:
+        return self.tag
+
+    @property
     def tag(self) -> str:
         return f"{self.name}@{self.version}"
 

@@ -58,21 +58,6 @@ class WholeRows(DeclaredView):
     def named(self, name: str) -> WholeRows:
         return replace(self, name=name)
 
-    @property
-    def has_own_query(self) -> bool:
-        return False
-
-    @property
-    def is_realtime(self) -> bool:
-        return False
-
-    @property
-    def every_s(self) -> float:
-        return 0.0
-
-    def patch_tag(self, generation: int) -> str:
-        return self.tag
-
     def reads(self, topic: str) -> bool:
         return topic in self.topics
 

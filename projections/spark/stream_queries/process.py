@@ -22,7 +22,6 @@ from projections.spark.stream_queries.realtime import RealtimeQuery
 from projections.spark.stream_queries.watched import Watched
 from projections.stores.store import Target
 from projections.stream.declaring.view import stream_view
-from projections.view import has_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,7 +142,7 @@ class Streams:
             if not run.held.enter_context(run.checkpoint.held()):
                 run.held.close()  # a rebuild has just made it live, and still runs its query
                 return
-            if has_state(run.target.view) and (lost := self._why_lost(run.target)) is not None:
+            if run.target.view.has_state and (lost := self._why_lost(run.target)) is not None:
                 self._lost(tag, run, lost)
                 return
             committed, run.is_of_other_spark = run.checkpoint.committed(), run.checkpoint.is_of_other_spark()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any
 
 from elasticsearch import Elasticsearch, NotFoundError
 
 from projections.errors import GenerationMissing, StoreUnavailable
+from projections.limits import ATTEMPTS
 from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
@@ -21,9 +22,6 @@ from projections.stores.names import alias_name, document_id, index_name, write_
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json
-
-ATTEMPTS: Final = 20
-"""How often a document is read again because another writer was faster; there are rarely two writers."""
 
 Row = tuple[State, Guard, Version | None]
 """A row as it was read; without a version it does not exist yet."""

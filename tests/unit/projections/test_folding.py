@@ -33,9 +33,10 @@ from projections.folding.program import OnlySpark
 from projections.folding.runtime import Unclear, time_text
 from projections.folding.slices import code_digest
 from projections.folding.states import States
-from projections.folding.tasks import MAX_UNCLEAR, MAX_UNCLEAR_BYTES, Share, divided, share_of, too_many
+from projections.folding.tasks import Share, divided, share_of, too_many
 from projections.folding.unclear import Unreadable, patches
 from projections.folding.workers import TaskFailed
+from projections.limits import MAX_UNCLEAR, MAX_UNCLEAR_BYTES
 from projections.stores.declared import Postgres
 from projections.stores.documents import DocumentForm
 from projections.table.event_data import problem

@@ -19,8 +19,9 @@ from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, Stre
 from projections.generations.rebuild import builder
 from projections.generations.rebuild.building import Build, Options, Rebuilt, Step
 from projections.generations.rebuild.engine import BulkResult
-from projections.generations.rebuild.rebuild import MAX_TOGETHER, QUERIES_TOGETHER, Rebuilder
+from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.state_places import StatePlace
+from projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings

@@ -16,7 +16,8 @@ from projections.folding.program import Program
 from projections.folding.tasks import groups, share_of, write
 from projections.folding.writing import Written
 from projections.generations.rebuild import store_outages as patience
-from projections.generations.rebuild.refused_rows import CHUNK_BYTES, CHUNK_PATCHES, _Rows, add_rows
+from projections.generations.rebuild.refused_rows import CHUNK_PATCHES, _Rows, add_rows
+from projections.limits import CHUNK_BYTES
 from projections.stores import ledgers
 from projections.stores.declared import Postgres
 from projections.stores.memory import Memory, MemoryStore
