@@ -110,6 +110,13 @@ def test_a_view_reads_events_and_a_table_in_one_row() -> None:
     assert not by_id.plan.reads_events
 
 
+@pytest.mark.parametrize("operation", [[], {}, ["d"], 7, True, "t", "x"])
+def test_a_record_whose_operation_is_none_of_a_row_is_no_change(operation: object) -> None:
+    text = json.dumps({"op": operation, "after": random_row(random.Random(0), 0.0)}).encode()
+    with pytest.raises(unclear.Unreadable, match='"op" is not c, r, u or d'):
+        unclear.patches(by_id, UnclearRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', text))
+
+
 def test_events_alone_make_no_row_that_the_table_lacks() -> None:
     """The tombstone of a deleted row is gone one day, and a rebuild must not bring the row back."""
     columns: dict[str, Column] = {"name": current(Thing, "name"), "changes": count(PriceChanged)}
