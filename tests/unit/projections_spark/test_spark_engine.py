@@ -23,9 +23,9 @@ from projections.loading.decoding import NotAPatch, read_into
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
 from projections.spark.live import checkpoint_directory
-from projections.spark.patch_sql import sendable
+from projections.spark.patch_sql import live_sql, sendable
+from projections.stores.declared import Postgres
 from projections.stores.store import Batch
-from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source, envelope, minus, negative, point, value, when
 from projections.table.folds import EVERY, add, count, last, maximum, members, minimum
@@ -336,3 +336,12 @@ def test_a_checkpoint_belongs_to_one_cluster_environment_set_of_views_and_layout
 
 def _event(name: str) -> type[Event]:
     return next(aggregate.events[name] for aggregate in AGGREGATES if name in aggregate.events)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=[view.name for view in VIEWS])
+def test_the_statement_that_people_see_computes_what_the_live_query_does(view: TableView) -> None:
+    records = [*records_of(history(AGGREGATES, 1, 40, SETTINGS.partitions)), record(1, 7, None, b"no event")]
+    frame(records).createOrReplaceTempView("records")
+    shown = session().sql(live_sql(view, SETTINGS)).collect()
+    assert sorted(shown) == sorted(made_of(records, [view], SETTINGS))
+    assert len(shown) > 3
