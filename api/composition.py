@@ -24,8 +24,8 @@ from api.waiting import Waiter
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway
-from commands.sending.receipt_index import open_stored
 from commands.sending.recorder import ObservationRecorder
+from commands.sending.stored_receipts import open_stored
 from eventlog.capturing.control_topics import last_snapshot
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.capturing.naming import SourceNames

@@ -32,6 +32,16 @@ PARTS: Final = {
     "sources": Part("Register captured databases, and operate them.", "eventlog.capturing.cli"),
     "golden": Part("Write the missing golden files of your events.", "commands.testing.__main__"),
 }
+EXTRAS: Final = {
+    "compose.cli": ("stack", "psutil", "fastapi", "pyspark"),
+    "api.__main__": ("api", "fastapi"),
+    "commands.__main__": ("handler", "rocksdict"),
+    "projections.__main__": ("projections", "pyspark"),
+    "replay.__main__": ("projections", "pyspark"),
+    "eventlog.capturing.cli": ("sources", "httpx"),
+    "commands.testing.__main__": ("testing", "pytest"),
+}
+"""The extra that each module needs, and libraries by which to know that it is installed."""
 
 
 def main() -> int:
@@ -44,6 +54,10 @@ def main() -> int:
         return show(arguments, {name: each.help for name, each in PARTS.items()})
     from importlib import import_module  # noqa: PLC0415 - as the parts themselves
 
+    from eventlog.extras import refuse_missing  # noqa: PLC0415 - likewise
+
+    if extra := EXTRAS.get(part.module):
+        refuse_missing(f"headwater {arguments[0]}", *extra)
     program = "headwater" if part.words else f"headwater {arguments[0]}"
     sys.argv[:] = [program, *part.words, *arguments[1:]]
     return import_module(part.module).main() or 0
