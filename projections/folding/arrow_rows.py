@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from projections.folding.folder import Row
+from projections.folding.fold_records import Row
 from projections.folding.lists import entries
 from projections.folding.program import Program
 from projections.limits import BATCH_ENTRIES, BATCH_ROWS

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from projections.folding.encoding import decoder, encode
-from projections.folding.folder import Fold, Row, Rows
+from projections.folding.fold_records import Fold, Row, Rows
 from projections.folding.program import Program
 from projections.limits import ENTRIES_COMBINED, MAX_RUNS, ROWS_COMBINED
 

@@ -23,7 +23,7 @@ from projections.folding.combining import DiskFull
 from projections.folding.compiled import combining, compiled
 from projections.folding.decoders import decoders
 from projections.folding.erasures import Erasures, Tombstones, merged
-from projections.folding.folder import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
+from projections.folding.fold_records import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
 from projections.folding.passes import Outcome, Pass, letter_of, times_of
 from projections.folding.program import OnlySpark, Program
 from projections.folding.tasks import Letter

@@ -19,7 +19,7 @@ from projections.errors import PoisonEvent
 from projections.folding import unclear
 from projections.folding.decoders import Decoders
 from projections.folding.erasures import Erasures, merged
-from projections.folding.folder import Erased, Times, UnclearRecord
+from projections.folding.fold_records import Erased, Times, UnclearRecord
 from projections.folding.program import OnlySpark, Program
 from projections.folding.slices import Slices, parts_of
 from projections.folding.states import States

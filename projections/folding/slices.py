@@ -26,9 +26,9 @@ import projections
 from eventlog.admin import topic_id
 from eventlog.settings import LogSettings
 from projections.folding.combining import on_disk
-from projections.folding.folder import Erased, Part
-from projections.folding.folders import PREFIX, is_held, remove_abandoned, temporary_folder
+from projections.folding.fold_records import Erased, Part
 from projections.folding.tasks import Share
+from projections.folding.temporary_folders import PREFIX, is_held, remove_abandoned, temporary_folder
 from projections.generations.rebuild.engine import Ranges
 from projections.generations.registry.selection import Selection
 from projections.limits import SLICE_OFFSETS

@@ -24,7 +24,7 @@ from eventlog.source_positions import topic_and_partition
 from projections.folding.combining import Combined, on_disk
 from projections.folding.decoders import Decoders
 from projections.folding.encoding import decoder, encode
-from projections.folding.folder import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
+from projections.folding.fold_records import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
 from projections.folding.program import Program
 from projections.folding.writing import Written, write_rows
 from projections.limits import (

@@ -10,7 +10,7 @@ from commands.declaring.aggregate import Event
 from commands.declaring.times import is_outside, is_time
 from eventlog.envelope import SPEC_VERSION, Envelope, Position
 from eventlog.source_positions import topic_and_partition
-from projections.folding.folder import UnclearRecord
+from projections.folding.fold_records import UnclearRecord
 from projections.folding.program import OnlySpark
 from projections.table import reference
 from projections.table.changes import NotAChange, Place, TableReader, envelope_of

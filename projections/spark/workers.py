@@ -19,7 +19,7 @@ from eventlog.topics import DEAD_LETTERS, PATCHES
 from projections.errors import BulkLoadFailed
 from projections.folding.engine import table_view
 from projections.folding.erasures import Tombstones
-from projections.folding.folder import Erased, UnclearRecord
+from projections.folding.fold_records import Erased, UnclearRecord
 from projections.folding.program import Program
 from projections.folding.states import States
 from projections.folding.tasks import FoldTask, Letter, Share, chunks, fold, groups, pieces_of, write

@@ -27,7 +27,7 @@ from projections.folding import pool
 from projections.folding.arrow_rows import batches
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.folder import ALWAYS, Erased, Fold, Folder, Part, Rows, Times, UnclearRecord
+from projections.folding.fold_records import ALWAYS, Erased, Fold, Folder, Part, Rows, Times, UnclearRecord
 from projections.folding.passes import gave_up
 from projections.folding.program import OnlySpark
 from projections.folding.runtime import Unclear, time_text
