@@ -14,9 +14,9 @@ from commands.codec import Body
 from commands.declaring.observation import Report
 from commands.receipt import Receipt
 from commands.sending.outgoing import Options, Outgoing
+from eventlog.capturing.capture_progress import Commit
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.progress import Commit
 from eventlog.envelope import Envelope, Position
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition

@@ -16,7 +16,7 @@ from projections.errors import LiveQueryFailed, StoreUnavailable
 from projections.generations.registry.stream_report import note_failure, recomputed
 from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.progress import progress_sender
+from projections.spark.stream_queries.progress_sender import progress_sender
 from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from projections.spark.stream_queries.realtime import RealtimeQuery
 from projections.spark.stream_queries.watched import Watched

@@ -18,7 +18,7 @@ from projections.spark.session import uninterrupted
 from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.continuing import missing
 from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.progress import progress_sender
+from projections.spark.stream_queries.progress_sender import progress_sender
 from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from projections.spark.stream_queries.watched import Watched
 from projections.stores.store import Target

@@ -17,10 +17,10 @@ from psycopg.conninfo import make_conninfo
 
 from compose.stack import Stack
 from eventlog.capturing import Captured, Source
+from eventlog.capturing.capture_progress import Progress
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
-from eventlog.capturing.progress import Progress
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
 from eventlog.envelope import Position
