@@ -50,7 +50,7 @@ class NotAChange(ValueError):
     """A record is not a change of a row of its table; the message says why, like the live query."""
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record is. topic: without the environment."""
 
     topic: str
@@ -88,7 +88,7 @@ class TableReader:
         return cls(columns, tuple(table.columns[name] for name in table.key), row_of(table).type, Deleted(table).type)
 
 
-def envelope_of(table: TableReader, place: Place, key: bytes | None, value: bytes | None) -> Envelope:
+def envelope_of(table: TableReader, place: RecordPlace, key: bytes | None, value: bytes | None) -> Envelope:
     """The change in a record as an envelope; its data is by column, with Absent where there is no value.
 
     Raises NotAChange, and ValueError if only the live query reads it.
@@ -124,7 +124,7 @@ def _document(value: bytes) -> dict[str, Any]:
     return dict(found)
 
 
-def _envelope(type_: str, key: str, place: Place, data: Mapping[str, Any]) -> Envelope:
+def _envelope(type_: str, key: str, place: RecordPlace, data: Mapping[str, Any]) -> Envelope:
     return Envelope(
         f"{source_id(place.topic, place.partition)}:{place.offset}",
         type_,
