@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from projections.folding.encoding import decoder, encode
-from projections.folding.fold_records import Fold, Row, Rows
+from projections.folding.fold_records import FoldedView, Row, Rows
 from projections.folding.program import Program
 from projections.limits import ENTRIES_COMBINED, MAX_RUNS, ROWS_COMBINED
 
@@ -55,7 +55,7 @@ class Combined:
     """
 
     def __init__(self, program: Program) -> None:
-        self._fold = Fold(program)
+        self._fold = FoldedView(program)
         self._runs: list[IO[bytes]] = []
         self._opened = ExitStack()
         self._unchecked = 0

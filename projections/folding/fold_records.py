@@ -94,7 +94,7 @@ Erased = Mapping[str, Mapping[bytes, int]]
 """By source and key, the offset of the last tombstone."""
 
 
-class Fold:
+class FoldedView:
     """The rows of one view, and the records that its source does not read."""
 
     def __init__(self, program: Program, decoders: Mapping[str, Any] | None = None) -> None:
@@ -155,7 +155,7 @@ class Folder:
     ) -> None:
         """decoders: for all events of `programs`. alone: the decoders of each view alone; empty if there is one."""
         names = decoders.namespace()
-        self.folds = [Fold(program, names) for program in programs]
+        self.folds = [FoldedView(program, names) for program in programs]
         self._programs, self._alone = programs, alone
         self._singles: dict[int, Folder] = {}
         self.tombstones: dict[str, dict[bytes, int]] = {}

@@ -22,7 +22,7 @@ from projections.spark.upcasting import Lineages, Older, current_data, recorded_
 from projections.table.event_data import lacking_columns
 from projections.table.expressions import Field, identifier, literal
 from projections.table.items import ItemField, missing_items
-from projections.table.rows import Row
+from projections.table.rows import CapturedRow
 from projections.table.types import SPARK_TYPES, ColumnType, field_types
 from projections.table.view import TableView
 
@@ -85,7 +85,7 @@ class LogSchema:
         tables = {
             event.table.topic(): TableRead(event.table, tuple(sorted(read[name])))
             for name, event in events.items()
-            if issubclass(event, Row) and not event.deleted
+            if issubclass(event, CapturedRow) and not event.deleted
         }
         return cls(events, parsed, {name: versions for name, versions in older.items() if versions}, tables)
 
@@ -220,7 +220,7 @@ def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
 
 def unreadable(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the condition that an event cannot be read: unknown version, or a null in `required`."""
-    if issubclass(event, Row):
+    if issubclass(event, CapturedRow):
         return f"arrays_overlap(unfit, {_array(required)})" if required else "false"
     known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
     names = (_is_null(each, event, parsed) for each in required if isinstance(each, str))
@@ -230,7 +230,7 @@ def unreadable(event: type[Event], required: Sequence[str | ItemField], parsed: 
 
 def unreadable_reason(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the reason why an event cannot be read: its version, or the required fields that are null."""
-    if issubclass(event, Row):
+    if issubclass(event, CapturedRow):
         found = f"array_join(array_intersect({_array(required)}, unfit), ', ')"
         return f"concat({literal(lacking_columns(event.type, ''))}, {found})"
     name, known = f'"{event.type}" ', event.version
@@ -244,7 +244,7 @@ def unreadable_reason(event: type[Event], required: Sequence[str | ItemField], p
 
 def unchanged(event: type[Event], names: Sequence[str]) -> str | None:
     """Spark SQL of the condition that a record of a row lacks long values of these columns; None if none can."""
-    return f"arrays_overlap(unchanged, {_array(names)})" if issubclass(event, Row) and names else None
+    return f"arrays_overlap(unchanged, {_array(names)})" if issubclass(event, CapturedRow) and names else None
 
 
 def _array(names: Sequence[str | ItemField]) -> str:
