@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
-from projections.generations.rebuild.building import Build, Options, Step
+from projections.generations.rebuild.build import Build, Options, Step
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.registry import has_declaration_of

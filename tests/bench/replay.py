@@ -23,7 +23,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.listings.domain import PriceChanged
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.building import Rebuilt, Step
+from projections.generations.rebuild.build import Rebuilt, Step
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings

@@ -12,7 +12,7 @@ from typing import Final
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
-from projections.generations.rebuild.building import DEFAULT, Build, Loaded, Options, Step
+from projections.generations.rebuild.build import DEFAULT, Build, Loaded, Options, Step
 from projections.generations.rebuild.catching_up import loading
 from projections.generations.rebuild.cooperation import Waits, pause, wait_for
 from projections.generations.rebuild.engine import (

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from projections.errors import NotPublished, RebuildFailed
+from projections.generations.rebuild.build import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.rebuild.builder import Builder, until_taken_over
-from projections.generations.rebuild.building import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.rebuild.cooperation import LOOK_S, Waits, wait_for
 from projections.generations.registry.dropping import drop_old
 from projections.generations.registry.sources import Ends

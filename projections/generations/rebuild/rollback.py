@@ -7,8 +7,8 @@ from time import monotonic
 
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed, RollbackFailed
+from projections.generations.rebuild.build import Build, Options, Rebuilt, Step
 from projections.generations.rebuild.builder import Builder, failures_of, until_taken_over
-from projections.generations.rebuild.building import Build, Options, Rebuilt, Step
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import top_up

@@ -17,7 +17,7 @@ from eventlog.topics import DEAD_LETTERS
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.errors import RebuildFailed
 from projections.folding import engine
-from projections.generations.rebuild.building import Options
+from projections.generations.rebuild.build import Options
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.rebuild.rollback import roll_back
 from projections.stores.declared import Cache, Elasticsearch, Postgres

@@ -17,7 +17,7 @@ from eventlog.settings import LogSettings
 from headwater.samples.shop.views import customer_360
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
 from projections.generations.rebuild import builder
-from projections.generations.rebuild.building import Build, Options, Rebuilt, Step
+from projections.generations.rebuild.build import Build, Options, Rebuilt, Step
 from projections.generations.rebuild.engine import BulkResult
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.state_places import StatePlace

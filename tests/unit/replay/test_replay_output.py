@@ -13,7 +13,7 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.topics import DEAD_LETTERS
-from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.build import Step
 from projections.generations.registry.event_versions import fields_of
 from projections.generations.registry.stream_report import StreamReport
 from projections.parts import STREAMS
