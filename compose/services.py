@@ -15,7 +15,7 @@ from api.settings import ApiVariables
 from compose.settings import HOST, StackSettings
 from eventlog.modules import SAFE_PATH
 from eventlog.settings import LogSettings
-from projections.parts import EVERYTHING, LIVE_START_S, ready_file
+from projections.running_parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0

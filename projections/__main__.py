@@ -19,9 +19,9 @@ from eventlog.logs import log_to_stderr
 from eventlog.programs import called_as
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
-from projections.parts import LIVE_HELD_BY
 from projections.queries import run_live_query, run_stream_queries
 from projections.registry import ViewRegistry
+from projections.running_parts import LIVE_HELD_BY
 from projections.service import Service
 from projections.settings import StoreSettings
 from projections.spark.setup.jars import JarError

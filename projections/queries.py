@@ -23,7 +23,7 @@ from projections.generations.registry.followed import followed
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.registry.state_places import NOTE_S
 from projections.generations.registry.stream_report import note_start
-from projections.parts import LIVE, STREAMS, ready_file
+from projections.running_parts import LIVE, STREAMS, ready_file
 from projections.service import Service, served
 from projections.spark.stream_queries.checkpoint import sweep
 from projections.stream.declaring.view import StreamView

@@ -35,8 +35,8 @@ from projections.generations.upkeep.lag_reader import Lags
 from projections.generations.upkeep.rates import LOCAL, SPARK, Bulk, Rates
 from projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
 from projections.loading.loader import Loader
-from projections.parts import NoParts, Parts
 from projections.registry import ViewRegistry
+from projections.running_parts import NoParts, RunningParts
 from projections.settings import StoreSettings
 from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.ledgers import position
@@ -178,7 +178,7 @@ class Service:
             yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine, queries)
 
     @contextmanager
-    def upkeep(self, parts: Parts | None = None, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
+    def upkeep(self, parts: RunningParts | None = None, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
         """Reports on the views, replays those that are too far behind for patches, and restarts stuck `parts`.
 
         unbuilt: views that the start did not build; they are tried again.
@@ -194,7 +194,7 @@ class Service:
             )
 
     @contextmanager
-    def _replaying(self, parts: Parts) -> Iterator[Replay]:
+    def _replaying(self, parts: RunningParts) -> Iterator[Replay]:
         def taken_over(view: View) -> bool:
             return any(parts.is_up(store.name) for store in view.stores)
 

@@ -13,7 +13,7 @@ from typing import Final
 from eventlog.backoff import RETRY_FOREVER
 from eventlog.modules import SAFE_PATH
 from projections.generations.upkeep.upkeep import Upkeep
-from projections.parts import (
+from projections.running_parts import (
     EVERYTHING,
     LIVE,
     LIVE_HELD_BY,

@@ -11,7 +11,7 @@ import pytest
 from eventlog.settings import LogSettings
 from projections.generations.registry.stream_report import StreamReport, note_start, read_report, write_report
 from projections.generations.upkeep.lag import Lag
-from projections.parts import STREAMS
+from projections.running_parts import STREAMS
 from projections.spark.stream_queries.running_query import HELD_S, RunningQuery
 
 TAG = "gates@1.g2"
