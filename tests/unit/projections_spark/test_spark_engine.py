@@ -338,10 +338,12 @@ def _event(name: str) -> type[Event]:
     return next(aggregate.events[name] for aggregate in AGGREGATES if name in aggregate.events)
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=[view.name for view in VIEWS])
-def test_the_statement_that_people_see_computes_what_the_live_query_does(view: TableView) -> None:
-    records = [*records_of(history(AGGREGATES, 1, 40, SETTINGS.partitions)), record(1, 7, None, b"no event")]
+def test_the_statement_that_people_see_computes_what_the_live_query_does() -> None:
+    listings = [each for each in AGGREGATES if each.name == "listing"]
+    records = [*records_of(history(listings, 1, 40, SETTINGS.partitions)), record(1, 70_000, None, b"no event")]
     frame(records).createOrReplaceTempView("records")
-    shown = session().sql(live_sql(view, SETTINGS)).collect()
-    assert sorted(shown) == sorted(made_of(records, [view], SETTINGS))
-    assert len(shown) > 3
+    for name in ("city_market", "listing_search", "customer_360"):
+        (view,) = [each for each in VIEWS if each.name == name]
+        shown = session().sql(live_sql(view, SETTINGS)).collect()
+        assert sorted(shown) == sorted(made_of(records, [view], SETTINGS))
+        assert len(shown) > (20 if name != "customer_360" else 0), "that one reads no listing"
