@@ -24,7 +24,7 @@ from projections.folding.compiled import combining, compiled
 from projections.folding.decoders import decoders
 from projections.folding.erasures import Erasures, Tombstones, merged
 from projections.folding.fold_records import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
-from projections.folding.passes import Outcome, Pass, letter_of, times_of
+from projections.folding.passes import Outcome, Pass, letter_of, times_of, together
 from projections.folding.program import OnlySpark, Program
 from projections.folding.tasks import Letter
 from projections.folding.unclear import Unreadable
@@ -59,7 +59,7 @@ class FoldingEngine:
         """See Engine.bulk_load."""
         results: dict[int, BulkResult | Failure] = {}
         folded = [_of_table(load) for load in loads]
-        for numbers in _together(folded):
+        for numbers in together(folded):
             results |= zip(numbers, self._load([folded[number] for number in numbers]), strict=True)
         return [results[number] for number in range(len(loads))]
 
@@ -264,27 +264,6 @@ def _program(view: TableView, selection: Selection) -> Program | OnlySpark:
 def _of_table(load: Load[View]) -> Load[TableView]:
     view = table_view(load.view)
     return Load(view, load.ranges, load.writers, load.on_progress, load.selection, load.skip_poison)
-
-
-def _together(loads: Sequence[Load[TableView]]) -> list[list[int]]:
-    """Numbers of the loads for each pass: with the same selection, ranges of each source, and class of each event."""
-    found: list[list[int]] = []
-    for number, load in enumerate(loads):
-        fitting = (numbers for numbers in found if all(_go_together(loads[each], load) for each in numbers))
-        numbers = next(fitting, None)
-        if numbers is None:
-            found.append([number])
-        else:
-            numbers.append(number)
-    return found
-
-
-def _go_together(one: Load[TableView], other: Load[TableView]) -> bool:
-    """Whether both can be folded in one pass."""
-    same_ranges = all(one.ranges[each] == other.ranges[each] for each in one.ranges.keys() & other.ranges.keys())
-    ours, theirs = one.view.plan.events, other.view.plan.events
-    same_events = all(ours[name] is theirs[name] for name in ours.keys() & theirs.keys())
-    return one.selection == other.selection and same_ranges and same_events
 
 
 def _log_is_away(error: Exception) -> bool:

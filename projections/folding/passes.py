@@ -202,6 +202,27 @@ class Pass:
         written.flush()
 
 
+def together(loads: Sequence[Load[TableView]]) -> list[list[int]]:
+    """Numbers of the loads for each pass: with the same selection, ranges of each source, and class of each event."""
+    found: list[list[int]] = []
+    for number, load in enumerate(loads):
+        fitting = (numbers for numbers in found if all(_go_together(loads[each], load) for each in numbers))
+        numbers = next(fitting, None)
+        if numbers is None:
+            found.append([number])
+        else:
+            numbers.append(number)
+    return found
+
+
+def _go_together(one: Load[TableView], other: Load[TableView]) -> bool:
+    """Whether both can be folded in one pass."""
+    same_ranges = all(one.ranges[each] == other.ranges[each] for each in one.ranges.keys() & other.ranges.keys())
+    ours, theirs = one.view.plan.events, other.view.plan.events
+    same_events = all(ours[name] is theirs[name] for name in ours.keys() & theirs.keys())
+    return one.selection == other.selection and same_ranges and same_events
+
+
 def gave_up(shares: Sequence[Share], view: int) -> bool:
     """Whether the compiled source of a view left more records to others than they take."""
     left = (unclear_bytes(share.unclear[view]) for share in shares if view < len(share.unclear))
