@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Unpack
+from typing import Unpack
 
 from commands.codec import Body
 from commands.declaring.registry import CommandRegistry
@@ -29,11 +29,6 @@ from commands.sending.waiting import Waiting, WaitingCommands, receipt_of
 from eventlog import topics
 from eventlog.envelope import CLIENT, partition_of
 from eventlog.ports import EventLog
-
-MANY_WAITING: Final = 4
-"""If so many commands wait for their receipts, the handler takes them in batches: a command that waits a moment for
-others comes into the same batch, and Kafka gets fewer requests. With fewer, each is appended at once.
-"""
 
 
 class CommandGateway:
@@ -96,15 +91,13 @@ class CommandGateway:
     def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Future[Receipt]]:
         """Append commands in this order; the future of each has its receipt (see `submit`), or an error.
 
-        linger: they may wait a few milliseconds for others, as those of a sender of many (see `EventLog.send`). If many
-        commands wait for their receipts, they do so anyway.
+        linger: they may wait a few milliseconds for others, as those of a sender of many (see `EventLog.send`).
         Unanswered: no receipt came in time. LogUnavailable: the command may be in the log; send it again with its id.
         """
         # if no receipt is found, the handler decides: it has every receipt that is still kept
         names = [self._name(each) for each in commands if not each.is_new]
         places = dict(zip(names, self._follower.find_each(names), strict=True)) if names else {}
         answers, new = list[asyncio.Future[Receipt]](), list[Waiting]()
-        linger = linger or self._waiting.count >= MANY_WAITING
         for command in commands:
             place = None if command.is_new else places.get(self._name(command))
             if place is None:

@@ -59,11 +59,6 @@ class WaitingCommands:
         """Whether a command waits for a receipt with this record key; safe to call from any thread."""
         return key in self._by_key
 
-    @property
-    def count(self) -> int:
-        """How many commands wait."""
-        return len(self._by_deadline)
-
     def start(self) -> None:
         """Use the running loop."""
         self._loop = asyncio.get_running_loop()

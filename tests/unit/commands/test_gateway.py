@@ -21,7 +21,7 @@ from commands.handling.command_task import CommandTask
 from commands.local_state.state import MemoryStore
 from commands.owning.ownership import PartitionWorker
 from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
-from commands.sending.gateway import MANY_WAITING, CommandGateway
+from commands.sending.gateway import CommandGateway
 from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
 from commands.sending.waiting import WOKEN_PER_TURN
 from eventlog.envelope import Envelope, Position, decode, partition_of
@@ -195,27 +195,6 @@ def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partiti
         assert {type(answer) for answer in answers} == {LogUnavailable, Receipt}
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize(("waiting", "lingers"), [(0, False), (MANY_WAITING - 1, False), (MANY_WAITING, True)])
-def test_a_command_waits_for_others_only_if_many_wait_already(waiting: int, lingers: bool) -> None:
-    asked = list[bool]()
-
-    class Noting(MemoryLog):
-        def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
-            asked.append(linger)
-            super().send(entries, partition, failed, linger=linger)
-
-    async def main() -> None:
-        log = Noting(partitions=2)
-        kind, now = CommandRegistry.load(["listings"]).command("listing.list_property"), datetime.now(UTC)
-        sent = [prepare(kind, LISTING | {"listing_id": f"L{n}"}, now) for n in range(waiting + 1)]
-        async with gateway_on(log, answered=False, timeout_s=0.1) as gateway:
-            answers = [answer for command in sent for answer in gateway.send([command])]
-            await asyncio.gather(*answers, return_exceptions=True)
-
-    asyncio.run(main())
-    assert asked == [False] * waiting + [lingers]
 
 
 def test_a_command_that_nobody_waits_for_any_more_leaves_its_id_to_others() -> None:
