@@ -1,9 +1,9 @@
 """Waits for positions in the write-ahead log of captured databases, for `after=shop@0/1A2B3C8`.
 
 A transaction that was committed before the position is in the log once the end of one at or after it is there
-(`eventlog.capturing.progress`). Its records may not be visible yet, because the end of a transaction of Kafka reaches
-each partition on its own. So the high watermarks of the tables' topics are read after that, and everything before them
-is awaited: the last change of each row that the view may lack.
+(`eventlog.capturing.capture_progress`). Its records may not be visible yet, because the end of a transaction of Kafka
+reaches each partition on its own. So the high watermarks of the tables' topics are read after that, and everything
+before them is awaited: the last change of each row that the view may lack.
 """
 
 from __future__ import annotations

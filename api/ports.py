@@ -14,14 +14,14 @@ from commands.codec import Body
 from commands.declaring.observation import Report
 from commands.receipt import Receipt
 from commands.sending.outgoing import Options, Outgoing
+from eventlog.capturing.capture_progress import Commit
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.progress import Commit
 from eventlog.envelope import Envelope, Position
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition
 from projections.table.patch import Place
-from projections.view import View, generation_tag, has_state
+from projections.view import View, generation_tag
 
 Row = dict[str, Any]
 Applied = Mapping[str, Place]
@@ -143,7 +143,7 @@ class Live:
     @property
     def patch_tag(self) -> str:
         """Begins the keys of the patches that it takes."""
-        return generation_tag(self.tag, self.generation) if has_state(self.view) else self.tag
+        return generation_tag(self.tag, self.generation) if self.view.has_state else self.tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +191,15 @@ class Page:
 
 
 class ViewReader(Protocol):
-    """Reads one store. Raises StoreUnavailable, or GenerationGone if the generation was dropped."""
+    """Reads one store. Raises StoreUnavailable, or GenerationGone if the generation was dropped.
+
+    has_guards: whether rows say themselves what was applied to them. needs_refresh: whether it is a Searcher, whose
+    `find` and `search` lack what was applied since the last `refresh`.
+    """
 
     name: str
+    has_guards: bool
+    needs_refresh: bool
 
     async def get(self, live: Live, key: str) -> Row | None:
         """The visible row of this key."""

@@ -9,7 +9,6 @@ from typing import Final, Generic, TypeVar
 
 from api.ports import GenerationGone, Generations, Live, NotRanked, ViewReader
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.table.declared_stores import Cache
 from projections.view import View
 
 Answer = TypeVar("Answer")
@@ -47,11 +46,11 @@ class Readers(Generic[Reader]):
 
 
 class KeyReaders(Readers[ViewReader]):
-    """The stores of one view, for look-ups by key: the cache first if the view has one, then in declared order."""
+    """The stores of one view, for look-ups by key: those only for that, as caches, first, then in declared order."""
 
     def __init__(self, readers: Mapping[str, ViewReader], view: View) -> None:
-        names = sorted((store.name for store in view.stores if store.answers), key=lambda name: name != Cache.name)
-        super().__init__(view.name, [readers[name] for name in names])
+        stores = sorted((store for store in view.stores if store.answers), key=lambda store: store.finds)
+        super().__init__(view.name, [readers[store.name] for store in stores])
 
 
 async def read_live(

@@ -27,7 +27,6 @@ from eventlog.source_positions import SourcePosition
 from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.stores.names import patch_key
-from projections.table.declared_stores import Postgres
 from projections.view import View
 
 LEDGER_EVERY = 4
@@ -132,9 +131,8 @@ class Waiter:
         self, view: View, reader: ViewReader, awaited: Sequence[Awaited], poll: int, within_s: float
     ) -> list[Awaited]:
         """Those of `awaited` that a poll within this time does not find applied."""
-        has_guards = reader.name != Postgres.name
-        keys = {each.key for each in awaited if has_guards and each.is_guarded and each.key is not None}
-        needs_ledger = not (poll % LEDGER_EVERY and has_guards and all(each.is_guarded for each in awaited))
+        keys = {each.key for each in awaited if reader.has_guards and each.is_guarded and each.key is not None}
+        needs_ledger = not (poll % LEDGER_EVERY and reader.has_guards and all(each.is_guarded for each in awaited))
         seen = await self._polls.look(view, reader, within_s, keys, needs_ledger)
         if seen is None:  # swapped and dropped a moment ago: the next poll uses the new one
             return list(awaited)

@@ -132,7 +132,7 @@ async def load(api: str, modules: Sequence[str], deployment: Deployment, console
             console.print(f"loading {domain}")
             await sample.prepare(client, deployment)
             for requests in sample.loading():
-                await asyncio.gather(*(client.send(request, command_id) for command_id, request in requests.items()))
+                await client.send_all([*requests.values()], [*requests])
             rows |= sample.rows
         if not rows:
             return

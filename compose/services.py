@@ -16,7 +16,7 @@ from api.tls import CERTIFICATE, PRIVATE_KEY
 from compose.settings import HOST, StackSettings
 from eventlog.modules import SAFE_PATH
 from eventlog.settings import LogSettings
-from projections.parts import EVERYTHING, LIVE_START_S, ready_file
+from projections.running_parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0

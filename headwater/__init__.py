@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from commands.declaring.view_rows import ViewRow
     from commands.errors import Rejected
     from eventlog.capturing import Captured, Hashed, Source, Truncated
+    from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
     from projections.stream.declaring.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
     from projections.stream.declaring.sources import events, observations
     from projections.stream.declaring.view import StreamView
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from projections.stream.in_order.patterns import occurs, pattern
     from projections.stream.in_order.steps import UNCHANGED
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-    from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking, Topic
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
     from projections.table.folds import (
         EVERY,
@@ -177,7 +177,7 @@ _WORDS: Final = {
     "projections.stream.in_order.steps": "UNCHANGED",
     "projections.stream.declaring.view": "StreamView",
     "projections.table.conditions": "above all_of any_of at_least at_most below differs equals negated",
-    "projections.table.declared_stores": "Cache Elasticsearch Postgres Ranking Topic",
+    "projections.stores.declared": "Cache Elasticsearch Postgres Ranking Topic",
     "projections.table.expressions": "envelope field minus negative point value when",
     "projections.table.folds": (
         "EVERY add approximate_distinct average collect count current distinct first highest last lowest maximum "

@@ -19,18 +19,17 @@ from eventlog.logs import log_to_stderr
 from eventlog.programs import called_as
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
-from projections.parts import LIVE_HELD_BY
 from projections.queries import run_live_query, run_stream_queries
 from projections.registry import ViewRegistry
+from projections.running_parts import LIVE_HELD_BY
 from projections.service import Service
 from projections.settings import StoreSettings
 from projections.spark.setup.jars import JarError
 from projections.spark.setup.java import JavaError
 from projections.spark.stream_queries.checkpoint import check_shared
-from projections.stores.open import STORES
+from projections.stores.declared import STORES
 from projections.supervise import supervise
 from projections.supervision.errors import SupervisionError
-from projections.view import has_state
 
 app = typer.Typer(
     help="Headwater's read side. Without a command, it runs and supervises all parts.", add_completion=False
@@ -99,7 +98,7 @@ def _service() -> Service:
     settings = LogSettings.from_environment(os.environ)
     settings.make_state()
     stores, views = StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules)
-    if any(has_state(view) for view in views.views.values()):
+    if views.keep_state:
         check_shared(settings, os.environ)
     return Service(settings, stores, views)
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from eventlog.kafka import KafkaLog
 from eventlog.ports import EventLog
@@ -20,6 +20,7 @@ from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.rebuild.cooperation import Waits
 from projections.generations.rebuild.engine import FAILURES, Engine
 from projections.generations.registry.selection import Selection
+from projections.limits import MAX_LOCAL_OFFSETS
 from projections.spark.stream_queries.checkpoint import Checkpoint, check_shared
 from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.store import Ledger, Target
@@ -27,9 +28,6 @@ from projections.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-MAX_LOCAL_OFFSETS: Final = 5_000_000
-"""For more, the time until Spark has started does not matter."""
 
 
 class EngineChoice(Enum):

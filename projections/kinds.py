@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from projections.stores.postgres.declared import Postgres
 from projections.stream.declaring.view import StreamView
-from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope
 from projections.table.view import TableView
 from projections.view import View

@@ -17,18 +17,20 @@ from eventlog.cores import cores
 from eventlog.errors import LogUnavailable
 from eventlog.kafka import KafkaLog
 from eventlog.kafka_heartbeats import beating
+from eventlog.ports import EventLog
+from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
 from projections.generations.rebuild.engine import holds_events
 from projections.generations.registry.followed import followed
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.registry.state_places import NOTE_S
 from projections.generations.registry.stream_report import note_start
-from projections.parts import LIVE, STREAMS, ready_file
+from projections.running_parts import LIVE, STREAMS, ready_file
 from projections.service import Service, served
 from projections.spark.stream_queries.checkpoint import sweep
 from projections.stream.declaring.view import StreamView
 from projections.table.view import TableView
-from projections.view import generation_tag
+from projections.view import View, generation_tag
 
 log = logging.getLogger(__name__)
 
@@ -188,13 +190,22 @@ def _have_records(service: Service, views: Sequence[StreamView], stop: threading
     with closing(KafkaLog(service.settings)) as event_log:
         while not stop.is_set():
             try:
-                found = ends_of(event_log, sources(views, service.settings))
-                if holds_events(event_log, {each: (0, end) for each, end in found.items()}):
+                if have_records(event_log, views, service.settings):
                     return True
             except LogUnavailable as error:
                 log.warning("cannot look for records of stream views: %s", error)
             stop.wait(RECORDS_LOOK_S)
     return False
+
+
+def have_records(event_log: EventLog, views: Sequence[View], settings: LogSettings) -> bool:
+    """Whether a source of `views` has a record that is no heartbeat; raises LogUnavailable."""
+    topics = {topic for view in views for topic in view.topics}
+    # one question per topic, where the ends of each partition cost two
+    if not any(any(event_log.stored_ends(topic).values()) for topic in topics):
+        return False
+    found = ends_of(event_log, sources(views, settings))
+    return holds_events(event_log, {each: (0, end) for each, end in found.items()})
 
 
 def _sweep(service: Service) -> None:

@@ -101,6 +101,11 @@ class ViewRegistry:
             raise UnknownView(name, tuple(self.views))
         return found
 
+    @property
+    def keep_state(self) -> bool:
+        """Whether the query of any of them has state, which a folder keeps."""
+        return any(view.has_state for view in self.views.values())
+
     def of_kind(self, kind: type[Kind]) -> list[Kind]:
         """The views of one kind."""
         return [view for view in self.views.values() if isinstance(view, kind)]

@@ -10,7 +10,7 @@ from commands.declaring.view_rows import ViewRow
 from commands.errors import DeclarationError
 from eventlog.capturing.columns import WORDS, Kind
 from eventlog.places import declared_in
-from projections.table.declared_stores import Topic
+from projections.stores.topic.declared import Topic
 from projections.table.types import ColumnType
 from projections.view import View
 

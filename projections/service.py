@@ -35,15 +35,15 @@ from projections.generations.upkeep.lag_reader import Lags
 from projections.generations.upkeep.rates import LOCAL, SPARK, Bulk, Rates
 from projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
 from projections.loading.loader import Loader
-from projections.parts import NoParts, Parts
 from projections.registry import ViewRegistry
+from projections.running_parts import NoParts, RunningParts
 from projections.settings import StoreSettings
 from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.ledgers import position
 from projections.stores.open import open_store, opened_once
 from projections.stores.store import Ledger, Target, ViewStore
 from projections.table.view import TableView
-from projections.view import View, has_state
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class Service:
             yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine, queries)
 
     @contextmanager
-    def upkeep(self, parts: Parts | None = None, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
+    def upkeep(self, parts: RunningParts | None = None, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
         """Reports on the views, replays those that are too far behind for patches, and restarts stuck `parts`.
 
         unbuilt: views that the start did not build; they are tried again.
@@ -194,7 +194,7 @@ class Service:
             )
 
     @contextmanager
-    def _replaying(self, parts: Parts) -> Iterator[Replay]:
+    def _replaying(self, parts: RunningParts) -> Iterator[Replay]:
         def taken_over(view: View) -> bool:
             return any(parts.is_up(store.name) for store in view.stores)
 
@@ -232,7 +232,7 @@ class Service:
     def note_state_place(self) -> None:
         """Say in the registry that this read side keeps the state of stream views in its folder, if it has any. An
         error is logged: the next note says it."""
-        if any(has_state(view) for view in self.views.views.values()):
+        if self.views.keep_state:
             try:
                 self.generations.prepare()
                 self.generations.note_state_place(own_place(self.settings))
@@ -258,7 +258,7 @@ class Service:
 
     def _why_lost_if_known(self, view: View, own: Generation) -> str | None:
         """Likewise; None as well if it cannot be known now: before its query starts, its process looks again."""
-        if not has_state(view):
+        if not view.has_state:
             return None
         try:
             return self.why_lost(Target(view, own.generation))

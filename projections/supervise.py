@@ -13,7 +13,7 @@ from typing import Final
 from eventlog.backoff import RETRY_FOREVER
 from eventlog.modules import SAFE_PATH
 from projections.generations.upkeep.upkeep import Upkeep
-from projections.parts import (
+from projections.running_parts import (
     EVERYTHING,
     LIVE,
     LIVE_HELD_BY,
@@ -24,7 +24,7 @@ from projections.parts import (
     ready_file,
 )
 from projections.service import Service
-from projections.stores.open import STORES
+from projections.stores.declared import STORES
 from projections.stream.declaring.view import StreamView
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor

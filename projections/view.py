@@ -8,7 +8,7 @@ from typing import Protocol
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
-from projections.table.declared_stores import Store
+from projections.table.declared_store import DeclaredStore
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.types import ColumnType
@@ -66,7 +66,7 @@ class View(Protocol):
         """How its rows are stored, and how patches combine with them."""
 
     @property
-    def stores(self) -> Sequence[Store]:
+    def stores(self) -> Sequence[DeclaredStore]:
         """Where it is stored; the first one answers queries."""
 
     @property
@@ -97,7 +97,7 @@ class View(Protocol):
     def tables(self) -> Mapping[str, type[Captured]]:
         """By topic, the captured tables of which a row changes only the row of the same key."""
 
-    def store(self, name: str) -> Store | None:
+    def store(self, name: str) -> DeclaredStore | None:
         """The view's store with this name, or None if it has none."""
 
     def named(self, name: str) -> View:
@@ -116,6 +116,10 @@ class View(Protocol):
         can be computed apart."""
 
     @property
+    def has_state(self) -> bool:
+        """Whether its rows come from the state of a query that each generation has of its own."""
+
+    @property
     def every_s(self) -> float:
         """Seconds between two batches of its own query, at least; 0 if it does not say."""
 
@@ -127,8 +131,3 @@ class View(Protocol):
 
     def rows_of(self, envelope: Envelope) -> Sequence[str] | None:
         """Keys of the rows that the event may change, one per patch; None if the event alone does not tell."""
-
-
-def has_state(view: View) -> bool:
-    """Whether its rows come from the state of a query that each generation has of its own."""
-    return view.has_own_query and not view.is_realtime

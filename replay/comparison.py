@@ -9,7 +9,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from projections.stores.row_reader import CHUNK_ROWS, RowReader, Size
+from projections.limits import CHUNK_ROWS
+from projections.stores.row_reader import RowReader, Size
 from projections.stores.store import Target
 from projections.table.json_text import JsonTexts, make_canonical
 from projections.table.monoids import State
@@ -75,7 +76,7 @@ def compare(
     different. row_of: the key of the row that a key of the reader is about.
     """
     result, ignored, texts = Comparison(store), _ignored(left), left.view.layout.json_texts
-    if left.view.has_own_query:
+    if ignored:
         reader = _Present(reader)
     moving = in_motion()
     differing = dict[str, Difference]()

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Column
 from rich.text import Text
 
-from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.build import Step
 from replay.output import errors
 
 OnStep = Callable[[Step], None]

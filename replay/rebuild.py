@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from projections.engines import EngineChoice
-from projections.generations.rebuild.building import Options, Rebuilt
+from projections.generations.rebuild.build import Options, Rebuilt
 from projections.generations.rebuild.rollback import roll_back
 from projections.generations.registry.selection import Point, Selection
 from projections.view import View

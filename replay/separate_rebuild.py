@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
-from projections.generations.rebuild.building import Build, Options, Step
+from projections.generations.rebuild.build import Build, Options, Step
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.registry import has_declaration_of
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
 from projections.stores.store import Target, ViewStore
-from projections.view import View, has_state
+from projections.view import View
 from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
 
@@ -85,7 +85,7 @@ def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Targ
         starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
 
         def touched() -> Set[str]:
-            if has_state(current.view):
+            if current.view.has_state:
                 let_follow(store, [current, build.target], build.noted.bulk_ends, FOLLOW_S + 2 * current.view.every_s)
             return _touched(rebuilder, {current.tag, build.target.tag}, starts)
 

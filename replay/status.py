@@ -19,7 +19,7 @@ from eventlog.source_positions import positions_text
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.lag_reader import Lags
 from projections.generations.upkeep.stalled_views import STALLED_S, Moves
-from projections.parts import STREAMS
+from projections.running_parts import STREAMS
 from replay.deployment import open_deployment
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table

@@ -15,7 +15,6 @@ from api.reads.threads import Threads
 from eventlog import topics
 from eventlog.ports import EventLog
 from projections.errors import StoreUnavailable
-from projections.table.declared_stores import Elasticsearch
 
 MAX_CATCH_UP: Final = 200_000
 """Offsets of `patches` that are read again for a follower."""
@@ -81,7 +80,7 @@ async def applied_by_all(readers: Sequence[ViewReader], live: Live) -> Offsets |
 async def _applied_by(reader: ViewReader, live: Live) -> Offsets:
     try:
         next_offsets = await reader.next_offsets(live)
-        if reader.name == Elasticsearch.name:
+        if reader.needs_refresh:
             await cast(Searcher, reader).refresh(live)  # else lists and searches may lack what was applied
     except GenerationGone:
         return {}  # there are no rows that could be old

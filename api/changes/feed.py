@@ -18,7 +18,6 @@ from api.ports import Generations, Live
 from api.reading import KeyReaders
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
-from projections.table.declared_stores import Elasticsearch
 from projections.view import View
 
 LOOK_S: Final = 1.0
@@ -175,7 +174,7 @@ class ViewFeed:
     async def beginning(self) -> Offsets | None:
         """From where on a follower that reads rows now needs the changes; None if a store does not answer."""
         stores = self._readers.stores
-        if len(stores) == 1 and stores[0].name != Elasticsearch.name:
+        if len(stores) == 1 and not stores[0].needs_refresh:
             return self.complete  # what was sent was read from this store
         applied = await applied_by_all(stores, await self._generations.live(self.view))
         return None if applied is None else _until(applied, self.complete)

@@ -215,9 +215,8 @@ def _view_components(view: View, looked_up: Mapping[str, ColumnType]) -> Schema:
         f"{view.name}.page": _object({**page, "total": total}, optional=("total",)),
         f"{view.name}.rows": _object(by_keys),
     }
-    return components | (
-        {f"{view.name}.found": _object(found, optional=("matches",))} if view.store("elasticsearch") else {}
-    )
+    searched = any(store.searches for store in view.stores)
+    return components | ({f"{view.name}.found": _object(found, optional=("matches",))} if searched else {})
 
 
 def _nullable(schema: Schema) -> Schema:

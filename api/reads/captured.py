@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from api.awaited import row_key
 from api.errors import UnknownSource
 from api.reads.threads import Threads
+from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.progress import Commit, Progress
 from eventlog.ports import EventLog
 from eventlog.source_positions import source_id, topic_and_partition
 

@@ -18,10 +18,10 @@ from api.reads.elasticsearch_order import position, search_after, sorting
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from api.reads.parts import fitting, in_portions
 from projections.errors import StoreUnavailable
+from projections.stores.declared import Elasticsearch
 from projections.stores.elasticsearch.answers import IndexGone, documents
 from projections.stores.elasticsearch.mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
-from projections.table.declared_stores import Elasticsearch
 from projections.table.patch import places_from_json
 from projections.table.shown import DELETED
 from projections.table.types import ColumnType
@@ -40,6 +40,8 @@ class ElasticsearchReader:
     """Reads the indexes of the environment."""
 
     name = "elasticsearch"
+    has_guards = True
+    needs_refresh = True
 
     def __init__(self, url: str, environment: str, patch_partitions: int) -> None:
         self._url, self._environment, self._partitions = url, environment, patch_partitions

@@ -55,6 +55,8 @@ class PostgresReader:
     """Reads the tables of the environment's schema."""
 
     name = "postgres"
+    has_guards = False
+    needs_refresh = False
 
     def __init__(self, database: Database, environment: str) -> None:
         self._database, self._schema = database, environment

@@ -66,6 +66,8 @@ class ValkeyReader:
     """Reads the hashes of the environment."""
 
     name = "valkey"
+    has_guards = True
+    needs_refresh = False
 
     def __init__(self, url: str, environment: str) -> None:
         self._environment = environment

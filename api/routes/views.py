@@ -32,8 +32,8 @@ from api.routes.streams import VIEW as STREAMS
 from api.routes.under import RoutesUnder
 from api.service import Service
 from projections.errors import GenerationMissing
+from projections.stores.declared import Cache
 from projections.stores.valkey.rankings import ranked_of
-from projections.table.declared_stores import Cache
 from projections.table.lookups import looked_up_types
 from projections.view import View
 
@@ -95,13 +95,13 @@ class ViewRoutes:
     def __init__(self, service: Service, view: View) -> None:
         self.service, self.view = service, view
         self.by_key = KeyReaders(service.readers, view)
-        finders = [service.readers[store.name] for store in view.stores if store.answers and store.name != "valkey"]
+        finders = [service.readers[store.name] for store in view.stores if store.answers and store.finds]
         self.finder: Finder | None = finders[0] if finders else None  # type: ignore[assignment]
         self.rankings = [each.name for each in ranked_of(view)]
         ranked = [service.readers[Cache.name]] if self.rankings else []
         self.by_rank = Readers[Finder](view.name, [*ranked, *finders[:1]])  # type: ignore[list-item]
-        searches = view.store("elasticsearch") is not None
-        self.searcher: Searcher | None = service.readers["elasticsearch"] if searches else None  # type: ignore[assignment]
+        searchers = [service.readers[store.name] for store in view.stores if store.searches]
+        self.searcher: Searcher | None = searchers[0] if searchers else None  # type: ignore[assignment]
 
     async def row(self, request: Request, key: str) -> Response:
         """The row of one key."""

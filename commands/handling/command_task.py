@@ -20,7 +20,10 @@ from eventlog.heartbeats import heartbeat_key
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, abort_on_error
 
 HEARTBEAT_S: Final = 1.0
-"""How soon after a transaction a heartbeat comes; views and `after=` rely on it to pass the end of the transaction."""
+"""How soon after a transaction a heartbeat comes at the latest; views and `after=` rely on it to pass the end of the
+transaction. All partitions beat at the same multiples of this time: what they cause, from patches to the ledgers of
+every store, is one batch per second then, and not one per partition.
+"""
 IDLE_HEARTBEAT_S: Final = 5.0
 """Between the heartbeats of an idle partition. All partitions beat at the same multiples of this time, because each
 heartbeat that comes alone is a batch of every stream view over events. `replay status` and the supervisor expect some
@@ -60,7 +63,7 @@ class CommandTask:
             batch.heartbeat = heartbeat(self._partition, now)
             self._next_beat = time.monotonic() + idle_s(now.timestamp())
         if records:
-            self._next_beat = min(self._next_beat, time.monotonic() + HEARTBEAT_S)
+            self._next_beat = min(self._next_beat, time.monotonic() + busy_s(now.timestamp()))
         written = self._unwritten.take(batch) if self._unwritten else {}
         number = number_of_streams(self._store, batch)
         positions: dict[str, int] = {}
@@ -86,6 +89,11 @@ class CommandTask:
         """See PartitionTask.close."""
         self._unwritten = None  # it may be reading the store
         self._store.close()
+
+
+def busy_s(now_s: float) -> float:
+    """Seconds from `now_s`, since 1970, until the heartbeat after a transaction; at most HEARTBEAT_S, and never 0."""
+    return HEARTBEAT_S - now_s % HEARTBEAT_S
 
 
 def idle_s(now_s: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import httpx
+import orjson
 
 from compose.errors import ComposeError
 from compose.settings import Endpoints
@@ -21,6 +22,10 @@ from eventlog.settings import LogSettings
 TOKEN: Final = "HEADWATER_API_TOKEN"  # noqa: S105  # the name of the variable
 VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 CONCURRENCY = 64
+LINES = 500
+"""Commands per request, if there are many: the API has at most 1,000 of a request in progress."""
+REQUESTS_OF_LINES = 4
+"""At once: more would not be decided sooner."""
 SETTLE_S = 120.0
 IDLE_S = 2.0
 """How long an idle connection is kept: the API closes it after 5 s, which must not happen while a request is sent."""
@@ -75,7 +80,7 @@ class Client:
         self.http = http
         self.sent = 0
         self.positions: dict[str, int] = {}
-        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._slots, self._line_slots = asyncio.Semaphore(CONCURRENCY), asyncio.Semaphore(REQUESTS_OF_LINES)
 
     async def send(self, request: Request, command_id: str | None = None) -> dict[str, Any]:
         """Send one command or observation; with an id, the repetition of a command does no harm.
@@ -90,14 +95,42 @@ class Client:
             raise ComposeError(f"{request.type} {request.body} was answered {answer.status_code}: {answer.text}")
         self.sent += 1
         receipt: dict[str, Any] = answer.json()
-        for each in [receipt] if request.is_observation else receipt["events"]:
-            source, _, offset = each["position"].rpartition(":")
-            self.positions[source] = max(int(offset), self.positions.get(source, -1))
+        self._note([receipt] if request.is_observation else receipt["events"])
         return receipt
 
-    async def send_all(self, requests: Sequence[Request]) -> None:
-        """Send many at once, in any order."""
-        await asyncio.gather(*(self.send(request) for request in requests))
+    async def send_all(self, requests: Sequence[Request], command_ids: Sequence[str] = ()) -> None:
+        """Send many at once, in any order; with an id for each, the repetition of a command does no harm.
+
+        Commands go as NDJSON, because a request for each would cost this client more than it costs the API to decide.
+        Raises ComposeError with the API's answer if one is not accepted.
+        """
+        ids: Sequence[str | None] = command_ids or [None] * len(requests)
+        pairs = list(zip(requests, ids, strict=True))
+        lines = [_line(each, command_id) for each, command_id in pairs if not each.is_observation]
+        await asyncio.gather(
+            *(self.send(each) for each in requests if each.is_observation),
+            *(self._send_lines(lines[at : at + LINES]) for at in range(0, len(lines), LINES)),
+        )
+
+    async def _send_lines(self, lines: Sequence[bytes]) -> None:
+        headers = {"content-type": "application/x-ndjson"}
+        async with self._line_slots:
+            answer = await self.http.post("/commands", content=b"".join(lines), headers=headers)
+        answered = [orjson.loads(line) for line in answer.content.splitlines()] if answer.is_success else []
+        refused = next((each for each in answered if "accepted" not in each), None)
+        if refused is not None:
+            raise ComposeError(f"{lines[refused['line'] - 1].decode().strip()} was answered {refused['problem']}")
+        if len(answered) != len(lines):
+            raise ComposeError(f"{len(lines)} commands were answered {answer.status_code}: {answer.text[-1000:]}")
+        self.sent += len(lines)
+        for each in answered:
+            self._note(each["accepted"]["events"])
+
+    def _note(self, recorded: Iterable[Mapping[str, Any]]) -> None:
+        """Remember the positions of events, or of an observation."""
+        for each in recorded:
+            source, _, offset = each["position"].rpartition(":")
+            self.positions[source] = max(int(offset), self.positions.get(source, -1))
 
     async def settle(self, rows: Mapping[str, str]) -> None:
         """Wait until some views have applied every event of this client's commands, and its observations.
@@ -111,6 +144,12 @@ class Client:
             while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
                 if time.monotonic() > deadline:
                     raise ComposeError(f"{view} has not caught up within {SETTLE_S:.0f} s: {answer.text}")
+
+
+def _line(request: Request, command_id: str | None) -> bytes:
+    """A command as a line of NDJSON."""
+    named = {} if command_id is None else {"id": command_id}
+    return orjson.dumps({"type": request.type, **named, "body": request.body}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 async def settled(find: Callable[[], Iterable[str]], look_again_s: float) -> list[str]:

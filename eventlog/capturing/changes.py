@@ -40,6 +40,10 @@ class Operation(Enum):
 
 
 OPERATIONS: Final[Mapping[str, Operation]] = {each.value: each for each in Operation if each.value}
+WRITES: Final = frozenset(each.value for each in (Operation.INSERT, Operation.SNAPSHOT, Operation.UPDATE))
+"""The operations of records that have a row."""
+OF_ROWS: Final = WRITES | {Operation.DELETE.value}
+"""The operations of records that say what one row is now; views read these, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,11 @@ class _Transaction(msgspec.Struct):
     total_order: int = 0
 
 
+class _Operation(msgspec.Struct):
+    op: str
+
+
+_OPERATION: Final = msgspec.json.Decoder(_Operation)
 UNFIT: Final = (ValueError, TypeError, RecursionError, OverflowError)
 """What converting a value may raise."""
 
@@ -112,6 +121,13 @@ class ChangeDecoder:
         self._key = msgspec.json.Decoder(_row_type("Key", keys))
         self._key_columns = keys
         self._key_converters = tuple(map(converter, keys))
+
+    def operation(self, value: bytes) -> Operation | None:
+        """The operation in a record, without the row; None if it is unknown. Raises UnreadableChange."""
+        try:
+            return OPERATIONS.get(_OPERATION.decode(value).op)
+        except msgspec.MsgspecError as error:
+            raise self._unreadable(f"it is not a record of Debezium ({error})") from error
 
     def decode(self, key: bytes | None, value: bytes | None) -> Change:
         """The change in a record of the table's topic; raises UnreadableChange with what to do."""

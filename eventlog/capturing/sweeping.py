@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from eventlog.capturing.changes import ChangeDecoder
+from eventlog.capturing.changes import ChangeDecoder, Operation
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.ports import Database
@@ -62,7 +62,7 @@ def sweep(log: LogSettings, table: type[Captured], database: Database) -> Swept:
     try:
         writer.init_transactions(TIMEOUT_S)
         for partition in range(log.partitions):
-            live = _live_keys(log, table, partition)
+            live = _live_keys(log, table, decoder, partition)
             rest = iter(live)
             while batch := list(islice(rest, BATCH)):
                 known = _readable(decoder, batch)
@@ -88,7 +88,7 @@ def _readable(decoder: ChangeDecoder, keys: Iterable[bytes]) -> dict[bytes, list
     return found
 
 
-def _live_keys(log: LogSettings, table: type[Captured], partition: int) -> dict[bytes, bool]:
+def _live_keys(log: LogSettings, table: type[Captured], decoder: ChangeDecoder, partition: int) -> dict[bytes, bool]:
     """The keys whose last record is neither a delete nor a tombstone, each with whether it may lack a value."""
     own = {"group.id": f"{log.environment}.sources", "fetch.wait.max.ms": 10}
     consumer = Consumer(client_config(log, **READER, **own))
@@ -98,27 +98,13 @@ def _live_keys(log: LogSettings, table: type[Captured], partition: int) -> dict[
         for key, value in _records(consumer, topic):
             if is_table_heartbeat(key):
                 continue
-            if value is None or _operation(table, value) == "d":
+            if value is None or decoder.operation(value) is Operation.DELETE:
                 live.pop(key, None)
             else:
                 live[key] = any(each in value for each in STAND_IN_BYTES)
     finally:
         consumer.close()
     return live
-
-
-class _Operation(msgspec.Struct):
-    op: str
-
-
-_OPERATION: Final = msgspec.json.Decoder(_Operation)
-
-
-def _operation(table: type[Captured], value: bytes) -> str:
-    try:
-        return _OPERATION.decode(value).op
-    except msgspec.MsgspecError as error:
-        raise UnreadableChange(table.table, f"it is not a record of Debezium ({error})") from error
 
 
 def _records(consumer: Consumer, topic: str) -> Iterator[tuple[bytes, bytes | None]]:

@@ -8,16 +8,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from projections.folding.folder import Row
+from projections.folding.fold_records import Row
 from projections.folding.lists import entries
 from projections.folding.program import Program
-from projections.stores.postgres.arrow import ARROW_TYPES, arrow_array
+from projections.limits import BATCH_ENTRIES, BATCH_ROWS
+from projections.stores.arrow import ARROW_TYPES, arrow_array
 from projections.table.monoids import StateField
 from projections.table.types import ColumnType
 
-BATCH_ROWS: Final = 10_000
-BATCH_ENTRIES: Final = 100_000
-"""Entries of their lists, about."""
 UNFIT: Final = (OverflowError, ValueError, TypeError)
 """What Arrow raises for a value that its type does not have."""
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import orjson
 
+from eventlog.capturing.changes import WRITES
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.values import is_stand_in, stand_ins
 from projections.folding.runtime import Unclear
@@ -31,8 +32,6 @@ EMBEDDED: Final = frozenset({Kind.JSON, Kind.ARRAY})
 """Kinds that stay JSON text in the decoded data."""
 AS_THEY_ARE: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN, Kind.TEXT, Kind.UUID, Kind.BYTES})
 """Kinds whose values need no conversion."""
-WRITTEN: Final = frozenset("cru")
-"""Operations of records that have a row."""
 _NULL: Final = msgspec.Raw(b"null")
 
 Read = Callable[[Any], Any]
@@ -75,7 +74,7 @@ class ClearChanges:
             value.decode()  # skipped fields are not checked otherwise
         record = self._decode(value)
         row = record.after
-        if record.op not in WRITTEN:
+        if record.op not in WRITES:
             raise Unclear(record.op)
         for name, marks in self._texts:
             if getattr(row, name) in marks:

@@ -16,17 +16,12 @@ from types import TracebackType
 from typing import IO, Final
 
 from projections.folding.encoding import decoder, encode
-from projections.folding.folder import Fold, Row, Rows
+from projections.folding.fold_records import FoldedView, Row, Rows
 from projections.folding.program import Program
+from projections.limits import ENTRIES_COMBINED, MAX_RUNS, ROWS_COMBINED
 
-ROWS_COMBINED: Final = 500_000
-"""Rows that a task combines in memory."""
-ENTRIES_COMBINED: Final = 500_000
-"""Entries of their lists likewise; see `Fold.entries`."""
 CHECKED_BYTES: Final = 4 * 1024 * 1024
 """Encoded rows between two counts of entries."""
-MAX_RUNS: Final = 64
-"""Runs that are merged at a time; more are merged into one first."""
 RUN_BUFFER: Final = 64 * 1024
 _LENGTH: Final = 4
 
@@ -60,7 +55,7 @@ class Combined:
     """
 
     def __init__(self, program: Program) -> None:
-        self._fold = Fold(program)
+        self._fold = FoldedView(program)
         self._runs: list[IO[bytes]] = []
         self._opened = ExitStack()
         self._unchecked = 0

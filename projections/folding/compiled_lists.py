@@ -116,7 +116,7 @@ def _parts(monoid: Keyed, number: int, place: str, names: _Names, changes: Chang
     brought = {name: text for name, text in names.of.items() if name != monoid.key.name}
     return [
         f"if {names.are_there([monoid.key.name])}:",
-        *_held(number, place, "Parts"),
+        *_held(number, place, "PartRows"),
         f"    part = held.parts.get({key})",
         "    if part is None:",
         f"        part = held.begin({key})",

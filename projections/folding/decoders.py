@@ -16,7 +16,7 @@ from projections.table.changes import TableReader
 from projections.table.expressions import attribute
 from projections.table.fold_plan import Lift
 from projections.table.items import ItemField, items_function, items_read
-from projections.table.rows import Row
+from projections.table.rows import CapturedRow
 from projections.table.types import ColumnType, field_types, is_required, item_types
 from projections.table.view import TableView
 
@@ -101,7 +101,7 @@ def _tables(readers: Mapping[type[Event], Sequence[Lift]]) -> dict[str, TableRea
     return {
         event.table.topic(): TableReader.of(event.table, {name for lift in lifts for name in lift.fields})
         for event, lifts in readers.items()
-        if issubclass(event, Row) and not event.deleted
+        if issubclass(event, CapturedRow) and not event.deleted
     }
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import orjson
 
@@ -24,23 +23,22 @@ from projections.folding.combining import DiskFull
 from projections.folding.compiled import combining, compiled
 from projections.folding.decoders import decoders
 from projections.folding.erasures import Erasures, Tombstones, merged
-from projections.folding.folder import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
-from projections.folding.passes import Outcome, Pass, times_of
+from projections.folding.fold_records import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
+from projections.folding.passes import Outcome, Pass, letter_of, times_of, together
 from projections.folding.program import OnlySpark, Program
-from projections.folding.slices import SLICE_OFFSETS
+from projections.folding.tasks import Letter
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
 from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
 from projections.generations.registry.selection import Selection
+from projections.limits import MAX_PATCH_OFFSETS, SLICE_OFFSETS
+from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import patch_key, table_key
 from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View
 
 log = logging.getLogger(__name__)
-
-MAX_PATCH_OFFSETS: Final = 50_000
-"""More are read by Spark."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class FoldingEngine:
         """See Engine.bulk_load."""
         results: dict[int, BulkResult | Failure] = {}
         folded = [_of_table(load) for load in loads]
-        for numbers in _together(folded):
+        for numbers in together(folded):
             results |= zip(numbers, self._load([folded[number] for number in numbers]), strict=True)
         return [results[number] for number in range(len(loads))]
 
@@ -192,13 +190,23 @@ class FoldingEngine:
         )
 
     def _patches(self, view: TableView, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
-        for record, patch in self._made(view, ranges):
+        letters = DeadLetters(self.settings)
+        for record, patch in self._made(view, ranges, on_letter=lambda each: letters.put(each.key, each.text)):
             name = patch_key(view.tag, patch.key)
             yield name, _patch_text(patch, record), partition_of(name, self.settings.patch_partitions)
+        letters.flush()
 
     def _made(
-        self, view: TableView, ranges: Ranges, erased: Erased | None = None, times: Times = ALWAYS
+        self,
+        view: TableView,
+        ranges: Ranges,
+        erased: Erased | None = None,
+        times: Times = ALWAYS,
+        on_letter: Callable[[Letter], None] = lambda _: None,
     ) -> Iterator[tuple[UnclearRecord, Patch]]:
+        """The patches of these records. on_letter: called for each that nobody can read; by default nothing is done,
+        because bulk has read these records and written their dead letters, or a second pass will.
+        """
         for source in ranges:
             is_event, gone = topic_and_partition(source)[0] == EVENTS, (erased or {}).get(source, {})
             for record in self._records(source, ranges):
@@ -208,8 +216,9 @@ class FoldingEngine:
                     continue
                 try:
                     made = unclear.patches(view, record)
-                except Unreadable:
-                    continue  # the live query has made it a dead letter
+                except Unreadable as error:
+                    on_letter(letter_of(record, str(error)))
+                    continue
                 yield from ((record, patch) for patch in made)
 
     def _records(self, source: str, ranges: Ranges) -> Iterator[UnclearRecord]:
@@ -255,27 +264,6 @@ def _program(view: TableView, selection: Selection) -> Program | OnlySpark:
 def _of_table(load: Load[View]) -> Load[TableView]:
     view = table_view(load.view)
     return Load(view, load.ranges, load.writers, load.on_progress, load.selection, load.skip_poison)
-
-
-def _together(loads: Sequence[Load[TableView]]) -> list[list[int]]:
-    """Numbers of the loads for each pass: with the same selection, ranges of each source, and class of each event."""
-    found: list[list[int]] = []
-    for number, load in enumerate(loads):
-        fitting = (numbers for numbers in found if all(_go_together(loads[each], load) for each in numbers))
-        numbers = next(fitting, None)
-        if numbers is None:
-            found.append([number])
-        else:
-            numbers.append(number)
-    return found
-
-
-def _go_together(one: Load[TableView], other: Load[TableView]) -> bool:
-    """Whether both can be folded in one pass."""
-    same_ranges = all(one.ranges[each] == other.ranges[each] for each in one.ranges.keys() & other.ranges.keys())
-    ours, theirs = one.view.plan.events, other.view.plan.events
-    same_events = all(ours[name] is theirs[name] for name in ours.keys() & theirs.keys())
-    return one.selection == other.selection and same_ranges and same_events
 
 
 def _log_is_away(error: Exception) -> bool:

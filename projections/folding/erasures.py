@@ -16,7 +16,7 @@ import msgspec
 from eventlog.admin import topic_id
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from projections.folding.folder import Erased
+from projections.folding.fold_records import Erased
 
 log = logging.getLogger(__name__)
 

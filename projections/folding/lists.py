@@ -78,7 +78,7 @@ class Values:
         return sorted(self.seen)[: self._monoid.limit]
 
 
-class Parts:
+class PartRows:
     """The parts of a `Keyed` list. parts: by key, each with a slot per field, and some beyond its limit."""
 
     __slots__ = ("_edge", "_monoid", "_most", "_new", "parts")

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from eventlog.letters import Letter as DeadLetter
 from eventlog.letters import time_of
@@ -20,37 +19,22 @@ from projections.errors import PoisonEvent
 from projections.folding import unclear
 from projections.folding.decoders import Decoders
 from projections.folding.erasures import Erasures, merged
-from projections.folding.folder import Erased, Times, UnclearRecord
+from projections.folding.fold_records import Erased, Times, UnclearRecord
 from projections.folding.program import OnlySpark, Program
 from projections.folding.slices import Slices, parts_of
 from projections.folding.states import States
-from projections.folding.tasks import (
-    MAX_UNCLEAR,
-    MAX_UNCLEAR_BYTES,
-    FoldTask,
-    Letter,
-    Share,
-    divided,
-    share_of,
-    unclear_bytes,
-)
+from projections.folding.tasks import FoldTask, Letter, Share, divided, share_of, unclear_bytes
 from projections.folding.unclear import Unreadable
 from projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
 from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in, watched
 from projections.generations.registry.selection import Selection
+from projections.limits import BUCKET_OFFSETS, FEW_OFFSETS, MAX_BUCKETS, MAX_UNCLEAR, MAX_UNCLEAR_BYTES, TASK_OFFSETS
 from projections.loading.dead_letters import DeadLetters
 from projections.table.patch import Patch
 from projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 
-TASK_OFFSETS: Final = 2_000_000
-"""Offsets of a task, about; progress of Spark's tasks is reported at their end."""
-FEW_OFFSETS: Final = 10_000
-"""Fewer are not worth another process."""
-BUCKET_OFFSETS: Final = 250_000
-"""Rows of a bucket, at most; see `tasks.groups`."""
-MAX_BUCKETS: Final = 1024
 
 Outcome = BulkResult | Failure | OnlySpark | TaskFailed
 
@@ -201,7 +185,7 @@ class Pass:
             try:
                 made += unclear.patches(declared, record)
             except Unreadable as error:
-                letters.append(_letter(record, str(error)))
+                letters.append(letter_of(record, str(error)))
             except OnlySpark as error:
                 others.append(record)
                 reason = str(error)
@@ -213,9 +197,30 @@ class Pass:
     def _write_letters(self, letters: Sequence[Letter]) -> None:
         """Write the dead letters that the live query writes for these records."""
         written = DeadLetters(self.settings)
-        for source, offset, text in letters:
-            written.put("/".join(map(str, (*topic_and_partition(source), offset))), text)
+        for each in letters:
+            written.put(each.key, each.text)
         written.flush()
+
+
+def together(loads: Sequence[Load[TableView]]) -> list[list[int]]:
+    """Numbers of the loads for each pass: with the same selection, ranges of each source, and class of each event."""
+    found: list[list[int]] = []
+    for number, load in enumerate(loads):
+        fitting = (numbers for numbers in found if all(_go_together(loads[each], load) for each in numbers))
+        numbers = next(fitting, None)
+        if numbers is None:
+            found.append([number])
+        else:
+            numbers.append(number)
+    return found
+
+
+def _go_together(one: Load[TableView], other: Load[TableView]) -> bool:
+    """Whether both can be folded in one pass."""
+    same_ranges = all(one.ranges[each] == other.ranges[each] for each in one.ranges.keys() & other.ranges.keys())
+    ours, theirs = one.view.plan.events, other.view.plan.events
+    same_events = all(ours[name] is theirs[name] for name in ours.keys() & theirs.keys())
+    return one.selection == other.selection and same_ranges and same_events
 
 
 def gave_up(shares: Sequence[Share], view: int) -> bool:
@@ -231,7 +236,8 @@ def _poison_event(view: TableView, first: Letter, poison: int) -> PoisonEvent:
     return PoisonEvent(view.name, f"{source}:{offset}", letter.reason, poison - 1, f"{key} {value}")
 
 
-def _letter(record: UnclearRecord, reason: str) -> Letter:
+def letter_of(record: UnclearRecord, reason: str) -> Letter:
+    """The dead letter that the live query writes for a record that nobody can read."""
     topic, partition = topic_and_partition(record.source)
     letter = DeadLetter(reason, time_of(record.timestamp_ms), record.key, record.value)
     text = letter.to_json(topic=topic, partition=partition, offset=record.offset)

@@ -12,7 +12,7 @@ import msgspec
 
 from commands.declaring.times import TIME
 from eventlog.integers import HIGHEST, LOWEST
-from projections.folding.lists import Gathered, Parts, Ranks, Values, combined
+from projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
 from projections.table.expressions import format_milliseconds
 from projections.table.json_text import canonical_text, dumps, loads
 from projections.table.monoids.sketches import register_of
@@ -20,7 +20,7 @@ from projections.table.types import format_time
 
 __all__ = [
     "Gathered",
-    "Parts",
+    "PartRows",
     "Ranks",
     "Unclear",
     "Values",

@@ -26,17 +26,16 @@ import projections
 from eventlog.admin import topic_id
 from eventlog.settings import LogSettings
 from projections.folding.combining import on_disk
-from projections.folding.folder import Erased, Part
-from projections.folding.folders import PREFIX, is_held, remove_abandoned, temporary_folder
+from projections.folding.fold_records import Erased, Part
 from projections.folding.tasks import Share
+from projections.folding.temporary_folders import PREFIX, is_held, remove_abandoned, temporary_folder
 from projections.generations.rebuild.engine import Ranges
 from projections.generations.registry.selection import Selection
+from projections.limits import SLICE_OFFSETS
 from projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 
-SLICE_OFFSETS: Final = 20_000_000
-"""Of all partitions together; less than a minute of folding on two cores."""
 KEPT_S: Final = 24 * 60 * 60
 """Shorter than the retention of tombstones, so that later erasures are found in the log."""
 TOGETHER: Final = "several."

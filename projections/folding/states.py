@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from projections.folding.folder import Rows
+from projections.folding.fold_records import Rows
 from projections.folding.program import Program
 from projections.table.monoids import State
 from projections.table.patch import Patch

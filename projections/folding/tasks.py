@@ -24,29 +24,23 @@ from eventlog.source_positions import topic_and_partition
 from projections.folding.combining import Combined, on_disk
 from projections.folding.decoders import Decoders
 from projections.folding.encoding import decoder, encode
-from projections.folding.folder import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
+from projections.folding.fold_records import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
 from projections.folding.program import Program
 from projections.folding.writing import Written, write_rows
+from projections.limits import (
+    CHECKED_RECORDS,
+    ENTRIES_IN_MEMORY,
+    GROUP_BYTES,
+    MAX_SHARERS,
+    MAX_UNCLEAR,
+    MAX_UNCLEAR_BYTES,
+    ROWS_IN_MEMORY,
+    SHARE_BYTES,
+)
 from projections.stores.store import BulkWriter
 
-ROWS_IN_MEMORY: Final = 200_000
-"""Rows that a task folds before it moves them to its chunks."""
-MAX_SHARERS: Final = 4
-"""Views that share the rows; each of more has as many as one of four: fewer would make too many small chunks."""
-ENTRIES_IN_MEMORY: Final = 500_000
-"""Entries of their lists likewise, which all views share: few rows can have long lists."""
-CHECKED_RECORDS: Final = 100_000
-"""Records between two counts of entries."""
 READ_BYTES: Final = 8 * 1024 * 1024
 """Records that are folded between two counts of rows."""
-SHARE_BYTES: Final = 16 * 1024 * 1024
-"""Encoded rows of a share without a file."""
-GROUP_BYTES: Final = 8 * 1024 * 1024
-"""Encoded rows that are combined and written together; as Python objects they take ten to twenty times the memory."""
-MAX_UNCLEAR: Final = 20_000
-"""Records of a view that a task leaves to others before it gives up."""
-MAX_UNCLEAR_BYTES: Final = 64 * 1024 * 1024
-"""Of these records, in one task and in all together: the process that decides about them has all in memory."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +79,11 @@ class Letter(NamedTuple):
     source: str
     offset: int
     text: bytes
+
+    @property
+    def key(self) -> str:
+        """Of its record in `dead-letters`."""
+        return "/".join(map(str, (*topic_and_partition(self.source), self.offset)))
 
 
 class Share(msgspec.Struct, kw_only=True):

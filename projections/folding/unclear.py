@@ -10,10 +10,10 @@ from commands.declaring.aggregate import Event
 from commands.declaring.times import is_outside, is_time
 from eventlog.envelope import SPEC_VERSION, Envelope, Position
 from eventlog.source_positions import topic_and_partition
-from projections.folding.folder import UnclearRecord
+from projections.folding.fold_records import UnclearRecord
 from projections.folding.program import OnlySpark
 from projections.table import reference
-from projections.table.changes import NotAChange, Place, TableReader, envelope_of
+from projections.table.changes import NotAChange, RecordPlace, TableReader, envelope_of
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.fold_plan import Lift
@@ -39,7 +39,7 @@ def patches(view: TableView, record: UnclearRecord) -> list[Patch]:
     if table is not None:
         names = view.plan.lifts[row_of(table)].fields
         envelope = _change_in(
-            TableReader.of(table, names), record, Place(topic, partition, record.offset, record.timestamp_ms)
+            TableReader.of(table, names), record, RecordPlace(topic, partition, record.offset, record.timestamp_ms)
         )
     else:
         envelope = event_in(record)
@@ -55,7 +55,7 @@ def patches(view: TableView, record: UnclearRecord) -> list[Patch]:
         raise Unreadable(f'"{envelope.type}" cannot be read: {type(error).__name__}: {error}') from error
 
 
-def _change_in(table: TableReader, record: UnclearRecord, place: Place) -> Envelope:
+def _change_in(table: TableReader, record: UnclearRecord, place: RecordPlace) -> Envelope:
     """The change in a record of a captured table; raises Unreadable."""
     try:
         return envelope_of(table, place, record.key, record.value)

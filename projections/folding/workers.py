@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
 from projections.folding.erasures import Tombstones
-from projections.folding.folder import Erased, UnclearRecord
+from projections.folding.fold_records import Erased, UnclearRecord
 from projections.folding.program import Program
 from projections.folding.tasks import FoldTask, Letter, Share
 from projections.folding.writing import Written

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from projections.errors import Unloadable
+from projections.limits import MAX_REFUSED
 from projections.stores.store import BulkWriter
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_REFUSED: Final = 10_000
-"""Rows of one task. A store that refuses more does not refuse values, but the view; see also `refused.check_few`."""
 
 Batches = Callable[[set[str]], Iterator["pa.RecordBatch"]]
 """The rows from the beginning; the argument receives the keys of those that no batch can hold."""

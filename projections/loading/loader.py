@@ -170,6 +170,7 @@ class Loader:
     def _reposition(self, stop: threading.Event) -> None:
         """Continue from the lowest `next` of all loaded generations; with none, nothing is read."""
         left_out: dict[tuple[str, int], CannotLoad] = {}
+        self._reader.pause()
         ledgers = [self._retrying(stop, self._ledger, target, left_out) for target in self._serving]
         self._serving = tuple(t for t, ledger in zip(self._serving, ledgers, strict=True) if ledger)
         self.left_out = left_out

@@ -8,7 +8,7 @@ from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id, topic_and_partition
 from eventlog.topics import EVENTS
 from projections.folding.erasures import Tombstones, merged
-from projections.folding.folder import Erased
+from projections.folding.fold_records import Erased
 from projections.table.expressions import literal
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Records of captured tables get the same columns as events (`captured_rows.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,7 @@ from projections.spark.upcasting import Lineages, Older, current_data, recorded_
 from projections.table.event_data import lacking_columns
 from projections.table.expressions import Field, identifier, literal
 from projections.table.items import ItemField, missing_items
-from projections.table.rows import Row
+from projections.table.rows import CapturedRow
 from projections.table.types import SPARK_TYPES, ColumnType, field_types
 from projections.table.view import TableView
 
@@ -85,7 +85,7 @@ class LogSchema:
         tables = {
             event.table.topic(): TableRead(event.table, tuple(sorted(read[name])))
             for name, event in events.items()
-            if issubclass(event, Row) and not event.deleted
+            if issubclass(event, CapturedRow) and not event.deleted
         }
         return cls(events, parsed, {name: versions for name, versions in older.items() if versions}, tables)
 
@@ -127,7 +127,12 @@ end"""
 
 def parse(records: DataFrame, schema: LogSchema, settings: LogSettings) -> DataFrame:
     """Kafka's records of several topics as events; see `parse_topic`."""
-    return parse_topic(records, schema, f"substring(topic, {len(settings.topic('')) + 1})")
+    return parse_topic(records, schema, own_topic(settings))
+
+
+def own_topic(settings: LogSettings) -> str:
+    """Spark SQL of a record's topic without the environment."""
+    return f"substring(topic, {len(settings.topic('')) + 1})"
 
 
 def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
@@ -140,7 +145,14 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     and `value` (bytes), whether it is a `tombstone` of an event or a `heartbeat`, and `refusal`: why the record is not
     an event. If a captured table is read, `unfit` and `unchanged` are the names of columns without a value.
     """
-    raw = records.selectExpr(
+    for columns in parsing(schema, topic):
+        records = records.selectExpr(*columns)
+    return records
+
+
+def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
+    """The steps of `parse_topic`: the columns that each selects from those of the step before."""
+    yield (
         f"{topic} as topic",
         "cast(key as string) as key",
         "value",
@@ -150,7 +162,7 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
         "timestamp as time",
     )
     # checks of the whole text are made here, so that the text is not copied on with the document
-    document = raw.selectExpr(
+    yield (
         "*",
         f"{_HEARTBEAT_ROW} as heartbeat",
         "is_valid_utf8(record) as is_text",
@@ -160,18 +172,18 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
         *(captured_rows.parsed_change(schema.tables) if schema.tables else ()),
     )
     if schema.tables:
-        document = document.selectExpr("*", captured_rows.row_texts(schema.tables))
-        document = document.selectExpr("*", captured_rows.row_values(schema.tables, schema.parsed))
-        document = document.selectExpr("*", captured_rows.row_lacks(schema.tables))
+        yield "*", captured_rows.row_texts(schema.tables)
+        yield "*", captured_rows.row_values(schema.tables, schema.parsed)
+        yield "*", captured_rows.row_lacks(schema.tables)
     data = "document.data"
     if schema.older:
-        document = document.selectExpr("*", *recorded_columns(schema.older, schema.kinds))
+        yield "*", *recorded_columns(schema.older, schema.kinds)
         data = current_data(schema.older, schema.kinds, schema.parsed, data)
     columns = OF_ALL | _of_events(schema, data)
     if schema.tables:
         rows = captured_rows.columns(schema.tables, with_data=bool(schema.parsed))
         columns |= {name: f"if({IS_EVENT}, {columns.get(name, 'null')}, {value})" for name, value in rows.items()}
-    return document.selectExpr(*(f"{value} as {identifier(name)}" for name, value in columns.items()))
+    yield [f"{value} as {identifier(name)}" for name, value in columns.items()]
 
 
 def _only_of_events(column: str, schema: LogSchema) -> str:
@@ -208,7 +220,7 @@ def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
 
 def unreadable(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the condition that an event cannot be read: unknown version, or a null in `required`."""
-    if issubclass(event, Row):
+    if issubclass(event, CapturedRow):
         return f"arrays_overlap(unfit, {_array(required)})" if required else "false"
     known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
     names = (_is_null(each, event, parsed) for each in required if isinstance(each, str))
@@ -218,7 +230,7 @@ def unreadable(event: type[Event], required: Sequence[str | ItemField], parsed: 
 
 def unreadable_reason(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the reason why an event cannot be read: its version, or the required fields that are null."""
-    if issubclass(event, Row):
+    if issubclass(event, CapturedRow):
         found = f"array_join(array_intersect({_array(required)}, unfit), ', ')"
         return f"concat({literal(lacking_columns(event.type, ''))}, {found})"
     name, known = f'"{event.type}" ', event.version
@@ -232,7 +244,7 @@ def unreadable_reason(event: type[Event], required: Sequence[str | ItemField], p
 
 def unchanged(event: type[Event], names: Sequence[str]) -> str | None:
     """Spark SQL of the condition that a record of a row lacks long values of these columns; None if none can."""
-    return f"arrays_overlap(unchanged, {_array(names)})" if issubclass(event, Row) and names else None
+    return f"arrays_overlap(unchanged, {_array(names)})" if issubclass(event, CapturedRow) and names else None
 
 
 def _array(names: Sequence[str | ItemField]) -> str:

@@ -37,8 +37,9 @@ SPARE_THREADS = 2
 
 _SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
-    # an idle reader asks again after this time, and a batch cannot end sooner
-    "kafka.fetch.max.wait.ms": "50",
+    # the broker keeps the fetch of an idle reader for this time, and answers it at once if something comes; a batch
+    # cannot end sooner
+    "kafka.fetch.max.wait.ms": "500",
     "kafka.max.poll.records": "5000",
     # offsets are missing after compaction and at the end of transactions, and Spark skips these; it fails only if
     # the log starts later than it should, because continuing would lose events silently

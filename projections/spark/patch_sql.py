@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 from eventlog.letters import VALUE_BYTES
@@ -10,7 +11,15 @@ from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from projections.loading.decoding import TOO_LARGE
-from projections.spark.events import IS_EVENT, LogSchema, parse, unreadable, unreadable_reason
+from projections.spark.events import (
+    IS_EVENT,
+    LogSchema,
+    own_topic,
+    parse,
+    parsing,
+    unreadable,
+    unreadable_reason,
+)
 from projections.spark.view_sql import Lifted, lifts
 from projections.table.expressions import identifier, literal
 from projections.table.items import INDEX, ITEM, ItemField
@@ -25,6 +34,16 @@ SOURCE: Final = "concat(topic, '/', `partition`)"
 """The source of a captured row."""
 SHOWN_KEY: Final = 1_000
 """Characters."""
+IS_MADE: Final = "made is not null"
+MADE: Final = ("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
+_SIZE: Final = "octet_length(key) + octet_length(value)"
+_LARGE: Final = f"{_SIZE} > {MAX_ENTRY_BYTES}"
+SENDABLE: Final = (
+    "topic",
+    f"if({_LARGE}, left(key, {SHOWN_KEY}), key) as key",
+    f"if({_LARGE}, concat('{{\"{TOO_LARGE}\":', {_SIZE}, '}}'), value) as value",
+    "`partition`",
+)
 
 _RECORD: Final = "struct<topic: string, key: string, value: string, `partition`: int>"
 
@@ -41,8 +60,8 @@ def exploded(frame: DataFrame, output: str) -> DataFrame:
     output: Spark SQL of the array of the output records of one row of `frame`; those that are null are left out. It
     is a column first: Spark interprets the expressions of a generator, and compiles those of columns.
     """
-    made = frame.selectExpr(f"{output} as listed").selectExpr("explode(listed) as made").where("made is not null")
-    return made.selectExpr("made.topic as topic", "made.key as key", "made.value as value", "made.`partition`")
+    made = frame.selectExpr(f"{output} as listed").selectExpr("explode(listed) as made").where(IS_MADE)
+    return made.selectExpr(*MADE)
 
 
 def sendable(made: DataFrame) -> DataFrame:
@@ -50,12 +69,31 @@ def sendable(made: DataFrame) -> DataFrame:
 
     Otherwise the query would fail repeatedly; a loader makes the replacement a dead letter.
     """
-    size = "octet_length(key) + octet_length(value)"
-    key, value = f"left(key, {SHOWN_KEY})", f"concat('{{\"{TOO_LARGE}\":', {size}, '}}')"
-    large = f"{size} > {MAX_ENTRY_BYTES}"
-    return made.selectExpr(
-        "topic", f"if({large}, {key}, key) as key", f"if({large}, {value}, value) as value", "`partition`"
-    )
+    return made.selectExpr(*SENDABLE)
+
+
+def live_sql(view: TableView, settings: LogSettings) -> str:
+    """What the live query computes for one view, as a statement of Spark SQL over Kafka's columns of `records`.
+
+    It is for people: `patch_records` and `sendable` build the same query step by step.
+    """
+    schema = LogSchema.of([view])
+    steps: list[Sequence[str]] = [
+        *parsing(schema, own_topic(settings)),
+        [f"{records_of_event([view], schema, settings)} as listed"],
+        ["explode(listed) as made"],
+        MADE,
+    ]
+    named = [f"step_{number} as (\n{_select(each, number)}\n)" for number, each in enumerate(steps, 1)]
+    return f"with {', '.join(named)}\n{_select(SENDABLE, len(steps) + 1)}\n"
+
+
+def _select(columns: Sequence[str], number: int) -> str:
+    """The step with this number, of the one before it."""
+    before = f"step_{number - 1}" if number > 1 else "records"
+    where = f"\nwhere {IS_MADE}" if columns is MADE else ""
+    listed = ",\n".join(indent(each.strip(), "  ") for each in columns)
+    return f"select\n{listed}\nfrom {before}{where}"
 
 
 def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:

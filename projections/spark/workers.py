@@ -19,25 +19,16 @@ from eventlog.topics import DEAD_LETTERS, PATCHES
 from projections.errors import BulkLoadFailed
 from projections.folding.engine import table_view
 from projections.folding.erasures import Tombstones
-from projections.folding.folder import Erased, UnclearRecord
+from projections.folding.fold_records import Erased, UnclearRecord
 from projections.folding.program import Program
 from projections.folding.states import States
-from projections.folding.tasks import (
-    GROUP_BYTES,
-    ROWS_IN_MEMORY,
-    FoldTask,
-    Letter,
-    Share,
-    chunks,
-    fold,
-    groups,
-    pieces_of,
-    write,
-)
+from projections.folding.tasks import FoldTask, Letter, Share, chunks, fold, groups, pieces_of, write
 from projections.folding.workers import TaskFailed
 from projections.folding.writing import Written, together
 from projections.generations.rebuild.engine import Ranges
 from projections.generations.registry.selection import Selection
+from projections.limits import GROUP_BYTES, ROWS_IN_MEMORY
+from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import PROGRESS, read_into
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.kafka_source import read_ranges
@@ -173,9 +164,14 @@ class SparkTasks:
                 made = realtime_records(records, stream_view(view), self._settings)
             else:
                 made = patch_records(records, [table_view(view)], self._settings)
+            letters, patches = DeadLetters(self._settings), self._settings.topic(PATCHES)
             # nothing is shuffled: rows come in the order in which they were read
-            for row in made.where(made.topic == self._settings.topic(PATCHES)).toLocalIterator():
-                yield row["key"], row["value"], row["partition"]
+            for row in made.toLocalIterator():
+                if row["topic"] == patches:
+                    yield row["key"], row["value"], row["partition"]
+                else:
+                    letters.put(row["key"], row["value"].encode())
+            letters.flush()
 
     def _shares(self, folded: RDD[Share]) -> list[Share]:
         with _translated():

@@ -6,13 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+from projections.limits import FIRST_ROWS, GROUP_BYTES
 from projections.stores.store import Target
 from projections.table.patch import Patch
 
-GROUP_BYTES: Final = 8 * 1024 * 1024
-"""Of the encoded rows of a group; in memory, they take several times as much."""
-FIRST_ROWS: Final = 100
-"""Of a generation whose rows this process has not seen yet: 100 rows with long lists may be 50 MB."""
 GROWTH: Final = 4
 """A group has at most so many times the rows of one that fitted: those of a batch of small rows soon are one group."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from projections.errors import GenerationMissing
 from projections.stores import ledgers
-from projections.stores.elasticsearch.documents import DocumentForm, is_deleted
+from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
 

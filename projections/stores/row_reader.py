@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from projections.stores.store import Target
 from projections.table.monoids import State
-
-CHUNK_ROWS: Final = 1_000
 
 Rows = Iterator[tuple[str, State]]
 

@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from eventlog.backoff import DEFAULT_BACKOFF, Backoff
 from projections.supervision.errors import StartFailed, SupervisionError
-from projections.supervision.last_words import last_words
+from projections.supervision.last_log_lines import last_log_lines
 from projections.supervision.process import ProcessSpec, ProcessStatus, State
 
 _GUARD = Path(__file__).with_name("guard.py")
@@ -271,7 +271,7 @@ class Supervised:
 
     def _how_it_ended(self, status: bytes) -> str:
         how = _how_it_ended(status)
-        said = last_words(self.spec.log, self._log_start) if status and int(status) > 0 else ""
+        said = last_log_lines(self.spec.log, self._log_start) if status and int(status) > 0 else ""
         return f"{how}: {said}" if said else how
 
     def _kill_without_guard(self) -> None:

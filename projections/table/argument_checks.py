@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import must_be_text, must_be_version, shown
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store, Topic
+from projections.table.declared_store import DeclaredStore
 from projections.table.expressions import FromEnvelope
 from projections.table.folds.fold import Derived
 from projections.table.items import Item
 from projections.table.lookups import check_lookup
 from projections.table.mistaken import Mistaken
 
-STORES: Final = (Postgres, Elasticsearch, Cache, Topic)
-
 
 class Shared(Protocol):
     """What every kind of view is declared with."""
 
     @property
-    def stores(self) -> tuple[Store, ...]: ...
+    def stores(self) -> tuple[DeclaredStore, ...]: ...
     @property
     def version(self) -> int: ...
     @property
@@ -35,7 +33,7 @@ class Shared(Protocol):
 
 def as_stores(stores: Any) -> Any:
     """A tuple of the stores, also if one store is given alone, or a list of them."""
-    return (stores,) if isinstance(stores, STORES) else tuple(stores) if isinstance(stores, list) else stores
+    return (stores,) if isinstance(stores, DeclaredStore) else tuple(stores) if isinstance(stores, list) else stores
 
 
 def check_shared(view: Shared) -> None:
@@ -43,9 +41,9 @@ def check_shared(view: Shared) -> None:
     if not isinstance(view.stores, tuple):
         raise ValueError(f"stores={shown(view.stores)} is no store: write stores=(Postgres(),)")
     for store in view.stores:
-        if isinstance(store, type) and issubclass(store, STORES):
+        if isinstance(store, type) and issubclass(store, DeclaredStore):
             raise ValueError(f"stores has the class {store.__name__}: write stores=({store.__name__}(),)")
-        if not isinstance(store, STORES):
+        if not isinstance(store, DeclaredStore):
             raise ValueError(f"stores has {shown(store)}, which is no store: write stores=(Postgres(),)")
     names = [store.name for store in view.stores]
     for number, store in enumerate(view.stores):

@@ -18,7 +18,7 @@ import orjson
 
 from commands.declaring.times import is_outside, is_time
 from commands.declaring.upcasting import NUMBER, WHOLE
-from eventlog.capturing.changes import key_as_text
+from eventlog.capturing.changes import OF_ROWS, Operation, key_as_text
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.values import (
@@ -50,7 +50,7 @@ class NotAChange(ValueError):
     """A record is not a change of a row of its table; the message says why, like the live query."""
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record is. topic: without the environment."""
 
     topic: str
@@ -59,7 +59,6 @@ class Place(NamedTuple):
     timestamp_ms: int
 
 
-OPERATIONS: Final = frozenset("crud")
 MAX_DIGITS: Final = 20
 """Of an integer that fits in 64 bits, with its sign."""
 SHORT: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
@@ -89,14 +88,14 @@ class TableReader:
         return cls(columns, tuple(table.columns[name] for name in table.key), row_of(table).type, Deleted(table).type)
 
 
-def envelope_of(table: TableReader, place: Place, key: bytes | None, value: bytes | None) -> Envelope:
+def envelope_of(table: TableReader, place: RecordPlace, key: bytes | None, value: bytes | None) -> Envelope:
     """The change in a record as an envelope; its data is by column, with Absent where there is no value.
 
     Raises NotAChange, and ValueError if only the live query reads it.
     """
     document = None if value is None else _document(value)
     row_key = key_text(table.key, key)
-    if document is None or document.get("op") == "d":
+    if document is None or document.get("op") == Operation.DELETE.value:
         return _envelope(table.deleted, row_key, place, {})
     after = document.get("after")
     if not isinstance(after, dict):
@@ -120,12 +119,12 @@ def _document(value: bytes) -> dict[str, Any]:
     operation = found.get("op") if isinstance(found, dict) else None
     if operation is None:
         raise NotAChange('not a change: malformed JSON, or no "op"')
-    if operation not in OPERATIONS:
+    if not isinstance(operation, str) or operation not in OF_ROWS:
         raise NotAChange('not a change: "op" is not c, r, u or d')
     return dict(found)
 
 
-def _envelope(type_: str, key: str, place: Place, data: Mapping[str, Any]) -> Envelope:
+def _envelope(type_: str, key: str, place: RecordPlace, data: Mapping[str, Any]) -> Envelope:
     return Envelope(
         f"{source_id(place.topic, place.partition)}:{place.offset}",
         type_,

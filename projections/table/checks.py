@@ -9,14 +9,12 @@ from typing import Final
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from projections.table.conditions import must_be_condition
-from projections.table.declared_stores import Cache, Store
+from projections.table.declared_store import DeclaredStore
 from projections.table.expressions import UnknownField
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import Case, event_of
 from projections.table.items import Item, items_read
-from projections.table.ranking_checks import check_rankings
 from projections.table.rows import is_row
-from projections.table.store_checks import check_store_columns
 from projections.table.types import ColumnType, item_model
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -39,7 +37,7 @@ def check_columns(names: Iterable[str]) -> None:
             raise ValueError(f'"{name}" is not a column name: use a-z, 0-9 and _')
 
 
-def check_stores(stores: Sequence[Store], types: Mapping[str, ColumnType]) -> None:
+def check_stores(stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType]) -> None:
     """Check the stores of a view with these columns."""
     if not stores:
         raise ValueError("it has no store: add stores=(Postgres(),)")
@@ -49,12 +47,10 @@ def check_stores(stores: Sequence[Store], types: Mapping[str, ColumnType]) -> No
             f"write stores=(Postgres(), {type(stores[0]).__name__}())"
         )
     for store in stores:
-        check_store_columns(store, types)
-        if isinstance(store, Cache):
-            check_rankings(store.rankings, types)
+        store.check(types)
 
 
-def check_folded_stores(stores: Sequence[Store]) -> None:
+def check_folded_stores(stores: Sequence[DeclaredStore]) -> None:
     """Check that these stores can hold rows that are folded, event by event."""
     for store in stores:
         if not store.answers:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 
-from projections.table.declared_stores import Store
+from projections.table.declared_store import DeclaredStore
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.monoids import StateField
@@ -23,7 +23,7 @@ class DeclaredView(ABC):
     name: str
     version: int
     key_name: str
-    stores: tuple[Store, ...]
+    stores: tuple[DeclaredStore, ...]
     lookups: tuple[Lookup, ...]
     place: str = ""
 
@@ -36,6 +36,25 @@ class DeclaredView(ABC):
     @abstractmethod
     def layout(self) -> Layout:
         """See `View`."""
+
+    @property
+    def has_own_query(self) -> bool:
+        return False
+
+    @property
+    def is_realtime(self) -> bool:
+        return False
+
+    @property
+    def has_state(self) -> bool:
+        return self.has_own_query and not self.is_realtime
+
+    @property
+    def every_s(self) -> float:
+        return 0.0
+
+    def patch_tag(self, generation: int) -> str:
+        return self.tag
 
     @property
     def tag(self) -> str:
@@ -59,7 +78,7 @@ class DeclaredView(ABC):
         columns = {name: kind.value for name, kind in self.types.items() if name not in fields}
         return sorted([f"{name} {kind}" for name, kind in columns.items()] + [_typed(each) for each in fields.values()])
 
-    def store(self, name: str) -> Store | None:
+    def store(self, name: str) -> DeclaredStore | None:
         return next((store for store in self.stores if store.name == name), None)
 
 

@@ -13,7 +13,7 @@ from eventlog.envelope import Envelope
 from projections.table.changes import Absent
 from projections.table.fold_plan import FoldPlan, Lift
 from projections.table.json_text import as_text, canonical_text
-from projections.table.rows import Row, is_row
+from projections.table.rows import CapturedRow, is_row
 from projections.table.types import ColumnType, field_types
 
 
@@ -66,7 +66,7 @@ def problem(plans: Sequence[FoldPlan], envelope: Envelope) -> str | None:
     event = lifts[0].event if lifts else None
     if event is None:
         return None
-    if issubclass(event, Row):
+    if issubclass(event, CapturedRow):
         names = sorted({name for lift in lifts for name in lift.fields})
         unfit = [name for name in names if envelope.data.get(name) is Absent.UNFIT]
         return lacking_columns(event.type, ", ".join(unfit)) if unfit else None

@@ -18,7 +18,7 @@ from projections.table.folds.arranging import Arrangement, arrange
 from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
 from projections.table.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required, list_in
 from projections.table.layout import Layout
-from projections.table.rows import Row, is_row, row_of
+from projections.table.rows import CapturedRow, is_row, row_of
 from projections.table.types import ColumnType, is_required
 
 BY_VERSION: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("sequence")),))
@@ -104,7 +104,7 @@ class FoldPlan:
     def events(self) -> Mapping[str, type[Event]]:
         """The event classes that it handles, by type; empty if it handles EVERY."""
         handled = (event_of(case) for fold in self.folds for case in fold.cases)
-        marks = [*self.deleted_by, *(row_of(each.table) for each in self.deleted_by if issubclass(each, Row))]
+        marks = [*self.deleted_by, *(row_of(each.table) for each in self.deleted_by if issubclass(each, CapturedRow))]
         return {event.type: event for event in (*handled, *marks, *self.restored_by) if event is not None}
 
     @cached_property
@@ -115,7 +115,7 @@ class FoldPlan:
     @cached_property
     def tables(self) -> Mapping[str, type[Captured]]:
         """The captured tables that it reads, by topic."""
-        return {event.table.topic(): event.table for event in self.events.values() if issubclass(event, Row)}
+        return {event.table.topic(): event.table for event in self.events.values() if issubclass(event, CapturedRow)}
 
     @cached_property
     def reads_events(self) -> bool:

@@ -32,7 +32,7 @@ LISTED: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DECIMAL, 
 """Kinds that a view can show in a list: in a record they are written as in a view."""
 
 
-class Row(Event):
+class CapturedRow(Event):
     """A row of a captured table, as an event: what it is now, or that it is deleted. Its fields are the columns.
 
     key: of the view's row is the table's, as text: `42`, or `["a",1]` if it has several columns.
@@ -43,7 +43,7 @@ class Row(Event):
 
 
 @cache
-def row_of(table: type[Captured]) -> type[Row]:
+def row_of(table: type[Captured]) -> type[CapturedRow]:
     """The event that a row has these values now; raises SourceDeclarationError if the table belongs to no source."""
     fields: dict[str, Any] = {
         f"column_{number}": (_field_type(column), FieldInfo(alias=column.name))
@@ -53,7 +53,7 @@ def row_of(table: type[Captured]) -> type[Row]:
 
 
 @cache
-def Deleted(table: type[Captured]) -> type[Row]:  # noqa: N802 - stands among classes of events
+def Deleted(table: type[Captured]) -> type[CapturedRow]:  # noqa: N802 - stands among classes of events
     """The event that a row was deleted: `deleted_by=(Deleted(Customer),)`."""
     if not (isinstance(table, type) and issubclass(table, Captured)):
         example = "deleted_by=(Deleted(Customer),)"
@@ -61,8 +61,8 @@ def Deleted(table: type[Captured]) -> type[Row]:  # noqa: N802 - stands among cl
     return _event(table, f"{table.topic()}.deleted", deleted=True, fields={})
 
 
-def _event(table: type[Captured], type_: str, *, deleted: bool, fields: Mapping[str, Any]) -> type[Row]:
-    made = create_model(table.__name__, __base__=Row, __module__=table.__module__, **fields)
+def _event(table: type[Captured], type_: str, *, deleted: bool, fields: Mapping[str, Any]) -> type[CapturedRow]:
+    made = create_model(table.__name__, __base__=CapturedRow, __module__=table.__module__, **fields)
     made.type, made.table, made.deleted = type_, table, deleted
     return made
 
@@ -74,7 +74,7 @@ def _field_type(column: Column) -> Any:
 
 def is_row(event: object) -> bool:
     """Whether an event class is that of a captured table's rows."""
-    return isinstance(event, type) and issubclass(event, Row)
+    return isinstance(event, type) and issubclass(event, CapturedRow)
 
 
 def column_problem(table: type[Captured], name: str) -> str | None:

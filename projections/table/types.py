@@ -1,4 +1,4 @@
-"""The types of columns and event fields, and their names in Spark, PostgreSQL and Elasticsearch."""
+"""The types of columns and event fields, and their names in Spark."""
 
 from __future__ import annotations
 
@@ -47,31 +47,6 @@ SPARK_TYPES: Mapping[ColumnType, str] = {
     ColumnType.JSON: "string",
 }
 """Of an event's values."""
-
-POSTGRES_TYPES: Mapping[ColumnType, str] = {
-    ColumnType.TEXT: "text",
-    ColumnType.INTEGER: "bigint",
-    ColumnType.FLOAT: "double precision",
-    ColumnType.BOOLEAN: "boolean",
-    ColumnType.TIME: "timestamptz",
-    ColumnType.POINT: "point",
-    ColumnType.JSON: "text",
-    ColumnType.LIST: "jsonb",
-    ColumnType.COUNTS: "text",
-    ColumnType.SKETCH: "text",
-    ColumnType.ENTRIES: "text",
-}
-
-ELASTICSEARCH_TYPES: Mapping[ColumnType, str] = {
-    ColumnType.TEXT: "keyword",
-    ColumnType.INTEGER: "long",
-    ColumnType.FLOAT: "double",
-    ColumnType.BOOLEAN: "boolean",
-    ColumnType.TIME: "date",
-    ColumnType.POINT: "geo_point",
-    ColumnType.JSON: "keyword",
-}
-"""Of visible columns; a list has no mapping: it is stored in the document, and not indexed."""
 
 _FIRST, _LAST = "timestamp'0001-01-01 00:00:00Z'", "timestamp'9999-12-31 23:59:59.999999Z'"
 """Spark SQL of the first and the last time that every store has."""

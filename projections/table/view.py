@@ -20,7 +20,7 @@ from projections.table import event_data
 from projections.table.argument_checks import as_stores, check_shared, check_types
 from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
 from projections.table.declared import described
-from projections.table.declared_stores import Store
+from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
 from projections.table.expressions import Expression, FromEnvelope
 from projections.table.fold_plan import FoldPlan
@@ -71,7 +71,7 @@ class TableView(DeclaredView):
     name: str
     key: str | FromEnvelope | Item
     columns: Mapping[str, Column]
-    stores: tuple[Store, ...]
+    stores: tuple[DeclaredStore, ...]
     version: int = 1
     deleted_by: tuple[type[Event], ...] = ()
     restored_by: tuple[type[Event], ...] = ()
@@ -152,21 +152,6 @@ class TableView(DeclaredView):
 
     def named(self, name: str) -> TableView:
         return replace(self, name=name)
-
-    @property
-    def has_own_query(self) -> bool:
-        return False
-
-    @property
-    def is_realtime(self) -> bool:
-        return False
-
-    @property
-    def every_s(self) -> float:
-        return 0.0
-
-    def patch_tag(self, generation: int) -> str:
-        return self.tag
 
     def reads(self, topic: str) -> bool:
         return topic in self.tables or (topic == EVENTS and self.plan.reads_events)

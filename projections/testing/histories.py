@@ -23,7 +23,7 @@ from projections.stores.store import Batch
 from projections.table.expressions import Source
 from projections.table.patch import Patch
 from projections.table.reference import lift
-from projections.table.rows import Row
+from projections.table.rows import CapturedRow
 from projections.table.types import PYTHON_TYPES, ColumnType
 from projections.table.view import TableView
 
@@ -104,7 +104,7 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
     for _ in range(length):
         event = chance.choice(events)
         data = _values(event, chance)
-        if issubclass(event, Row):
+        if issubclass(event, CapturedRow):
             made.append(_changed(event, data, chance, offsets))
             continue
         data[event.id_field] = chance.choice(KEYS)
@@ -125,7 +125,9 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
     return made
 
 
-def _changed(event: type[Row], data: Mapping[str, Any], chance: random.Random, offsets: dict[str, int]) -> Source:
+def _changed(
+    event: type[CapturedRow], data: Mapping[str, Any], chance: random.Random, offsets: dict[str, int]
+) -> Source:
     """A change of a captured row."""
     key, topic = chance.choice(KEYS), event.table.topic()
     partition = partition_of(key, SOURCES)

@@ -1,6 +1,6 @@
 """Every event by stream and version, in PostgreSQL: what `GET /streams/{type}/{id}` reads."""
 
-from projections.table.declared_stores import Postgres
+from projections.stores.postgres.declared import Postgres
 from projections.table.expressions import envelope
 from projections.table.folds import EVERY, last
 from projections.table.view import TableView

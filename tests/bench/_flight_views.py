@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commands.declaring.aggregate import Event
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.folds import add, average, count, distinct, maximum, nested, top
 from projections.table.view import TableView
 from tests.support.recording import recording

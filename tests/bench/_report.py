@@ -14,7 +14,7 @@ def conditions(found: Mapping[str, Any]) -> str:
     others = ", ".join(f"{name} {cores:.2f} cores" for name, cores in found["others"].items())
     return (
         f"{found['cores']} cores, {found['memory_gb']} GB, Python {found['python']}, commit {found['commit'] or '?'}, "
-        f"servers: {found['stack']}\n"
+        f"servers: {found['stack']}, ten million additions take {found['loop_s']} s\n"
         f"load average {found['load'][0]:.2f} ({found['load'][1]:.2f} over 5 minutes); beside it: {others or 'nothing'}"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headwater.samples.listings.domain import PriceChanged
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.expressions import envelope, minus
 from projections.table.folds import Column, add, count, first, last, maximum, minimum
 from projections.table.view import TableView

@@ -24,7 +24,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, shop
-from projections.parts import EVERYTHING, ready_file
+from projections.running_parts import EVERYTHING, ready_file
 from projections.settings import StoreSettings
 from tests.bench._captured_view import seen_customers
 from tests.bench._deployment import process, quantiles

@@ -27,7 +27,7 @@ from compose.stack import CAPTURING, Stack
 from eventlog.settings import LogSettings
 from headwater.samples.shop import source as shop_module
 from headwater.samples.shop.source import Customer, shop
-from projections.parts import EVERYTHING, ready_file
+from projections.running_parts import EVERYTHING, ready_file
 from tests.bench import _captured_table as copied_module
 from tests.bench._captured_table import copied_customers
 from tests.bench._deployment import process

@@ -20,8 +20,8 @@ from commands.handling.command_task import heartbeat
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.generations.upkeep.lag_reader import Lags
-from projections.parts import LIVE_HELD_BY, REPLAYING, ready_file
 from projections.registry import ViewRegistry
+from projections.running_parts import LIVE_HELD_BY, REPLAYING, ready_file
 from projections.service import Service
 from projections.settings import StoreSettings
 from tests.bench._deployment import own_environment, process

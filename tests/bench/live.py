@@ -23,13 +23,13 @@ import psycopg
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.listings.domain import PriceChanged
-from projections.parts import LIVE_HELD_BY
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry
+from projections.running_parts import LIVE_HELD_BY
 from projections.service import Service
 from projections.settings import StoreSettings
+from projections.stores.declared import Postgres
 from projections.stores.names import table_name
-from projections.table.declared_stores import Postgres
 from projections.table.expressions import envelope, minus
 from projections.table.folds import add, count, last, maximum
 from projections.table.view import TableView

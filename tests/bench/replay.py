@@ -23,12 +23,12 @@ from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.listings.domain import PriceChanged
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.building import Rebuilt, Step
+from projections.generations.rebuild.build import Rebuilt, Step
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, start_session
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope
 from projections.table.folds import Column, last
 from projections.table.view import TableView

@@ -28,7 +28,7 @@ from headwater.samples.saved_searches.domain import SearchSaved
 from headwater.samples.saved_searches.views import search_alerts
 from projections.spark.session import SparkSettings, end, start_session
 from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.progress import progress_sender
+from projections.spark.stream_queries.progress_sender import progress_sender
 from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from tests.bench._deployment import own_environment
 

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope, negative, point, value
 from projections.table.expressions import field as read
 from projections.table.folds import (

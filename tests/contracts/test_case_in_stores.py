@@ -19,8 +19,8 @@ from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
 from compose.settings import StackSettings
 from projections.settings import StoreSettings
+from projections.stores.declared import Elasticsearch, Postgres
 from projections.stores.store import Batch, Target
-from projections.table.declared_stores import Elasticsearch, Postgres
 from projections.table.folds import last
 from projections.table.patch import Patch, Place
 from projections.table.view import TableView

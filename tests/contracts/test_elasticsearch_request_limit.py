@@ -16,8 +16,8 @@ from elasticsearch import Elasticsearch
 from compose.settings import StackSettings
 from projections.errors import Unloadable
 from projections.settings import StoreSettings
+from projections.stores.documents import DocumentForm
 from projections.stores.elasticsearch.bulk import document, index_row, send
-from projections.stores.elasticsearch.documents import DocumentForm
 from projections.stores.names import index_name
 from projections.stores.store import Target
 from tests.contracts.opened_stores import OnElasticsearch

@@ -20,9 +20,9 @@ from api.reads.postgres import PostgresReader
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.settings import StoreSettings
+from projections.stores.declared import Elasticsearch, Postgres
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target
-from projections.table.declared_stores import Elasticsearch, Postgres
 from projections.table.expressions import Source, point
 from projections.table.folds import last
 from projections.table.reference import fold, lift

@@ -23,9 +23,9 @@ from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from eventlog.integers import HIGHEST, LOWEST
 from projections.settings import StoreSettings
+from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
 from projections.stores.open import compared_of
 from projections.stores.store import Batch, Target
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking
 from projections.table.expressions import Source
 from projections.table.folds import last
 from projections.table.reference import fold, lift, states

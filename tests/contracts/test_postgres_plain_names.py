@@ -16,9 +16,9 @@ from psycopg import sql
 from compose.settings import StackSettings
 from projections.errors import CannotPublish, StillUsed, StoreLocked
 from projections.settings import StoreSettings
+from projections.stores.declared import Postgres
 from projections.stores.postgres import connection as postgres_connection
 from projections.stores.store import Batch, Target
-from projections.table.declared_stores import Postgres
 from projections.table.folds import add
 from projections.table.patch import Patch, Place
 from projections.table.view import TableView

@@ -29,13 +29,13 @@ from eventlog.envelope import Envelope, Position, encode, partition_of, timestam
 from headwater import INTEGER, TEXT
 from projections.errors import Unloadable
 from projections.settings import StoreSettings
+from projections.stores.declared import Cache, Postgres, Ranking
 from projections.stores.names import cache_ranking, patch_key
 from projections.stores.store import Batch, Target
 from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
 from projections.stores.valkey.rankings import ranked_of
 from projections.stores.valkey.rows import ValkeyRows
 from projections.stream.declaring.view import BATCH
-from projections.table.declared_stores import Cache, Postgres, Ranking
 from projections.table.expressions import Source
 from projections.table.folds import add, average, last
 from projections.table.patch import BATCHES, Patch, Place

@@ -16,8 +16,8 @@ from api.reads.elasticsearch import HIGHLIGHTED_CHARACTERS, ElasticsearchReader
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from projections.settings import StoreSettings
+from projections.stores.declared import Elasticsearch
 from projections.stores.store import Batch, Target
-from projections.table.declared_stores import Elasticsearch
 from projections.table.expressions import Source, point
 from projections.table.folds import last
 from projections.table.reference import lift

@@ -21,10 +21,10 @@ from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.settings import StoreSettings
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.stores.elasticsearch.mapping import COMPLETE
 from projections.stores.names import patch_key
 from projections.stores.store import Batch, Target
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import Source, point
 from projections.table.folds import last
 from projections.table.patch import Place

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from commands.declaring.aggregate import Event
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope, minus, negative, point, when
 from projections.table.expressions import field as read
 from projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio

@@ -13,7 +13,7 @@ import psutil
 
 from compose.stack import Stack
 from eventlog.settings import LogSettings
-from projections.parts import EVERYTHING, ready_file
+from projections.running_parts import EVERYTHING, ready_file
 from tests.simulation.faults import Fault
 from tests.simulation.tally import Added
 from tests.support.table_views import table_views

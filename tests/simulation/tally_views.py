@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table.folds import count, distinct, last, maximum
 from projections.table.view import TableView
 from tests.simulation.tally import Added

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Position, decode
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.expressions import Source
 from projections.table.folds import collect, count, last, minimum, nested
 from projections.table.items import item

@@ -1,7 +1,8 @@
 """Views that look columns up in each other: homes in every store, in cities of every store, over listings' events."""
 
 from headwater.samples.listings.domain import Listed, PriceChanged, Sold
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
+from projections.stores.declared import Cache, Elasticsearch, Postgres
+from projections.table.declared_store import DeclaredStore
 from projections.table.expressions import envelope
 from projections.table.folds import count, first, last
 from projections.table.lookups import Lookup
@@ -10,7 +11,7 @@ from projections.table.view import TableView
 CITIES = ("postgres", "elasticsearch", "valkey", "both")
 
 
-def _cities(name: str, *stores: Store) -> TableView:
+def _cities(name: str, *stores: DeclaredStore) -> TableView:
     """What is known of a city; a sale takes it out of sight."""
     return TableView(
         name=f"cities_in_{name}",
@@ -21,7 +22,7 @@ def _cities(name: str, *stores: Store) -> TableView:
     )
 
 
-def _homes(store: Store) -> TableView:
+def _homes(store: DeclaredStore) -> TableView:
     """A home, with how many are listed in its city and at what price the last, as each of the cities' views says."""
     return TableView(
         name=f"homes_in_{store.name}",

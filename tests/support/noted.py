@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, Position
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.expressions import Source, envelope
 from projections.table.folds import collect, last, nested, top
 from projections.table.items import item

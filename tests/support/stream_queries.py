@@ -19,7 +19,7 @@ from projections.spark.stream_queries.damage import damaged_file
 from projections.spark.stream_queries.frames import COUNTED
 from projections.spark.stream_queries.output import numbered, row_texts
 from projections.spark.stream_queries.query import NO_DATA_BATCHES, computed, output_mode, stream_session
-from projections.spark.stream_queries.watched import Watched
+from projections.spark.stream_queries.running_query import RunningQuery
 from projections.stream.declaring.sources import StreamSource
 from projections.stream.declaring.view import BATCH, StreamView
 from projections.table.shown import DELETED
@@ -103,7 +103,7 @@ def run(
     query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
     try:
         if until_idle:
-            assert Watched(query, replace(SETTINGS, state=folder), TAG).when_idle().wait(IDLE_S)
+            assert RunningQuery(query, replace(SETTINGS, state=folder), TAG).when_idle().wait(IDLE_S)
         else:
             query.awaitTermination()
         for progress in query.recentProgress:

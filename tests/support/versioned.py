@@ -8,7 +8,7 @@ from typing import Any
 from commands.declaring.aggregate import Event
 from commands.declaring.steps import after, convert, default, rename, scaled
 from eventlog.envelope import Position, decode
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.expressions import Source
 from projections.table.folds import last
 from projections.table.view import TableView

@@ -9,7 +9,8 @@ from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from eventlog.topics import EVENTS, OBSERVATIONS
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
+from projections.stores.declared import Cache, Elasticsearch, Postgres
+from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
@@ -29,7 +30,7 @@ class WholeRows(DeclaredView):
     name: str
     key_name: str
     columns: Mapping[str, ColumnType]
-    stores: tuple[Store, ...]
+    stores: tuple[DeclaredStore, ...]
     version: int = 1
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
@@ -56,21 +57,6 @@ class WholeRows(DeclaredView):
 
     def named(self, name: str) -> WholeRows:
         return replace(self, name=name)
-
-    @property
-    def has_own_query(self) -> bool:
-        return False
-
-    @property
-    def is_realtime(self) -> bool:
-        return False
-
-    @property
-    def every_s(self) -> float:
-        return 0.0
-
-    def patch_tag(self, generation: int) -> str:
-        return self.tag
 
     def reads(self, topic: str) -> bool:
         return topic in self.topics

@@ -21,7 +21,7 @@ from tests.bench._machine import ROOT
 from tests.bench._report import conditions, result
 
 MACHINE = {
-    "cores": 2, "memory_gb": 25, "python": "3.11.7", "commit": "8f77cecf4f6b+", "stack": "own",
+    "cores": 2, "memory_gb": 25, "python": "3.11.7", "commit": "8f77cecf4f6b+", "stack": "own", "loop_s": 0.88,
     "load": [1.5, 0.25], "others": {"java": 0.52},
 }  # fmt: skip
 
@@ -139,7 +139,7 @@ def test_programs_read_a_json_line_and_people_plain_words(
 
 def test_plain_words() -> None:
     assert conditions(MACHINE) == (
-        "2 cores, 25 GB, Python 3.11.7, commit 8f77cecf4f6b+, servers: own\n"
+        "2 cores, 25 GB, Python 3.11.7, commit 8f77cecf4f6b+, servers: own, ten million additions take 0.88 s\n"
         "load average 1.50 (0.25 over 5 minutes); beside it: java 0.52 cores"
     )
     replay = {"value": 247_000, "unit": "events/s", "floor": 188_000, "ratio": 1.31, "all": [240_000, 247_000, 250_100]}

@@ -32,7 +32,8 @@ from projections.spark.session import SparkSettings
 from projections.spark.setup import ivy, jars
 from projections.spark.setup.jars import SPARK_LOCK, JarError, cache_directory, group_jars, read_lock
 from projections.spark.setup.java import JavaError, locate_java
-from projections.stores.open import STORES, open_reader, open_store
+from projections.stores.declared import STORES
+from projections.stores.open import open_reader, open_store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text().partition("## Development")[0]
 DOCUMENTED = re.findall(r"^\| `([A-Z_<>]+)`", PAGE, re.MULTILINE)

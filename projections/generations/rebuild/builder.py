@@ -12,7 +12,7 @@ from typing import Final
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.errors import NotPublished, ProjectionError, RebuildFailed
-from projections.generations.rebuild.building import DEFAULT, Build, Loaded, Options, Step
+from projections.generations.rebuild.build import DEFAULT, Build, Loaded, Options, Step
 from projections.generations.rebuild.catching_up import loading
 from projections.generations.rebuild.cooperation import Waits, pause, wait_for
 from projections.generations.rebuild.engine import (
@@ -38,7 +38,7 @@ from projections.loading.loader import REFRESH_S
 from projections.settings import StoreSettings
 from projections.stores.open import opened
 from projections.stores.store import Target
-from projections.view import View, has_state
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Builder:
     def fill(self, build: Build, then: Callable[[], None]) -> Waits:
         """Fill a generation, and call `then` when it has caught up; until that returns, it is kept up to date."""
         view = build.target.view
-        if not has_state(view):
+        if not view.has_state:
             (self.compute if view.is_realtime else self.load)(build)
             with loading(build.target, self.settings, self.stores) as loaders:
                 yield from build.catch_up(loaders)

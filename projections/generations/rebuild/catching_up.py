@@ -13,19 +13,13 @@ from typing import Final
 from eventlog.settings import LogSettings
 from projections.errors import CannotCatchUp, GenerationMissing, LoaderDied
 from projections.generations.rebuild.cooperation import Waits
-from projections.generations.rebuild.store_outages import AWAY_S, patiently
+from projections.generations.rebuild.store_outages import patiently
+from projections.limits import AWAY_S, CAUGHT_UP_PATCHES, CAUGHT_UP_S, NO_CLOSER_S
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore
 
-CAUGHT_UP_PATCHES: Final = 200
-CAUGHT_UP_S: Final = 0.5
-"""A generation has caught up if it is at most this far behind `patches`, by either limit: under load, new patches
-always come.
-"""
-NO_CLOSER_S: Final = 30 * 60.0
-"""How long a generation that is behind may come no closer: then patches come faster than they are applied."""
 LEDGERS_EVERY_S: Final = 1.0
 
 

@@ -104,7 +104,10 @@ class Engine(Protocol):
         """
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
-        """Key, value and partition of the patches of these events, in the order of each log partition."""
+        """Key, value and partition of the patches of these events, in the order of each log partition.
+
+        Unreadable records become dead letters, like those of the live query. Raises LogUnavailable.
+        """
 
 
 class StreamQueries(Protocol):

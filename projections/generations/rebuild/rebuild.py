@@ -10,20 +10,17 @@ from dataclasses import dataclass
 from itertools import islice
 
 from projections.errors import NotPublished, RebuildFailed
+from projections.generations.rebuild.build import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.rebuild.builder import Builder, until_taken_over
-from projections.generations.rebuild.building import Build, Loaded, Options, Rebuilt, Step
 from projections.generations.rebuild.cooperation import LOOK_S, Waits, wait_for
 from projections.generations.registry.dropping import drop_old
 from projections.generations.registry.sources import Ends
 from projections.generations.registry.stream_report import read_report
-from projections.view import View, has_state
+from projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
+from projections.view import View
 
 log = logging.getLogger(__name__)
 
-MAX_TOGETHER = 16
-"""Views that are rebuilt in one pass: each has loaders of its own until the running ones take over."""
-QUERIES_TOGETHER = 2
-"""Views whose own queries run at once: each has its state in memory. More were no faster, on two cores."""
 Ended = Rebuilt | RebuildFailed | NotPublished
 """The result of a rebuild, or why it failed."""
 
@@ -117,7 +114,7 @@ class Rebuilder(Builder):
 
     def _query_steps(self, view: View, on_step: Callable[[Step], None]) -> Generator[Build, Loaded, Rebuilt]:
         """Rebuild a view by its own query; it waits for others whenever it has to wait."""
-        if has_state(view):
+        if view.has_state:
             self.check_state_place(view, "start")
         with self.building(view, on_step) as build:
             with closing(self._take_over(build) if view.is_realtime else self._hand_over(build)) as waits:

@@ -9,7 +9,8 @@ from itertools import count
 from typing import Final
 
 from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, RefusedPatch, Unloadable
-from projections.generations.rebuild.store_outages import AWAY_S, patiently
+from projections.generations.rebuild.store_outages import patiently
+from projections.limits import AWAY_S, CHUNK_BYTES, FEW_ROWS, MANY_ROWS, MANY_SHARE
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.refused_patches import add_letter
 from projections.stores.store import Batch, Target, ViewStore
@@ -20,13 +21,6 @@ log = logging.getLogger(__name__)
 BULK: Final = "bulk"
 """The source of these patches in ledgers, which say that all events of bulk are applied; each is applied once."""
 CHUNK_PATCHES: Final = 1_000
-CHUNK_BYTES: Final = 8 * 1024 * 1024
-"""About, of what is applied together: the rows that a store refuses are often those with long values."""
-MANY_ROWS: Final = 10_000
-MANY_SHARE: Final = 0.1
-"""A store that refuses more rows than these, by number and by share, does not refuse values, but the view."""
-FEW_ROWS: Final = 10
-"""So does one that refuses every row of more than these."""
 
 
 def check_few(view: str, stores: Sequence[str], written: int, refused: Sequence[Set[str]]) -> None:

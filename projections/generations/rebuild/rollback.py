@@ -7,8 +7,8 @@ from time import monotonic
 
 from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed, RollbackFailed
+from projections.generations.rebuild.build import Build, Options, Rebuilt, Step
 from projections.generations.rebuild.builder import Builder, failures_of, until_taken_over
-from projections.generations.rebuild.building import Build, Options, Rebuilt, Step
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import top_up
@@ -18,7 +18,7 @@ from projections.generations.registry.sources import Noted
 from projections.generations.registry.topic_ids import made_again, topic_ids
 from projections.stores.ledgers import gap
 from projections.stores.store import Target
-from projections.view import View, has_state
+from projections.view import View
 
 
 def roll_back(builder: Builder, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:
@@ -41,7 +41,7 @@ def _roll_back(builder: Builder, view: View, on_step: Callable[[Step], None]) ->
         _check_topics(before, view, using)
         _check_deletions(before, build.target, using)
         with failures_of(build):
-            if has_state(view):
+            if view.has_state:
                 _continue(builder, build)
             else:
                 _catch_up(builder, build)

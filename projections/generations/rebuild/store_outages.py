@@ -11,8 +11,6 @@ from projections.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-AWAY_S: Final = 30.0
-"""Usually: the store may be starting again."""
 RETRY_S: Final = 1.0
 
 

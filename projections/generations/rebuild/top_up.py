@@ -12,6 +12,7 @@ from projections.errors import GenerationMissing
 from projections.generations.rebuild.engine import holds_events
 from projections.generations.rebuild.resources import Resources
 from projections.generations.registry.sources import ends_of, patch_ends, read_by, sources
+from projections.limits import CHUNK_BYTES
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.refused_patches import apply_fitting
@@ -23,8 +24,6 @@ from projections.view import View
 log = logging.getLogger(__name__)
 
 CHUNK_PATCHES: Final = 5_000
-CHUNK_BYTES: Final = 8 * 1024 * 1024
-"""Of the patches that are applied together: an event of 1 MiB may be in each."""
 
 
 def top_up(target: Target, using: Resources) -> int:

@@ -28,8 +28,8 @@ from projections.generations.registry.event_versions import Fields, fields_of
 from projections.generations.registry.state_places import StatePlace
 from projections.stores.names import table_name
 from projections.stores.postgres.connection import connect, holders_of, retrying_locks, set_lock_limit
+from projections.stores.postgres.ddl import COLUMN_TYPES
 from projections.table.declared_text import as_written
-from projections.table.types import POSTGRES_TYPES
 from projections.view import View
 
 REGISTRY_S: Final = 10.0
@@ -305,7 +305,7 @@ class Generations:
         for those of the rows.
         """
         kinds = {each.name: each.type for each in view.layout.fields} | dict(view.types)
-        columns = {name: POSTGRES_TYPES[kind] for name, kind in kinds.items()}
+        columns = {name: COLUMN_TYPES[kind] for name, kind in kinds.items()}
         table = f'"{self._environment}"."{table_name(view.name, live.generation)}"'
         names = {"table": table, "names": list(columns), "types": list(columns.values())}
         with self._connect() as connection:

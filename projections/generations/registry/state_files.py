@@ -143,8 +143,8 @@ def names(folder: StateFolder) -> list[str]:
 
 
 def remove(folder: StateFolder) -> None:
-    """Delete the folder with all that is in it, if it exists."""
+    """Delete the folder with all that is in it, if it exists. Raises OSError."""
     if isinstance(folder, Remote):
         folder.remove()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+    elif folder.exists():
+        shutil.rmtree(folder)

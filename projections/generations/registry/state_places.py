@@ -57,9 +57,9 @@ def own_place(settings: LogSettings) -> StatePlace:
         part = file.with_name(f"{file.name}.{os.getpid()}.part")
         part.write_text(uuid.uuid4().hex)
         try:
-            os.link(part, file)  # unlike a rename, it keeps the id that another process has made meanwhile
+            os.link(part, file)
         except FileExistsError:
-            pass
+            pass  # another process has made its id meanwhile: both read that one below, and a rename would replace it
         except OSError:  # some network disks have no links
             part.replace(file)
         finally:

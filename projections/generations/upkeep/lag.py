@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from projections.generations.registry.stream_report import StreamReport
-from projections.parts import LIVE, STREAMS
+from projections.running_parts import LIVE, STREAMS
 
 QUERIES: Final = {LIVE: "the live query", STREAMS: "the query of the stream view"}
 

@@ -19,8 +19,8 @@ from projections.generations.registry.stream_report import read_report, recomput
 from projections.generations.registry.topic_ids import made_again, topic_ids
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.source_ends import Tail, read_tails
-from projections.parts import STREAMS
 from projections.registry import ViewRegistry
+from projections.running_parts import STREAMS
 from projections.settings import StoreSettings
 from projections.stores.ledgers import gap, position
 from projections.stores.open import opened_once

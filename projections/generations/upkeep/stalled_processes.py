@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from projections.generations.upkeep.lag import Lag
-from projections.parts import STREAMS, Parts
+from projections.running_parts import STREAMS, RunningParts
 
 RESTART_LOOKS: Final = 6
 """This many checks in a row without progress: at the end of a batch, or with a slow store, it is one or two."""
@@ -26,7 +26,7 @@ class Stalls:
     _looks: dict[str, int] = field(default_factory=dict)
     _needed: dict[str, int] = field(default_factory=dict)
 
-    def due(self, lags: Sequence[Lag], ends: Mapping[str, int], parts: Parts) -> dict[str, Lag]:
+    def due(self, lags: Sequence[Lag], ends: Mapping[str, int], parts: RunningParts) -> dict[str, Lag]:
         """Add one check, and return the parts to restart now, each with a view that it blocks.
 
         ends: of each source. Checks of a part that is starting do not count. The process of stream views itself starts

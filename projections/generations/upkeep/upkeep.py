@@ -26,7 +26,7 @@ from projections.generations.upkeep.source_ends import COUNTED_RECORDS
 from projections.generations.upkeep.source_growth import Arrivals
 from projections.generations.upkeep.stalled_processes import Stalls
 from projections.generations.upkeep.stalled_views import Moves
-from projections.parts import NoParts, Parts
+from projections.running_parts import NoParts, RunningParts
 from projections.view import View
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Upkeep:
     lags: Lags
     replaying: Callable[[], AbstractContextManager[Replay]]
     rates: Rates
-    parts: Parts = field(default_factory=NoParts)
+    parts: RunningParts = field(default_factory=NoParts)
     bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
     unbuilt: Callable[[], Sequence[View]] = tuple
     _last: _Look = field(default_factory=lambda: _Look({}, 0.0, {}))

@@ -103,7 +103,7 @@ class Checkpoint:
         return self.spark() not in (None, spark_version())
 
     def remove(self) -> None:
-        """Delete it, if it exists."""
+        """Delete it, if it exists. Raises OSError."""
         remove(self.folder)
 
     @contextmanager

@@ -16,13 +16,12 @@ from projections.errors import LiveQueryFailed, StoreUnavailable
 from projections.generations.registry.stream_report import note_failure, recomputed
 from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.progress import progress_sender
+from projections.spark.stream_queries.progress_sender import progress_sender
 from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from projections.spark.stream_queries.realtime import RealtimeQuery
-from projections.spark.stream_queries.watched import Watched
+from projections.spark.stream_queries.running_query import RunningQuery
 from projections.stores.store import Target
 from projections.stream.declaring.view import stream_view
-from projections.view import has_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +38,7 @@ LOGGED_FAILURES: Final = 20
 """This many failures in a row are logged, and then every LOGGED_EVERY-th: about one per hour."""
 LOGGED_EVERY: Final = 60
 
-Start = Callable[[Target, Checkpoint], Watched]
+Start = Callable[[Target, Checkpoint], RunningQuery]
 """Starts the query of a generation."""
 WhyLost = Callable[[Target], str | None]
 """Why the query of a generation with state cannot continue here; None if it can. See `continuing.why_lost`."""
@@ -57,7 +56,7 @@ class _Run:
 
     target: Target
     checkpoint: Checkpoint
-    query: Watched | None = None
+    query: RunningQuery | None = None
     held: ExitStack = field(default_factory=ExitStack)
     failures: int = 0
     not_before: float = 0.0
@@ -134,7 +133,7 @@ class Streams:
         self._runs.clear()
 
     @property
-    def running(self) -> Mapping[str, Watched]:
+    def running(self) -> Mapping[str, RunningQuery]:
         """The running queries by tag."""
         return {tag: run.query for tag, run in self._runs.items() if run.query is not None}
 
@@ -143,7 +142,7 @@ class Streams:
             if not run.held.enter_context(run.checkpoint.held()):
                 run.held.close()  # a rebuild has just made it live, and still runs its query
                 return
-            if has_state(run.target.view) and (lost := self._why_lost(run.target)) is not None:
+            if run.target.view.has_state and (lost := self._why_lost(run.target)) is not None:
                 self._lost(tag, run, lost)
                 return
             committed, run.is_of_other_spark = run.checkpoint.committed(), run.checkpoint.is_of_other_spark()
@@ -154,7 +153,7 @@ class Streams:
             level = logging.INFO if run.is_logged else logging.DEBUG
             log.log(level, "the query of %s continues after batch %d", tag, committed)
 
-    def _look(self, tag: str, run: _Run, query: Watched) -> None:
+    def _look(self, tag: str, run: _Run, query: RunningQuery) -> None:
         try:
             query.look()
             cause = query.failure()
@@ -205,14 +204,14 @@ def starter(
     batches = stream_session(session)
     with progress_sender(settings) as progress:
 
-        def start(target: Target, checkpoint: Checkpoint) -> Watched:
+        def start(target: Target, checkpoint: Checkpoint) -> RunningQuery:
             view = stream_view(target.view)
             if view.realtime:
                 realtime = RealtimeQuery(session, view, settings, checkpoint).start(applied(target))
-                return Watched(realtime, settings, target.tag, has_batches=False)
+                return RunningQuery(realtime, settings, target.tag, has_batches=False)
             pause_s = max(every_s, view.every_s)
             query = StreamQuery(batches, progress, view, target.tag, settings, checkpoint).start(pause_s)
-            return Watched(query, settings, target.tag, pause_s=pause_s)
+            return RunningQuery(query, settings, target.tag, pause_s=pause_s)
 
         yield start
 

@@ -19,7 +19,7 @@ from projections.spark.stream_queries.checkpoint import STATE_PROVIDER, Checkpoi
 from projections.spark.stream_queries.failures import reason
 from projections.spark.stream_queries.frames import source_frame
 from projections.spark.stream_queries.output import numbered, returned, row_texts
-from projections.spark.stream_queries.progress import ProgressSender
+from projections.spark.stream_queries.progress_sender import ProgressSender
 from projections.spark.stream_queries.repeatable import check_repeatable
 from projections.stream.declaring.sources import StreamSource
 from projections.stream.declaring.view import StreamView

@@ -18,9 +18,9 @@ from projections.spark.session import uninterrupted
 from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.continuing import missing
 from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.progress import progress_sender
+from projections.spark.stream_queries.progress_sender import progress_sender
 from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
-from projections.spark.stream_queries.watched import Watched
+from projections.spark.stream_queries.running_query import RunningQuery
 from projections.stores.store import Target
 from projections.stream.declaring.view import StreamView, stream_view
 
@@ -66,12 +66,12 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
 
 
 @contextmanager
-def _started(query: StreamQuery, settings: LogSettings) -> Iterator[Watched]:
+def _started(query: StreamQuery, settings: LogSettings) -> Iterator[RunningQuery]:
     """A query that runs until the context ends: Spark would go on with it without what it needs here."""
-    watched: Watched | None = None
+    watched: RunningQuery | None = None
     try:
         with uninterrupted():
-            watched = Watched(query.start(TRIGGER_S), settings, query.tag)
+            watched = RunningQuery(query.start(TRIGGER_S), settings, query.tag)
         yield watched
     finally:
         if watched is not None:
@@ -82,7 +82,7 @@ def _started(query: StreamQuery, settings: LogSettings) -> Iterator[Watched]:
 
 
 def _computed(
-    watched: Watched, target: Target, checkpoint: Checkpoint, until: int, runs_tasks: Callable[[], bool]
+    watched: RunningQuery, target: Target, checkpoint: Checkpoint, until: int, runs_tasks: Callable[[], bool]
 ) -> Waits:
     """Until the batch with this number has ended, or without heartbeats, until nothing is left to do.
 
@@ -104,7 +104,7 @@ def _computed(
         yield
 
 
-def _stuck(watched: Watched, view: StreamView) -> str:
+def _stuck(watched: RunningQuery, view: StreamView) -> str:
     """Why a query does nothing, as far as that is known, and what to do."""
     minutes = f"{STUCK_S / 60:.0f} minutes"
     if watched.is_in_batch or not view.beaten:

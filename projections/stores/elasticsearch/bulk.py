@@ -11,8 +11,9 @@ import orjson
 from elasticsearch import ApiError, Elasticsearch
 
 from projections.errors import Unloadable
+from projections.limits import BULK_ROWS
+from projections.stores.documents import DocumentForm, Guard, is_deleted
 from projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
-from projections.stores.elasticsearch.documents import DocumentForm, Guard, is_deleted
 from projections.stores.elasticsearch.mapping import GUARD, STATE
 from projections.stores.ledgers import loadable
 from projections.stores.names import document_id, write_alias
@@ -24,7 +25,6 @@ from projections.view import View
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BULK_ROWS: Final = 1_000
 OPERATION: Final = 2
 """Lines of a document in a request."""
 REQUEST_BYTES: Final = 16 * 1024 * 1024

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from projections.table.declared_stores import Elasticsearch
+from projections.stores.elasticsearch.declared import Elasticsearch
 from projections.table.shown import DELETED
-from projections.table.types import ELASTICSEARCH_TYPES, ColumnType
+from projections.table.types import ColumnType
 from projections.view import View
+
+COLUMN_TYPES: Mapping[ColumnType, str] = {
+    ColumnType.TEXT: "keyword",
+    ColumnType.INTEGER: "long",
+    ColumnType.FLOAT: "double",
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.TIME: "date",
+    ColumnType.POINT: "geo_point",
+    ColumnType.JSON: "keyword",
+}
+"""Of visible columns; a list has no mapping: it is stored in the document, and not indexed."""
 
 GUARD = "_guard"
 STATE = "_state"
@@ -56,7 +67,7 @@ def mapping(view: View) -> dict[str, Any]:
 def _property(kind: ColumnType, searched: bool) -> dict[str, Any]:
     if kind is ColumnType.JSON:
         return {"type": "keyword", "index": False, "doc_values": False}
-    indexed: dict[str, Any] = {"type": ELASTICSEARCH_TYPES[kind]}
+    indexed: dict[str, Any] = {"type": COLUMN_TYPES[kind]}
     if kind is ColumnType.TEXT:
         indexed["ignore_above"] = MAX_TERM_CHARACTERS
     if searched:

@@ -8,11 +8,12 @@ from typing import Any
 from elasticsearch import Elasticsearch, NotFoundError, helpers
 
 from projections.errors import GenerationMissing
+from projections.limits import CHUNK_ROWS
 from projections.settings import StoreSettings
 from projections.stores.elasticsearch.answers import IndexGone, documents, translated
 from projections.stores.elasticsearch.bulk import state_of
 from projections.stores.names import document_id, index_name
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
+from projections.stores.row_reader import Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
 from projections.table.shown import DELETED

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any
 
 from elasticsearch import Elasticsearch, NotFoundError
 
 from projections.errors import GenerationMissing, StoreUnavailable
+from projections.limits import ATTEMPTS
 from projections.settings import StoreSettings
 from projections.stores import ledgers
+from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch.bulk import ElasticsearchWriter, create_row, document, index_row, send, state_of
-from projections.stores.elasticsearch.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
 from projections.stores.elasticsearch.mapping import BULK_SETTINGS, COMPLETE, GUARD, LIVE_SETTINGS, mapping
 from projections.stores.groups import Groups
@@ -21,9 +22,6 @@ from projections.stores.names import alias_name, document_id, index_name, write_
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json
-
-ATTEMPTS: Final = 20
-"""How often a document is read again because another writer was faster; there are rarely two writers."""
 
 Row = tuple[State, Guard, Version | None]
 """A row as it was read; without a version it does not exist yet."""

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from projections.errors import ProjectionError, StoreUnavailable, Unloadable
+from projections.stores.arrow import ARROW_TYPES, arrow_array
 from projections.stores.ledgers import loadable
 from projections.stores.names import NUL, REPLACEMENT
-from projections.stores.postgres.arrow import ARROW_TYPES, arrow_array
 from projections.stores.postgres.errors import of_data
 from projections.stores.postgres.text import NAME, json_text, without_nul
 from projections.table.monoids import row_value

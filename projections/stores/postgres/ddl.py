@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from projections.stores.names import table_name
+from projections.stores.postgres.declared import Postgres
 from projections.stores.store import Target
-from projections.table.declared_stores import Postgres
 from projections.table.shown import DELETED
-from projections.table.types import POSTGRES_TYPES, ColumnType
+from projections.table.types import ColumnType
+
+COLUMN_TYPES: Mapping[ColumnType, str] = {
+    ColumnType.TEXT: "text",
+    ColumnType.INTEGER: "bigint",
+    ColumnType.FLOAT: "double precision",
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.TIME: "timestamptz",
+    ColumnType.POINT: "point",
+    ColumnType.JSON: "text",
+    ColumnType.LIST: "jsonb",
+    ColumnType.COUNTS: "text",
+    ColumnType.SKETCH: "text",
+    ColumnType.ENTRIES: "text",
+}
 
 SAFE_INDEX_BYTES: Final = 2_500
 """An index entry with at most so many bytes of values fits: its limit of 2,704 includes a header and padding."""
@@ -66,8 +80,8 @@ def create_table(schema: str, target: Target) -> str:
     columns = [f'"{view.key_name}" text COLLATE "C" NOT NULL']
     for field in view.layout.fields:
         collation = ' COLLATE "C"' if field.ordering and field.type is ColumnType.TEXT else ""
-        columns.append(f'"{field.name}" {POSTGRES_TYPES[field.type]}{collation}')
-    columns += [f'"{name}" {POSTGRES_TYPES[view.types[name]]}' for name in view.layout.derived]
+        columns.append(f'"{field.name}" {COLUMN_TYPES[field.type]}{collation}')
+    columns += [f'"{name}" {COLUMN_TYPES[view.types[name]]}' for name in view.layout.derived]
     return f"CREATE TABLE {_table(schema, target)} ({', '.join(columns)}) WITH (fillfactor = 80)"
 
 
@@ -145,8 +159,8 @@ def upsert(schema: str, target: Target) -> str:
     JSON takes less than half of the time that one array per column takes.
     """
     view, fields = target.view, target.view.layout.fields
-    types = {view.key_name: "text", **{field.name: POSTGRES_TYPES[field.type] for field in fields}}
-    types |= {name: POSTGRES_TYPES[view.types[name]] for name in view.layout.derived}
+    types = {view.key_name: "text", **{field.name: COLUMN_TYPES[field.type] for field in fields}}
+    types |= {name: COLUMN_TYPES[view.types[name]] for name in view.layout.derived}
     columns = ", ".join(f'"{name}"' for name in types)
     record = ", ".join(f'"{name}" {kind}' for name, kind in types.items())
     assignments = ", ".join(f'"{name}" = excluded."{name}"' for name in types if name != view.key_name)

@@ -12,11 +12,12 @@ import psycopg
 from psycopg import sql
 
 from projections.errors import GenerationMissing, StoreUnavailable
+from projections.limits import CHUNK_ROWS
 from projections.settings import StoreSettings
 from projections.stores.names import table_key, table_name
 from projections.stores.postgres.connection import connect
 from projections.stores.postgres.text import NAME
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
+from projections.stores.row_reader import Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
 from projections.table.types import ColumnType

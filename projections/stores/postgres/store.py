@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
-from projections.stores.elasticsearch.documents import by_key
+from projections.stores.documents import by_key
 from projections.stores.groups import Groups
 from projections.stores.names import NUL, table_key, table_name
 from projections.stores.postgres import ddl as postgres_ddl

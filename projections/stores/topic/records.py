@@ -12,7 +12,7 @@ from eventlog.envelope import Envelope, encode
 from eventlog.ports import EventLog, Role
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES, VIEWS, TopicSpec, compact_settings, view_topic
-from projections.stores.elasticsearch.documents import DocumentForm, is_deleted
+from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.store import Ledger, Target
 from projections.table.monoids import State
 from projections.table.patch import places_from_json, places_to_json

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from projections.stores.elasticsearch.documents import DocumentForm, is_deleted
+from projections.limits import BULK_ROWS
+from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.ledgers import loadable
 from projections.stores.valkey.client import NAME, connect, translated
 from projections.stores.valkey.rankings import Rankings
@@ -18,7 +19,6 @@ from projections.table.monoids import State
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BULK_ROWS: Final = 1_000
 SCRIPT_ROWS: Final = 250
 """Rows that one run of a script writes: the server answers nobody else meanwhile, about a millisecond."""
 SCRIPT_BYTES: Final = 1024 * 1024

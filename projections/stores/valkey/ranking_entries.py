@@ -8,9 +8,10 @@ from contextlib import closing
 
 import orjson
 
+from projections.limits import CHUNK_ROWS
 from projections.settings import StoreSettings
 from projections.stores.names import cache_ranking
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size
+from projections.stores.row_reader import Rows, Size
 from projections.stores.store import Target
 from projections.stores.valkey.client import connect, translated
 from projections.stores.valkey.rankings import Member, Rankings

@@ -21,9 +21,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from projections.stores.elasticsearch.documents import DocumentForm, is_deleted
+from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.names import cache_ranking
-from projections.table.declared_stores import Cache, Ranking
+from projections.stores.valkey.declared import Cache
+from projections.stores.valkey.ranking import Ranking
 from projections.table.monoids import State
 from projections.table.types import ColumnType, format_time
 from projections.view import View
@@ -49,8 +50,8 @@ class Member(NamedTuple):
         return exact + self.key.encode()
 
 
-class Place(NamedTuple):
-    """Where a row is in a sorted set."""
+class ScoredMember(NamedTuple):
+    """Where a row is in a sorted set: its member, and the score by which it is ordered."""
 
     score: float
     member: bytes
@@ -73,15 +74,15 @@ class Ranked:
         """The number of bytes before the key in a member whose score is inexact."""
         return EXACT_BYTES if self.kind is ColumnType.INTEGER else 0
 
-    def place(self, value: Any, key: str) -> Place:
+    def place(self, value: Any, key: str) -> ScoredMember:
         """Where the row with this key and value is. Raises TypeError or ValueError if the type is not the column's."""
         score = self._number(value)
         if score is None:
-            return Place(math.inf, key.encode())
+            return ScoredMember(math.inf, key.encode())
         if self.ranking.descending:
             score = -score
         exact = int(score) if self.exact_bytes and abs(score) >= INEXACT else None
-        return Place(float(score), Member(key, exact).raw)
+        return ScoredMember(float(score), Member(key, exact).raw)
 
     def read(self, member: bytes, score: float) -> Member:
         """The row at a place."""
@@ -130,7 +131,7 @@ class Rankings:
         """Those that the view declares."""
         return cls(environment, view.name, generation, ranked_of(view))
 
-    def places(self, form: DocumentForm, key: str, state: State) -> dict[str, Place]:
+    def places(self, form: DocumentForm, key: str, state: State) -> dict[str, ScoredMember]:
         """By sorted set, the place of a row in it. Raises TypeError or ValueError if a column is not of its type."""
         return {} if not self.ranked or is_deleted(state) else dict(self._places(form, key, state))
 
@@ -138,14 +139,16 @@ class Rankings:
         """The Valkey key of the sorted set of a group."""
         return cache_ranking(self.environment, self.view, self.generation, ranked.name, group)
 
-    def _places(self, form: DocumentForm, key: str, state: State) -> Iterator[tuple[str, Place]]:
+    def _places(self, form: DocumentForm, key: str, state: State) -> Iterator[tuple[str, ScoredMember]]:
         for each in self.ranked:
             group = each.group([form.columns[name].value(state) for name in each.ranking.within])
             if group is not None:
                 yield self.set_name(each, group), each.place(form.columns[each.ranking.column].value(state), key)
 
 
-def changed_places(old: Mapping[str, Place], new: Mapping[str, Place]) -> Iterator[tuple[str, float | str, bytes]]:
+def changed_places(
+    old: Mapping[str, ScoredMember], new: Mapping[str, ScoredMember]
+) -> Iterator[tuple[str, float | str, bytes]]:
     """What changes in sorted sets: name, score and member; the score is "" of a member to be removed."""
     for name, place in old.items():
         if name not in new or new[name].member != place.member:

@@ -9,9 +9,10 @@ from typing import Any
 
 import orjson
 
+from projections.limits import CHUNK_ROWS
 from projections.settings import StoreSettings
 from projections.stores.names import cache_key
-from projections.stores.row_reader import CHUNK_ROWS, Rows, Size, without_empty
+from projections.stores.row_reader import Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.stores.valkey.client import connect, translated
 from projections.table.monoids import State

@@ -6,15 +6,16 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from valkey.exceptions import NoScriptError
 
 from projections.errors import GenerationMissing, StoreUnavailable
+from projections.limits import ATTEMPTS, BULK_ROWS
 from projections.settings import StoreSettings
 from projections.stores import ledgers
-from projections.stores.elasticsearch.documents import DocumentForm, Guard, by_key, take_new_patches
+from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.groups import Groups
 from projections.stores.names import (
     cache_bulk_rows,
@@ -25,7 +26,7 @@ from projections.stores.names import (
     cache_rankings,
 )
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.stores.valkey.bulk import BULK_ROWS, ValkeyWriter, document
+from projections.stores.valkey.bulk import ValkeyWriter, document
 from projections.stores.valkey.client import NAME, connect, translated
 from projections.stores.valkey.eviction import Eviction
 from projections.stores.valkey.rankings import Rankings, changed_places
@@ -33,9 +34,6 @@ from projections.stores.valkey.scripts import CHANGED, COMPLETE, DONE, GONE, INC
 from projections.table.layout import Layout
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json, places_to_json
-
-ATTEMPTS: Final = 20
-"""How often a row is read again because another writer was faster; there are rarely two writers."""
 
 
 class _LedgerChanged(Exception):

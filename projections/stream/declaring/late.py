@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from commands.declaring.aggregate import Event
@@ -11,7 +11,6 @@ from projections.stream.declaring.late_rows import late_rows
 from projections.stream.declaring.sources import Events, Kind, Observed, StreamSource
 from projections.stream.declaring.view import StreamView
 from projections.table.declared import storage_word
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Store
 from projections.table.types import ColumnType
 
 _KEY: Final = "id"
@@ -67,6 +66,7 @@ def late_view(view: StreamView) -> StreamView | None:
     """
     if view.late != "keep":
         return None
+    same = {name for name, kind in COLUMNS.items() if view.types.get(name) is kind}
     return StreamView(
         name=view.late_name,
         version=view.version,
@@ -74,7 +74,7 @@ def late_view(view: StreamView) -> StreamView | None:
         columns=COLUMNS,
         sources=_sources(view),
         query=late_rows,
-        stores=tuple(_store(store, view) for store in view.stores),
+        stores=tuple(store.narrowed(same, _KEY) for store in view.stores),
         doc=f"what was too late for {view.name}",
     )
 
@@ -91,21 +91,3 @@ def _sources(view: StreamView) -> dict[str, StreamSource]:
 
 def _of_late(kind: Kind, late_after: str) -> StreamSource:
     return LateEvents((kind,), late_after) if issubclass(kind, Event) else LateObserved((kind,), late_after)
-
-
-def _store(store: Store, view: StreamView) -> Store:
-    """The same kind of store, with what it indexes among the columns that both views have."""
-    same = {name for name, kind in COLUMNS.items() if view.types.get(name) is kind}
-    match store:
-        case Postgres():
-            kept = zip(store.indexes, store.indexed, strict=True)
-            return replace(store, indexes=tuple(each for each, columns in kept if same.issuperset(columns)))
-        case Elasticsearch():
-            text, facets = (tuple(each for each in names if each in same) for names in (store.text, store.facets))
-            return replace(store, text=text, facets=facets)
-        case Cache():
-            dividing = same - {_KEY}
-            rankings = (each for each in store.rankings if each.column in same and dividing.issuperset(each.within))
-            return replace(store, rankings=tuple(rankings))
-        case _:
-            return store

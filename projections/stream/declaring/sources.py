@@ -15,7 +15,7 @@ from eventlog.declaring import word
 from eventlog.topics import EVENTS, OBSERVATIONS
 from projections.stream.declaring.durations import duration
 from projections.table.declared import storage_word
-from projections.table.rows import Row
+from projections.table.rows import CapturedRow
 from projections.table.types import ColumnType, field_types, is_required
 
 Kind = type[Observation] | type[Event]
@@ -69,7 +69,7 @@ class StreamSource(ABC):
         if not self.classes:
             raise ValueError(f"{self.function}() needs at least one class of {self.function}")
         for kind in self.classes:
-            if isinstance(kind, type) and issubclass(kind, Captured | Row):
+            if isinstance(kind, type) and issubclass(kind, Captured | CapturedRow):
                 raise ValueError(f'"{_name(kind)}" {NO_HISTORY}')
             self.check_class(kind)
         if repeated := [each for number, each in enumerate(self.classes) if each in self.classes[:number]]:
@@ -181,7 +181,7 @@ def events(*classes: type[Event], late_after: str) -> Events:
 
 def check_source(source: object) -> None:
     """Check what a declaration has as a source; raises ValueError that says what to change."""
-    if isinstance(source, type) and issubclass(source, Captured | Row):
+    if isinstance(source, type) and issubclass(source, Captured | CapturedRow):
         raise ValueError(f'"{_name(source)}" {NO_HISTORY}')
     if not isinstance(source, StreamSource):
         raise ValueError(f'"{_name(source)}" is not a source: use observations(…) or events(…)')

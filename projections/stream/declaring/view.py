@@ -22,7 +22,7 @@ from projections.stream.declaring.sources import Events, StreamSource
 from projections.stream.fingerprint.query_text import query_digest
 from projections.table.argument_checks import as_stores
 from projections.table.checks import check_stores
-from projections.table.declared_stores import Store
+from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
@@ -86,7 +86,7 @@ class StreamView(DeclaredView):
     columns: Mapping[str, ColumnType]
     sources: Mapping[str, StreamSource]
     query: Query
-    stores: tuple[Store, ...]
+    stores: tuple[DeclaredStore, ...]
     late: Late = "drop"
     keep_state: str = ""
     final: bool = False

@@ -10,7 +10,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 
 from projections.stream.in_order.early import EarlySteps
-from projections.stream.in_order.past import Past
+from projections.stream.in_order.row_history import RowHistory
 from projections.stream.in_order.tail import Chunk, State, Tail, packed, unpacked
 
 
@@ -64,9 +64,9 @@ class EarlyRows(StatefulProcessor):
     def _read(self) -> tuple[Tail, int | None]:
         found = self._kept.get()
         if found is None:
-            return Tail(past=Past(segments=self._segments), stored=self._chunks), None
+            return Tail(past=RowHistory(segments=self._segments), stored=self._chunks), None
         timer, start, start_us, chunks, rows, end, numbers, newest_us, recent, sizes = orjson.loads(found[0])
-        past = Past(recent, sizes, self._segments)
+        past = RowHistory(recent, sizes, self._segments)
         apart = [Chunk(*each) for each in chunks]
         last = _state(end or start)
         tail = Tail(_state(start), start_us, apart, unpacked(rows), last, numbers, newest_us, past, self._chunks)

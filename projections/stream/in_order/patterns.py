@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from commands.declaring.observation import Observation
+from projections.limits import MAX_ROWS
 from projections.stream.declaring.durations import duration
 from projections.stream.in_order.ordered import in_order
 from projections.stream.in_order.steps import microseconds, time_at
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 Where = Callable[[Any], bool]
 Describe = Callable[[Sequence[Any]], Mapping[str, Any]]
-
-MAX_ROWS: Final = 20
-"""Of one match: the state of a key has up to so many unfinished matches, with up to so many rows each."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from eventlog.envelope import EPOCH
+from projections.limits import MAX_STATE_BYTES
 from projections.table.types import ColumnType
 
 Step = Callable[[Any, Any], tuple[Any, Sequence[Mapping[str, Any]]]]
@@ -20,8 +21,6 @@ Step = Callable[[Any, Any], tuple[Any, Sequence[Mapping[str, Any]]]]
 Made = tuple[dict[str, Any], str]
 """A row that a step made: its values as Spark reads them, and the same as JSON."""
 
-MAX_STATE_BYTES: Final = 1_000_000
-"""Of one key, as JSON: it is read and written whenever a row of the key comes."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MAX_INTEGER: Final = 2**63 - 1
 _STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from projections.stream.in_order.past import InMemory, Past, Segments
+from projections.stream.in_order.row_history import InMemory, RowHistory, Segments
 
 Rows = dict[str, str]
 """Rows of the view as JSON, by the text of their key."""
@@ -80,7 +80,7 @@ class Tail:
     end: State = NO_STATE
     numbers: int = NEVER
     newest_us: int | None = None
-    past: Past = field(default_factory=Past)
+    past: RowHistory = field(default_factory=RowHistory)
     stored: Segments = field(default_factory=InMemory, compare=False)
 
     def number(self) -> int:

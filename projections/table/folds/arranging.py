@@ -14,7 +14,7 @@ from projections.table.items import Entries, parts_of
 from projections.table.json_text import JsonTexts
 from projections.table.layout import Layout
 from projections.table.monoids import Pick, StateField
-from projections.table.rows import Row, is_row, row_of
+from projections.table.rows import CapturedRow, is_row, row_of
 from projections.table.shown import DELETED, Itself, Shown
 from projections.table.types import ColumnType
 
@@ -127,7 +127,7 @@ def _deletion(
 ) -> Stored:
     """cases: events that the folds read. If a table decides, an event does not make a row that the table lacks."""
     order = "_order_deleted"
-    rows = [row_of(each.table) for each in deleted_by if issubclass(each, Row)]
+    rows = [row_of(each.table) for each in deleted_by if issubclass(each, CapturedRow)]
     absent: dict[Case, dict[str, Expression]] = {}
     if rows:
         ordering, restored_by = CHANGES, rows

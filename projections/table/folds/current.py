@@ -13,7 +13,7 @@ from projections.table.expressions import FromEnvelope, Null, Readable, expressi
 from projections.table.folds.fold import Case, Ordering
 from projections.table.folds.picks import Latest
 from projections.table.mistaken import in_views
-from projections.table.rows import Deleted, Row, column_problem, row_of
+from projections.table.rows import CapturedRow, Deleted, column_problem, row_of
 from projections.table.types import ColumnType
 
 CHANGES: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("offset")),))
@@ -27,7 +27,7 @@ BEFORE_ALL: Final = -1
 class Current(Latest):
     """The value of the last change of a row; null if it is deleted. See `current`."""
 
-    row: type[Row] = Row
+    row: type[CapturedRow] = CapturedRow
 
     def kind(self) -> ColumnType:
         for name in sorted(self.cases[self.row].fields()):

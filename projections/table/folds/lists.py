@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from projections.limits import MAX_LISTED
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, expression
 from projections.table.folds.fold import (
@@ -28,7 +29,6 @@ from projections.table.monoids import Ranked, StateField
 from projections.table.shown import SINGLE, Values
 from projections.table.types import ColumnType
 
-MAX_LISTED: Final = 1_000
 ORDER: Final = "_order"
 
 Entry = Readable | Mapping[str, Readable]

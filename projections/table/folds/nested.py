@@ -9,6 +9,7 @@ from typing import Final
 
 from commands.declaring.aggregate import Event
 from eventlog.declaring import shown
+from projections.limits import MAX_PARTS
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, Value
 from projections.table.folds.arranging import Arrangement, arrange
@@ -32,7 +33,6 @@ from projections.table.monoids import Keyed, StateField
 from projections.table.shown import Values
 from projections.table.types import ColumnType
 
-MAX_PARTS: Final = 1_000
 PLAIN: Final = "a part takes plain folds only, each once: last, first, add, count, maximum, minimum"
 
 

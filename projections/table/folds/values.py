@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from eventlog.declaring import shown
+from projections.limits import MAX_DISTINCT
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, Value, expression
 from projections.table.folds.fold import (
@@ -30,7 +31,6 @@ from projections.table.shown import SINGLE, Edge, Estimate, Held, Number
 from projections.table.types import ColumnType
 
 COUNTED = (ColumnType.TEXT, ColumnType.INTEGER)
-MAX_DISTINCT = 10_000
 
 
 @storage_word("Members")

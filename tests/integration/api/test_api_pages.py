@@ -18,10 +18,10 @@ from api.ports import Live
 from api.query import Order, Query
 from api.reads.database import Database
 from api.reads.postgres import PostgresReader
+from projections.stores.declared import Postgres
 from projections.stores.names import table_name
 from projections.stores.open import open_store
 from projections.stores.store import Target
-from projections.table.declared_stores import Postgres
 from tests.contracts.view_histories import some_folds
 from tests.integration.api.api_deployment import Deployment
 

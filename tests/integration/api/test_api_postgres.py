@@ -19,13 +19,13 @@ from api.reads.valkey import ValkeyReader
 from compose.ports import free_port
 from projections.folding.engine import table_view
 from projections.registry import ViewRegistry
+from projections.stores.declared import Cache, Postgres
 from projections.stores.names import table_name
 from projections.stores.open import open_store
 from projections.stores.postgres.store import PostgresStore
 from projections.stores.store import Batch, Target
 from projections.stream.declaring.view import BATCH
 from projections.table import reference
-from projections.table.declared_stores import Cache, Postgres
 from projections.table.patch import BATCHES, Patch, Place
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import (

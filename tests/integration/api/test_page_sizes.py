@@ -20,10 +20,10 @@ from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
+from projections.stores.declared import Postgres
 from projections.stores.names import table_name
 from projections.stores.open import open_store
 from projections.stores.store import Target
-from projections.table.declared_stores import Postgres
 from tests.contracts.view_histories import some_folds
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, expected, load, load_sellers

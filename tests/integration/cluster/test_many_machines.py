@@ -32,10 +32,10 @@ from projections.generations.registry.registry import Generations
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings, lazy_session
+from projections.stores.declared import Postgres
 from projections.stores.store import Target
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
-from projections.table.declared_stores import Postgres
 from projections.table.expressions import Source
 from projections.table.reference import fold
 from projections.testing.histories import history

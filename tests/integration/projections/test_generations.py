@@ -20,8 +20,8 @@ from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarat
 from projections.generations.registry.followed import followed
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.state_places import FRESH_S, StatePlace
+from projections.stores.declared import Postgres
 from projections.stores.store import Target
-from projections.table.declared_stores import Postgres
 from projections.table.folds import last
 from projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer

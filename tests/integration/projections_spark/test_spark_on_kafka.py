@@ -29,7 +29,7 @@ from projections.errors import BulkLoadFailed, PoisonEvent
 from projections.folding import tasks
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.folder import ALWAYS, Part
+from projections.folding.fold_records import ALWAYS, Part
 from projections.generations.rebuild.engine import BulkResult, Load, Ranges
 from projections.table import reference
 from projections.table.expressions import Source

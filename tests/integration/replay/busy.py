@@ -8,7 +8,7 @@ from itertools import count as numbers
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.samples.listings.domain import PriceChanged
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table.expressions import Source
 from projections.table.folds import count, last
 from projections.table.view import TableView

@@ -13,7 +13,7 @@ import threading
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.build import Step
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings

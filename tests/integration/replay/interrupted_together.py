@@ -16,7 +16,7 @@ from projections.engines import SparkQueries
 from projections.folding.engine import FoldingEngine
 from projections.folding.pool import Pool
 from projections.folding.tasks import FoldTask, Share
-from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.build import Step
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings

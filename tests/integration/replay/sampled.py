@@ -27,7 +27,7 @@ from headwater.samples.sales.facts import facts
 from headwater.samples.sales.traffic import VIEWS as SALES_VIEWS
 from projections.registry import ViewRegistry
 from projections.stream.declaring.view import StreamView
-from projections.table.declared_stores import Store
+from projections.table.declared_store import DeclaredStore
 from tests.support.process_world import World
 from tests.support.sample_entries import entry_of_fact, entry_of_report
 from tests.unit.projections_spark.test_search_alerts import Happened, expected, in_log_order
@@ -98,7 +98,7 @@ def _is_due(final: dict[str, datetime], key: str, now: datetime) -> bool:
     return key not in final or final[key] + SENT_WITHIN <= now
 
 
-def _stored(deployment: Deployment, view: str, key: str, store: Store) -> Rows:
+def _stored(deployment: Deployment, view: str, key: str, store: DeclaredStore) -> Rows:
     if store.name == "valkey":
         return cached(deployment, view)
     read = {"postgres": table, "elasticsearch": documents, "topic": followed}[store.name]

@@ -17,13 +17,13 @@ from eventlog.topics import DEAD_LETTERS
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.errors import RebuildFailed
 from projections.folding import engine
-from projections.generations.rebuild.building import Options
+from projections.generations.rebuild.build import Options
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.rebuild.rollback import roll_back
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.stores.open import open_reader
 from projections.stores.row_reader import without_empty
 from projections.stores.store import Target
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import Source, point
 from projections.table.folds import add, count, last
 from projections.table.view import TableView

@@ -21,7 +21,7 @@ from commands.reacting.instance import digest
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.ports import Entry, Record
 from eventlog.topics import COMMANDS, INBOX, PROCESSES
-from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.build import Step
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import cache_ranking

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from projections.errors import RebuildFailed
-from projections.generations.rebuild.building import Rebuilt, Step
+from projections.generations.rebuild.build import Rebuilt, Step
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.stores.store import Target
 from tests.integration.projections.cut_proxy import CutProxy
@@ -123,7 +123,7 @@ def test_views_that_are_rebuilt_in_one_pass_are_whole_whenever_it_is_killed(depl
 def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leaves_the_view(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.generations.rebuild.building.INDEX_AWAY_S", 0.5)
+    monkeypatch.setattr("projections.generations.rebuild.build.INDEX_AWAY_S", 0.5)
     rebuilder(deployed).rebuild(by_group)
     deployed.append(things(40, seed=2))
     deployed.emit([by_group])

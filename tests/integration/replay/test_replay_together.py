@@ -23,7 +23,7 @@ from projections.folding.workers import SparkWorkers, Workers
 from projections.generations.rebuild.engine import BulkResult, Load, Ranges
 from projections.spark.setup.java import JavaError
 from projections.spark.workers import SparkTasks
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.expressions import Source
 from projections.table.folds import Column, add, count, last
 from projections.table.folds.fold import Cases, Ordering, Stored, one_kind, read

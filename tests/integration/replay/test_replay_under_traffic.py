@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from projections.parts import EVERYTHING, LIVE, ready_file
+from projections.running_parts import EVERYTHING, LIVE, ready_file
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.background import running

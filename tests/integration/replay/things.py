@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres, Ranking
+from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
 from projections.table.expressions import Source
 from projections.testing.histories import history as history_of
 from tests.contracts.view_histories import Put, Removed, Restored, Taken, some_folds, thing

@@ -17,17 +17,17 @@ from psycopg.conninfo import make_conninfo
 
 from compose.stack import Stack
 from eventlog.capturing import Captured, Source
+from eventlog.capturing.capture_progress import Progress
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
-from eventlog.capturing.progress import Progress
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
 from eventlog.envelope import Position
 from eventlog.kafka import KafkaLog
 from headwater import Deleted, Postgres, TableView, current
 from headwater.samples.shop.database import create_shop
-from projections.table.changes import Place, TableReader, envelope_of
+from projections.table.changes import RecordPlace, TableReader, envelope_of
 from projections.table.expressions import Source as Change
 from projections.table.reference import fold
 from tests.integration.sources.captured import Topic, rows_of
@@ -272,7 +272,7 @@ class Crm:
             records = list(self.log.read(table.topic(), partition, 0, end))
             kept = {record.key: record for record in records}.values() if is_compacted else records
             for record in kept:
-                place = Place(table.topic(), partition, record.offset, record.timestamp_ms)
+                place = RecordPlace(table.topic(), partition, record.offset, record.timestamp_ms)
                 change = envelope_of(reader, place, record.key.encode(), record.value)
                 changes.append(
                     Change(change, Position(partition, record.offset), record.timestamp_ms, "", table.topic())

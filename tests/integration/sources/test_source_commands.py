@@ -22,11 +22,11 @@ from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
 from eventlog.capturing import Captured, cli, connector_states
+from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.cli import app
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.progress import Commit, Progress
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop

@@ -197,6 +197,9 @@ class MemoryReader:
     many: list[tuple[str, list[str]]] = field(default_factory=list)
     failed: bool = False
 
+    def __post_init__(self) -> None:
+        self.has_guards, self.needs_refresh = self.name != "postgres", self.name == "elasticsearch"
+
     async def get(self, live: Live, key: str) -> Row | None:
         self._raise()
         return self.rows.get(live.view.name, {}).get(key)

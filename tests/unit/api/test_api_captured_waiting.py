@@ -21,8 +21,8 @@ from api.reads.captured import CapturedReader
 from api.service import Service
 from api.waiting import Waiter
 from eventlog.capturing import Captured, Source
+from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.progress import Commit, Progress
 from eventlog.envelope import partition_of
 from eventlog.heartbeats import heartbeat_key
 from eventlog.memory import MemoryLog

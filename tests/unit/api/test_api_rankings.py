@@ -12,7 +12,7 @@ from api.ports import GenerationGone, NotRanked
 from api.service import Service
 from headwater import INTEGER, TEXT, TIME, Cache, Postgres, Ranking, Topic
 from projections.errors import StoreUnavailable
-from projections.table.declared_stores import Store
+from projections.table.declared_store import DeclaredStore
 from tests.support.observed import gate_view
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, MemoryReader
@@ -27,7 +27,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def serving(service: Service, *stores: Store) -> Service:
+def serving(service: Service, *stores: DeclaredStore) -> Service:
     columns = {"product": TEXT, "cents": INTEGER, "day": TIME, "shop": TEXT, "at": TIME}
     view = gate_view(name="sellers", key="product", columns=columns, stores=stores)
     for each in service.readers.values():

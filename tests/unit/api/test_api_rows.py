@@ -11,7 +11,7 @@ from api.app import create_app
 from api.service import Service
 from eventlog.envelope import Position
 from projections.errors import StoreUnavailable
-from projections.table.declared_stores import Cache, Postgres
+from projections.stores.declared import Cache, Postgres
 from tests.support.table_views import table_views
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, event

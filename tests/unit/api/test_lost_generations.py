@@ -10,7 +10,7 @@ import pytest
 from api.app import create_app
 from api.changes import feed
 from api.ports import GenerationGone
-from projections.table.declared_stores import Cache, Postgres
+from projections.stores.declared import Cache, Postgres
 from tests.support.table_views import table_views
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader

@@ -23,7 +23,7 @@ from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
-from projections.table.changes import Place, TableReader, envelope_of
+from projections.table.changes import RecordPlace, TableReader, envelope_of
 
 
 class Client(Captured, table="crm.clients", key="id"):
@@ -253,7 +253,7 @@ def test_a_view_reads_a_record_of_mariadb_as_the_decoder_does() -> None:
     value = json.loads(record())
     value["after"] = {"id": 2**64 - 1, "is_new": True, "balance": "12.50", "document": '{"a": 1}'}
     key, encoded = b'{"id":18446744073709551615}', orjson.dumps(value)
-    seen = envelope_of(TableReader.of(Account, Account.columns), Place(Account.topic(), 0, 7, 5), key, encoded)
+    seen = envelope_of(TableReader.of(Account, Account.columns), RecordPlace(Account.topic(), 0, 7, 5), key, encoded)
     change = ChangeDecoder(Account).decode(key, encoded)
     assert seen.stream.rpartition("/")[2] == change.key == "18446744073709551615"
     assert seen.data == change.row

@@ -58,7 +58,7 @@ class World:
 def test_keys_that_cannot_be_read_are_counted_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     monkeypatch.setattr(sweeping, "Producer", lambda _: world)
-    monkeypatch.setattr(sweeping, "_live_keys", lambda _log, _table, partition: KEYS if partition == 0 else {b"": True})
+    monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[-1] == 0 else {b"": True})
     swept = sweep(LogSettings(partitions=2), Day, world)  # type: ignore[arg-type]
     assert swept == Swept(deleted=1, incomplete=1, where="of 1", unreadable=3)
     assert world.written == [b'{"day":"2026-02-01Z"}'] * 2, "a delete, and a tombstone"

@@ -16,7 +16,7 @@ from typing_extensions import TypeAliasType
 from commands.declaring.aggregate import Event
 from commands.declaring.field_kinds import FieldKind, field_kinds
 from eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.folds import last

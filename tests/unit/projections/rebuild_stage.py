@@ -15,9 +15,9 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.errors import StoreUnavailable
-from projections.generations.rebuild import builder, building
+from projections.generations.rebuild import build, builder
 from projections.generations.rebuild import store_outages as patience
-from projections.generations.rebuild.building import Build
+from projections.generations.rebuild.build import Build
 from projections.generations.rebuild.cooperation import Waits, pause
 from projections.generations.rebuild.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild.rebuild import Rebuilder
@@ -26,9 +26,9 @@ from projections.generations.registry.registry import Generation
 from projections.generations.registry.state_places import StatePlace
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
+from projections.stores.declared import Postgres
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import BulkWriter, Target
-from projections.table.declared_stores import Postgres
 from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View
@@ -241,7 +241,7 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
         monkeypatch.setattr(module, "open_store", lambda *_: made.store)
     monkeypatch.setattr(builder, "loading", no_loaders)
     monkeypatch.setattr(builder, "HAND_OVER_S", 0.0)
-    monkeypatch.setattr(building, "INDEX_AWAY_S", 0.05)
+    monkeypatch.setattr(build, "INDEX_AWAY_S", 0.05)
     monkeypatch.setattr(patience, "RETRY_S", 0.0)
     monkeypatch.setattr(Build, "catch_up", lambda *_: pause(0.0))
     monkeypatch.setattr(Build, "bulk", _load)

@@ -18,7 +18,7 @@ from projections.errors import ViewDeclarationError
 from projections.folding import unclear
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.folder import Folder, UnclearRecord
+from projections.folding.fold_records import Folder, UnclearRecord
 from projections.folding.unclear import Unreadable
 from projections.table import reference
 from projections.table.expressions import Source
@@ -65,7 +65,7 @@ def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
 def test_records_that_are_as_declared_are_not_read_by_the_slow_definition(
     operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.folding.folder.envelope_of", never)
+    monkeypatch.setattr("projections.folding.fold_records.envelope_of", never)
     after = {name: usual[0] for name, usual in USUAL.items()}
     value = json.dumps({"before": None, "after": after, "op": operation, "source": {"ts_ms": 1}}).encode()
     folder = Folder(decoders([by_id]), [compiled(by_id)])
@@ -108,6 +108,13 @@ def test_a_view_reads_events_and_a_table_in_one_row() -> None:
     assert view.topics == ("events", "cdc.things.public.things")
     assert view.plan.reads_events
     assert not by_id.plan.reads_events
+
+
+@pytest.mark.parametrize("operation", [[], {}, ["d"], 7, True, "t", "x"])
+def test_a_record_whose_operation_is_none_of_a_row_is_no_change(operation: object) -> None:
+    text = json.dumps({"op": operation, "after": random_row(random.Random(0), 0.0)}).encode()
+    with pytest.raises(unclear.Unreadable, match='"op" is not c, r, u or d'):
+        unclear.patches(by_id, UnclearRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', text))
 
 
 def test_events_alone_make_no_row_that_the_table_lacks() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from projections.errors import CannotCatchUp
 from projections.generations.rebuild import catching_up
-from projections.generations.rebuild.catching_up import NO_CLOSER_S, catch_up
+from projections.generations.rebuild.catching_up import catch_up
+from projections.limits import NO_CLOSER_S
 from projections.loading.loader import Loader
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target

@@ -11,10 +11,10 @@ from commands.declaring.aggregate import Event
 from commands.declaring.steps import parsed, recoded, rounded, scaled, widened, written
 from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Recorded, lineage_text
 from projections.registry import ViewRegistry
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table import folds
 from projections.table.conditions import all_of, at_least, equals, negated
 from projections.table.declared import described, storage_word
-from projections.table.declared_stores import Cache, Elasticsearch, Postgres
 from projections.table.expressions import envelope, minus, point, value, when
 from projections.table.folds.fold import EVERY
 from projections.table.items import item

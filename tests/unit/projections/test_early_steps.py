@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater import BOOLEAN, INTEGER, JSON, TEXT, TIME
-from projections.stream.in_order import past, tail
+from projections.stream.in_order import row_history, tail
 from projections.stream.in_order.early import EarlySteps
 from projections.stream.in_order.early_state import EarlyRows
-from projections.stream.in_order.past import InMemory, Past
+from projections.stream.in_order.row_history import InMemory, RowHistory
 from projections.stream.in_order.steps import Memory, StepFailed, Steps
 from tests.support.seeds import examples
 
@@ -173,8 +173,8 @@ def check(step: Callable[..., Any], batches: Batches, pauses_ms: Sequence[int]) 
 @given(batches=arriving(), pauses_ms=PAUSES_MS)
 def test_rows_of_the_past_are_found_in_segments(batches: Batches, pauses_ms: Sequence[int]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(past, "FLUSH_BYTES", 30)
-        patched.setattr(past, "MERGE_BYTES", 100)
+        patched.setattr(row_history, "FLUSH_BYTES", 30)
+        patched.setattr(row_history, "MERGE_BYTES", 100)
         check(counting, batches, pauses_ms)
 
 
@@ -193,8 +193,8 @@ def test_rows_that_are_stored_apart_change_nothing(
 @given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([None, "1", "2" * 40]), max_size=4)))
 def test_the_past_is_a_dict(added: list[dict[str, str | None]]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(past, "FLUSH_BYTES", 60)
-        found, expected = Past(), dict[str, str | None]()
+        patched.setattr(row_history, "FLUSH_BYTES", 60)
+        found, expected = RowHistory(), dict[str, str | None]()
         for rows in added:
             found.add(rows)
             expected |= rows

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from projections.folding import unclear
-from projections.folding.folder import UnclearRecord
+from projections.folding.fold_records import UnclearRecord
 from projections.folding.unclear import Unreadable
 from projections.table.expressions import Source
 from projections.table.patch import Patch

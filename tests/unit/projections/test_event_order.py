@@ -14,8 +14,8 @@ from eventlog.envelope import Envelope, Position
 from headwater.samples.orders.domain.order import Expired, Placed
 from headwater.samples.orders.domain.refund import Requested
 from projections.registry import ViewRegistry
+from projections.stores.declared import Postgres
 from projections.table import reference
-from projections.table.declared_stores import Postgres
 from projections.table.expressions import Expression, Source, envelope, value
 from projections.table.folds import Case, Column, collect, count, first, last, nested
 from projections.table.types import ColumnType

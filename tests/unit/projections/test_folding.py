@@ -27,17 +27,18 @@ from projections.folding import pool
 from projections.folding.arrow_rows import batches
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.folder import ALWAYS, Erased, Fold, Folder, Part, Rows, Times, UnclearRecord
+from projections.folding.fold_records import ALWAYS, Erased, FoldedView, Folder, Part, Rows, Times, UnclearRecord
 from projections.folding.passes import gave_up
 from projections.folding.program import OnlySpark
 from projections.folding.runtime import Unclear, time_text
 from projections.folding.slices import code_digest
 from projections.folding.states import States
-from projections.folding.tasks import MAX_UNCLEAR, MAX_UNCLEAR_BYTES, Share, divided, share_of, too_many
+from projections.folding.tasks import Share, divided, share_of, too_many
 from projections.folding.unclear import Unreadable, patches
 from projections.folding.workers import TaskFailed
-from projections.stores.elasticsearch.documents import DocumentForm
-from projections.table.declared_stores import Postgres
+from projections.limits import MAX_UNCLEAR, MAX_UNCLEAR_BYTES
+from projections.stores.declared import Postgres
+from projections.stores.documents import DocumentForm
 from projections.table.event_data import problem
 from projections.table.expressions import Source, format_milliseconds
 from projections.table.folds import add, collect, count, distinct, last, nested, top
@@ -100,7 +101,7 @@ def whole(view: TableView, sources: Sequence[Source]) -> tuple[Rows, dict[int, s
         except OnlySpark:
             others.add(record.offset)
     program = compiled(view)
-    states, together = States(program), Fold(program)
+    states, together = States(program), FoldedView(program)
     states.add(made)
     for each in (rows, states.drain()):
         together.take_in(each)
@@ -135,7 +136,7 @@ def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
     assert differences(states(view, whole.drain()), expected_states(view, sources)) == []
 
     program = compiled(view)
-    chance, together = random.Random(seed), Fold(program)
+    chance, together = random.Random(seed), FoldedView(program)
     dealt: list[list[Source]] = [[] for _ in range(4)]
     for each in sources:
         chance.choice(dealt).append(each)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from eventlog.envelope import Envelope, Position
 from projections.errors import ViewDeclarationError
+from projections.stores.declared import Elasticsearch, Postgres
 from projections.table import reference
 from projections.table.conditions import equals
-from projections.table.declared_stores import Elasticsearch, Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Expression, Source, envelope, field, value
 from projections.table.folds import (

@@ -15,7 +15,7 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES, compact_settings
 from projections.errors import RebuildFailed
-from projections.generations.rebuild.building import Build
+from projections.generations.rebuild.build import Build
 from projections.generations.rebuild.engine import Ranges
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.rebuild.rollback import roll_back

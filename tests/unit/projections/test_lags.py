@@ -25,9 +25,9 @@ from projections.generations.upkeep.upkeep import to_replay
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
+from projections.stores.declared import Postgres
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Ledger, Target
-from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP

@@ -11,7 +11,7 @@ import pytest
 from headwater.samples.listings.domain import Listed
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.folds import Column, collect, last
 from projections.table.lookups import Lookup, looked_up_types
 from projections.table.types import ColumnType

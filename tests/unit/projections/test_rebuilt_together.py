@@ -17,15 +17,16 @@ from eventlog.settings import LogSettings
 from headwater.samples.shop.views import customer_360
 from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
 from projections.generations.rebuild import builder
-from projections.generations.rebuild.building import Build, Options, Rebuilt, Step
+from projections.generations.rebuild.build import Build, Options, Rebuilt, Step
 from projections.generations.rebuild.engine import BulkResult
-from projections.generations.rebuild.rebuild import MAX_TOGETHER, QUERIES_TOGETHER, Rebuilder
+from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.state_places import StatePlace
+from projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
+from projections.stores.declared import Postgres
 from projections.stores.store import Target
-from projections.table.declared_stores import Postgres
 from projections.table.view import TableView
 from projections.view import View
 from tests.support.observed import gate_view

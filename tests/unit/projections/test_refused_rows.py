@@ -16,11 +16,12 @@ from projections.folding.program import Program
 from projections.folding.tasks import groups, share_of, write
 from projections.folding.writing import Written
 from projections.generations.rebuild import store_outages as patience
-from projections.generations.rebuild.refused_rows import CHUNK_BYTES, CHUNK_PATCHES, _Rows, add_rows
+from projections.generations.rebuild.refused_rows import CHUNK_PATCHES, _Rows, add_rows
+from projections.limits import CHUNK_BYTES
 from projections.stores import ledgers
+from projections.stores.declared import Postgres
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Batch, Target
-from projections.table.declared_stores import Postgres
 from projections.table.folds import add, count
 from projections.table.patch import Patch, Place
 from projections.table.view import TableView

@@ -7,7 +7,7 @@ import pytest
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
 from projections.errors import RollbackFailed
-from projections.generations.rebuild.building import Rebuilt
+from projections.generations.rebuild.build import Rebuilt
 from projections.generations.rebuild.rollback import roll_back
 from projections.generations.registry.state_places import StatePlace
 from tests.support.observed import gate_view

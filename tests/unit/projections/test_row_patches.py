@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from eventlog.letters import Letter
 from eventlog.settings import LogSettings
 from projections.errors import BulkLoadFailed
 from projections.folding import engine
@@ -86,6 +87,28 @@ def test_patches_of_a_top_up_are_made_by_the_same_reader(tmp_path: Path) -> None
     assert list(engine_of(log, tmp_path, Spark()).patches(BY_THING, RANGES)) == [("by_thing@1/spark", "{}", 0)]
     with pytest.raises(BulkLoadFailed, match=r"local processes cannot fold it: record .* is malformed JSON"):
         list(engine_of(log, tmp_path, None).patches(BY_THING, RANGES))
+
+
+def test_a_record_that_a_top_up_cannot_read_becomes_a_dead_letter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nobody else may tell: the live query of this version begins after it."""
+    written: dict[str, str] = {}
+
+    class Letters:
+        def __init__(self, _: LogSettings) -> None: ...
+
+        def put(self, key: str, letter: bytes) -> None:
+            written[key] = Letter.from_json(letter).reason
+
+        def flush(self) -> None:
+            written["flushed"] = ""
+
+    monkeypatch.setattr(engine, "DeadLetters", Letters)
+    unread = Record(MALFORMED.at, 1, b"no", b"no event")
+    log = Log([*(Record.of(each) for each in SOURCES), unread])
+    assert len(list(engine_of(log, tmp_path, None).patches(BY_THING, RANGES))) >= len(SOURCES)
+    assert written == {f"events/0/{unread.at}": 'not an event: malformed JSON, or no "specversion"', "flushed": ""}
 
 
 def test_patches_are_made_as_they_are_taken(tmp_path: Path) -> None:

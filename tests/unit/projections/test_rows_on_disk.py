@@ -22,13 +22,13 @@ from projections.folding import combining, tasks
 from projections.folding.combining import DiskFull
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.folder import ALWAYS, Part, Rows
-from projections.folding.folders import LOCK, remove_abandoned, temporary_folder
+from projections.folding.fold_records import ALWAYS, Part, Rows
 from projections.folding.program import Program
 from projections.folding.slices import KEPT_S, Slices, remove_left
 from projections.folding.tasks import FoldTask, Share
+from projections.folding.temporary_folders import LOCK, remove_abandoned, temporary_folder
 from projections.generations.registry.selection import ALL
-from projections.stores.elasticsearch.documents import DocumentForm
+from projections.stores.documents import DocumentForm
 from projections.table.expressions import Source
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
@@ -201,7 +201,7 @@ def test_what_a_fold_leaves_is_gone_at_its_end_and_after_a_kill_at_the_next_star
 
     script = f"""
 from pathlib import Path
-from projections.folding.folders import temporary_folder
+from projections.folding.temporary_folders import temporary_folder
 with temporary_folder(Path({str(rest.parent)!r})) as folder:
     (folder / "0").write_bytes(b"rows")
     print(folder, flush=True)

@@ -22,9 +22,9 @@ from projections.errors import StoreUnavailable
 from projections.generations.registry.event_versions import Fields, fields_of
 from projections.generations.registry.registry import Generation, Generations, served_by
 from projections.generations.registry.state_places import StatePlace, known_id
-from projections.parts import EVERYTHING, LIVE, REPLAYING, STREAMS, Parts, ready_file
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry
+from projections.running_parts import EVERYTHING, LIVE, REPLAYING, STREAMS, RunningParts, ready_file
 from projections.service import Service
 from projections.settings import StoreSettings
 from projections.spark.stream_queries.checkpoint import Checkpoint
@@ -54,10 +54,10 @@ class FakeUpkeep:
     let_go: threading.Event = field(default_factory=threading.Event)
     others_begun: threading.Event = field(default_factory=threading.Event)
     others_let_go: threading.Event = field(default_factory=threading.Event)
-    parts: Parts | None = None
+    parts: RunningParts | None = None
 
     @contextmanager
-    def of(self, parts: Parts) -> Iterator[FakeUpkeep]:
+    def of(self, parts: RunningParts) -> Iterator[FakeUpkeep]:
         self.parts = parts
         yield self
 

@@ -11,7 +11,7 @@ import pytest
 from projections.generations.registry.stream_report import StreamReport
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.stalled_processes import MAX_LOOKS, RESTART_LOOKS, RESTART_STREAMS_LOOKS, Stalls
-from projections.parts import STREAMS
+from projections.running_parts import STREAMS
 
 STALLED = Lag("listings", "postgres", 1, 3, "stalled", {"0": 10, "1": 20}, 0, 0, 0.0)
 MOVING = replace(STALLED, standing="caught up")

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from projections.loading.decoding import NotAPatch, read_into
-from projections.stores.elasticsearch.documents import take_new_patches
+from projections.stores.documents import take_new_patches
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Batch, Target
 from projections.table.patch import BATCHES, Patch, Place

@@ -12,8 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventlog.errors import LogUnavailable
 from eventlog.settings import LogSettings
-from projections.spark.stream_queries import progress
-from projections.spark.stream_queries.progress import ProgressSender, progress_sender
+from projections.spark.stream_queries.progress_sender import ProgressSender, progress_sender
 
 SETTINGS = LogSettings(patch_partitions=2)
 
@@ -53,7 +52,7 @@ def producers(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
         made.append(Producer())
         return made[-1]
 
-    monkeypatch.setattr(progress, "Producer", new)
+    monkeypatch.setattr("projections.spark.stream_queries.progress_sender.Producer", new)
     return made
 
 

@@ -11,8 +11,8 @@ import pytest
 from eventlog.settings import LogSettings
 from projections.generations.registry.stream_report import StreamReport, note_start, read_report, write_report
 from projections.generations.upkeep.lag import Lag
-from projections.parts import STREAMS
-from projections.spark.stream_queries.watched import HELD_S, Watched
+from projections.running_parts import STREAMS
+from projections.spark.stream_queries.running_query import HELD_S, RunningQuery
 
 TAG = "gates@1.g2"
 
@@ -69,7 +69,7 @@ def test_batches_are_counted_once_and_go_on_after_a_restart(
     settings: LogSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     query: Any = Query()
-    watched = Watched(query, settings, TAG)
+    watched = RunningQuery(query, settings, TAG)
 
     def records() -> int:
         watched.look()
@@ -83,7 +83,7 @@ def test_batches_are_counted_once_and_go_on_after_a_restart(
     query.batches += [progress(1), progress(2)]
     assert (records(), records(), query.reads) == (30, 30, 1)
     again: Any = Query(progress(3, observedMetrics={}, stateOperators=[], eventTime={}))
-    Watched(again, settings, TAG).look()
+    RunningQuery(again, settings, TAG).look()
     report = read_report(settings, TAG)
     assert report == StreamReport(3, 1.234, 40, amending=6, dropped=3)
     write_report(settings, TAG, StreamReport(1, 1.234, 20, 4, 2, 3, 0, 8, 1_500_000, "2026-03-01T11:58:00.000Z"))
@@ -98,7 +98,7 @@ def test_batches_are_counted_once_and_go_on_after_a_restart(
 
 def test_a_query_without_batches_has_started_when_spark_has_begun(settings: LogSettings) -> None:
     query: Any = Query()
-    watched = Watched(query, settings, TAG, has_batches=False)
+    watched = RunningQuery(query, settings, TAG, has_batches=False)
     query.looks = 2  # the next look is between two batches
     watched.look()
     assert read_report(settings, TAG) == StreamReport(starting=True)
@@ -112,10 +112,10 @@ def test_why_a_query_stopped_is_shown_until_another_attempt_has_held(
 ) -> None:
     now, query = 0.0, cast("Any", Query())
 
-    def attempt() -> Watched:
-        return Watched(query, settings, TAG, pause_s=pause_s, has_batches=has_batches, now=lambda: now)
+    def attempt() -> RunningQuery:
+        return RunningQuery(query, settings, TAG, pause_s=pause_s, has_batches=has_batches, now=lambda: now)
 
-    def shown(watched: Watched) -> str:
+    def shown(watched: RunningQuery) -> str:
         watched.look()
         report = read_report(settings, TAG)
         assert report is not None
@@ -144,7 +144,7 @@ def test_why_a_query_stopped_is_shown_until_another_attempt_has_held(
 
 def test_a_query_in_a_long_first_batch_has_not_held(settings: LogSettings) -> None:
     now, query = 0.0, cast("Any", Query())
-    watched = Watched(query, settings, TAG, now=lambda: now)
+    watched = RunningQuery(query, settings, TAG, now=lambda: now)
     now += 10 * HELD_S
     watched.look()
     assert not watched.has_held
@@ -156,7 +156,7 @@ def test_a_query_in_a_long_first_batch_has_not_held(settings: LogSettings) -> No
 def test_numbers_that_the_query_of_a_user_observes_are_left_out(settings: LogSettings) -> None:
     counts = progress(0)["observedMetrics"] | {"mine": {"rows": 7}}
     query: Any = Query(progress(0, observedMetrics=counts))
-    Watched(query, settings, TAG).look()
+    RunningQuery(query, settings, TAG).look()
     report = read_report(settings, TAG)
     assert report is not None
     assert (report.amending, report.dropped) == (2, 1)
@@ -179,17 +179,17 @@ def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None
     before = look()
     assert look().since(before, {"observations/0": 9}).standing == "behind"
     query: Any = Query(progress(0))
-    watched = Watched(query, settings, TAG)
+    watched = RunningQuery(query, settings, TAG)
     watched.look()
     assert look().since(before, {"observations/0": 9}).standing == "stalled"
-    again = Watched(query, settings, TAG)
+    again = RunningQuery(query, settings, TAG)
     assert (again.failure(), look().since(before, {"observations/0": 9}).standing) == (None, "behind")
     query.isActive = False
     assert (again.failure(), look().since(before, {"observations/0": 9}).standing) == ("it has stopped", "stalled")
     assert look().since(before, {"observations/0": 9}).problem == "its query failed: it has stopped"
     slow = replace(look(), lag_patches=3).since(before, {"observations/0": 9})
     assert slow.problem == "the loader of postgres makes no progress: see its log"
-    Watched(query, settings, TAG)
+    RunningQuery(query, settings, TAG)
     assert look().since(before, {"observations/0": 9}).standing == "stalled", "its next attempt may fail as well"
     note_start(settings, TAG)
     report = read_report(settings, TAG)
@@ -211,14 +211,14 @@ def test_a_query_is_stopped_between_two_batches_if_there_is_time(
     settings: LogSettings, within_s: float, at: int
 ) -> None:
     query: Any = Query()
-    Watched(query, settings, TAG).stop(within_s)
+    RunningQuery(query, settings, TAG).stop(within_s)
     assert query.stopped_at == at
 
 
 def test_rows_that_spark_drops_are_an_error(settings: LogSettings, caplog: pytest.LogCaptureFixture) -> None:
     operator = {"numRowsDroppedByWatermark": 3, "numRowsTotal": 1, "memoryUsedBytes": 1}
     query: Any = Query(progress(0, stateOperators=[operator, operator]))
-    Watched(query, settings, TAG).look()
+    RunningQuery(query, settings, TAG).look()
     assert "Spark dropped 6 rows that the rule of lateness admits" in caplog.text
     report = read_report(settings, TAG)
     assert report is not None

@@ -13,8 +13,8 @@ from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.spark.stream_queries import runs
 from projections.spark.stream_queries.checkpoint import Checkpoint
+from projections.spark.stream_queries.running_query import RunningQuery
 from projections.spark.stream_queries.runs import STUCK_S, _computed, _runs_tasks
-from projections.spark.stream_queries.watched import Watched
 from projections.stores.store import Target
 from projections.view import View
 from tests.support.checkpoints import begin_batch
@@ -120,7 +120,7 @@ def test_a_query_is_stopped_if_the_wait_for_the_end_of_its_batch_is_interrupted(
             self.stopped = True
 
     query: Any = InBatch()
-    watched = Watched(query, LogSettings(state=tmp_path), "gates@1.g1")
+    watched = RunningQuery(query, LogSettings(state=tmp_path), "gates@1.g1")
     with pytest.raises(KeyboardInterrupt):
         watched.stop(60.0)
     assert query.stopped, "Spark would run it until this process has ended, without what sends its progress"

@@ -16,9 +16,9 @@ from eventlog.topics import EVENTS
 from projections.errors import LedgerWentBack
 from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import _batches, top_up
+from projections.stores.declared import Postgres
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target
-from projections.table.declared_stores import Postgres
 from projections.table.folds import count
 from projections.table.view import TableView
 from tests.contracts.view_histories import Put

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from projections.errors import RebuildFailed, StoreUnavailable
-from projections.generations.rebuild.building import Rebuilt
+from projections.generations.rebuild.build import Rebuilt
 from projections.generations.registry.registry import Generation
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.rates import Rates

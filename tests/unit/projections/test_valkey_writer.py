@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from projections.stores.elasticsearch.documents import DocumentForm
+from projections.stores.documents import DocumentForm
 from projections.stores.valkey.bulk import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
 from projections.stores.valkey.rankings import Rankings
 from projections.table.monoids import State

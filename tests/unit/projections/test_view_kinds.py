@@ -14,7 +14,7 @@ from projections.folding.engine import only_spark
 from projections.generations.registry.selection import ALL
 from projections.generations.registry.sources import read_by, sources
 from projections.registry import ViewRegistry
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.folds import last
 from projections.table.lookups import Lookup, looked_up_types
 from projections.table.types import ColumnType

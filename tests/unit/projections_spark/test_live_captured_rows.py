@@ -11,7 +11,7 @@ import pytest
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
 from projections.folding import unclear
-from projections.folding.folder import UnclearRecord
+from projections.folding.fold_records import UnclearRecord
 from projections.folding.unclear import Unreadable
 from projections.spark.patch_sql import patch_records
 from projections.table.view import TableView

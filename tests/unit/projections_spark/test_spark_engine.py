@@ -23,9 +23,9 @@ from projections.loading.decoding import NotAPatch, read_into
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
 from projections.spark.live import checkpoint_directory
-from projections.spark.patch_sql import sendable
+from projections.spark.patch_sql import live_sql, sendable
+from projections.stores.declared import Postgres
 from projections.stores.store import Batch
-from projections.table.declared_stores import Postgres
 from projections.table.event_data import problem
 from projections.table.expressions import Source, envelope, minus, negative, point, value, when
 from projections.table.folds import EVERY, add, count, last, maximum, members, minimum
@@ -336,3 +336,14 @@ def test_a_checkpoint_belongs_to_one_cluster_environment_set_of_views_and_layout
 
 def _event(name: str) -> type[Event]:
     return next(aggregate.events[name] for aggregate in AGGREGATES if name in aggregate.events)
+
+
+def test_the_statement_that_people_see_computes_what_the_live_query_does() -> None:
+    listings = [each for each in AGGREGATES if each.name == "listing"]
+    records = [*records_of(history(listings, 1, 40, SETTINGS.partitions)), record(1, 70_000, None, b"no event")]
+    frame(records).createOrReplaceTempView("records")
+    for name in ("city_market", "listing_search", "customer_360"):
+        (view,) = [each for each in VIEWS if each.name == name]
+        shown = session().sql(live_sql(view, SETTINGS)).collect()
+        assert sorted(shown) == sorted(made_of(records, [view], SETTINGS))
+        assert len(shown) > (20 if name != "customer_360" else 0), "that one reads no listing"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from commands.declaring.aggregate import Event
 from projections.spark.events import LogSchema, parse
 from projections.spark.upcasting import current_data, recorded_columns
-from projections.table.declared_stores import Postgres
+from projections.stores.declared import Postgres
 from projections.table.event_data import problem
 from projections.table.folds import count, last
 from projections.table.view import TableView

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from headwater.samples.listings.views import listings
-from projections.stores.row_reader import CHUNK_ROWS, Size
+from projections.limits import CHUNK_ROWS
+from projections.stores.row_reader import Size
 from projections.stores.store import Target
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
 from tests.support.observed import gate_view

@@ -23,3 +23,11 @@ def test_an_unknown_view_is_refused_by_name(stage: Stage) -> None:
     done = stage.run("explain", "nothing")
     assert done.code == 2
     assert "nothing" in done.err
+
+
+def test_the_live_query_of_a_view_is_shown_as_sql(stage: Stage, shipped: ViewRegistry) -> None:
+    done = stage.run("explain", "city_market", "--live")
+    assert done.code == 0
+    assert done.out.startswith("with step_1 as (\nselect\n  substring(topic, ")
+    assert "when type = 'listing.sold' then" in done.out
+    assert done.out.rstrip().splitlines()[-1].startswith("from step_")

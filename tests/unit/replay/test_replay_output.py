@@ -13,10 +13,10 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.topics import DEAD_LETTERS
-from projections.generations.rebuild.building import Step
+from projections.generations.rebuild.build import Step
 from projections.generations.registry.event_versions import fields_of
 from projections.generations.registry.stream_report import StreamReport
-from projections.parts import STREAMS
+from projections.running_parts import STREAMS
 from projections.stores.row_reader import Size
 from replay.output import size_text
 from replay.progress import Bars, Lines, bars

@@ -19,16 +19,13 @@ from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.store_outages import patiently
 from projections.generations.registry.selection import ALL, Selection
 from projections.generations.registry.sources import Noted, patch_ends, read_by
+from projections.limits import INDEX_AWAY_S
 from projections.loading.loader import Loader
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 
 log = logging.getLogger(__name__)
 
-INDEX_AWAY_S: Final = 180.0
-"""How long a store may be unavailable while it builds its indexes, which may take longer than a client waits: a failure
-would repeat the whole rebuild.
-"""
 FEW_RECORDS: Final = 10_000
 
 

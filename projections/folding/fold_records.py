@@ -18,7 +18,7 @@ from projections.folding.decoders import Decoders, Older
 from projections.folding.lists import entries
 from projections.folding.program import Program
 from projections.folding.runtime import Unclear
-from projections.table.changes import Absent, Place, TableReader, envelope_of
+from projections.table.changes import Absent, RecordPlace, TableReader, envelope_of
 
 Row = list[Any]
 Rows = dict[str, Row]
@@ -94,7 +94,7 @@ Erased = Mapping[str, Mapping[bytes, int]]
 """By source and key, the offset of the last tombstone."""
 
 
-class Fold:
+class FoldedView:
     """The rows of one view, and the records that its source does not read."""
 
     def __init__(self, program: Program, decoders: Mapping[str, Any] | None = None) -> None:
@@ -155,7 +155,7 @@ class Folder:
     ) -> None:
         """decoders: for all events of `programs`. alone: the decoders of each view alone; empty if there is one."""
         names = decoders.namespace()
-        self.folds = [Fold(program, names) for program in programs]
+        self.folds = [FoldedView(program, names) for program in programs]
         self._programs, self._alone = programs, alone
         self._singles: dict[int, Folder] = {}
         self.tombstones: dict[str, dict[bytes, int]] = {}
@@ -239,7 +239,9 @@ class Folder:
                 try:
                     stream, data = clear.key(key), clear.row(value)
                 except ClearChanges.UNFIT:
-                    type_, stream, data = self._defined(table, Place(topic, partition, offset, timestamp_ms), message)
+                    type_, stream, data = self._defined(
+                        table, RecordPlace(topic, partition, offset, timestamp_ms), message
+                    )
             except (*UNCLEAR, ValueError):
                 self._leave_change(source, topic, message)
                 continue
@@ -251,7 +253,7 @@ class Folder:
                     self._fold_alone(source, message, view)
         return left
 
-    def _defined(self, table: TableReader, place: Place, message: Recorded) -> tuple[str, str, Any]:
+    def _defined(self, table: TableReader, place: RecordPlace, message: Recorded) -> tuple[str, str, Any]:
         """The type, key and data of a change, by its definition; raises what UNCLEAR lists, and ValueError."""
         change = envelope_of(table, place, message.key(), message.value())
         if any(isinstance(each, Absent) for each in change.data.values()):

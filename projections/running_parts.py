@@ -20,7 +20,7 @@ LIVE_HELD_BY: Final = "HEADWATER_LIVE_HELD_BY"
 """Names a file; while it exists, the live query does not start, because a replay may move its starting offsets."""
 
 
-class Parts(Protocol):
+class RunningParts(Protocol):
     """The parts that can run here: the live query is LIVE, the queries of stream views are STREAMS, and the
     loaders of a store have its name.
     """
@@ -50,11 +50,11 @@ class SupervisedParts:
     supervisor: Supervisor
 
     def is_up(self, part: str) -> bool:
-        """See Parts."""
+        """See RunningParts."""
         return all(self.supervisor[name].status.state is State.HEALTHY for name in self.names[part])
 
     def restart(self, part: str) -> None:
-        """See Parts."""
+        """See RunningParts."""
         for name in self.names[part]:
             self.supervisor[name].begin_restart()
 

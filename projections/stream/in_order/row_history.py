@@ -39,7 +39,7 @@ class InMemory(dict[int, str]):
 
 
 @dataclass
-class Past:
+class RowHistory:
     """Rows of one key. recent: the last ones. sizes: of the segments with the earlier ones, in bytes.
 
     Rows are looked up only if a row of the same key was sent and is taken back. So they are written in segments that

@@ -27,7 +27,7 @@ HELD_S: Final = 60.0
 """After so long, and a batch, an attempt to run a query has held: until then, what stopped the last one may stop it."""
 
 
-class Watched:
+class RunningQuery:
     """One attempt to run a query. tag: of its generation, whose report goes on from what is known.
 
     pause_s: between two batches. has_batches: whether it works in short batches. One in real-time mode has started when

@@ -1,15 +1,46 @@
-"""Checks of declared rankings; each raises ValueError that says what to change."""
+"""A ranking, as a view declares it, and its checks; each raises ValueError that says what to change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from projections.table.declared_stores import Ranking
+from eventlog.declaring import word
 from projections.table.types import ColumnType
 
 SCORES: Final = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME)
 GROUPS: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME)
+
+
+@word('Ranking("-price", within=("city",))')
+@dataclass(frozen=True)
+class Ranking:
+    """The order of the rows by one column, kept in a sorted set, for queries that sort by it: a leaderboard.
+
+    sort: an INTEGER, FLOAT or TIME column; with "-" the highest come first, as in `?sort=-cents`. Rows with equal
+    values are in the order of their keys, and nulls come last.
+    within: columns that divide the rows. Each combination of their values has an order of its own, for queries with a
+    filter for each of them, as in `?day=…&sort=-cents`; a row in which one of them is null is in none.
+    """
+
+    sort: str
+    within: tuple[str, ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The column that it sorts by."""
+        return self.sort.removeprefix("-")
+
+    @property
+    def descending(self) -> bool:
+        """Whether the highest come first."""
+        return self.sort.startswith("-")
+
+    @property
+    def declaration(self) -> str:
+        """Its text in a fingerprint, and in the names of its sorted sets."""
+        return f"{self.sort}/{','.join(self.within)}" if self.within else self.sort
 
 
 def check_rankings(rankings: Any, types: Mapping[str, ColumnType]) -> None:

@@ -13,7 +13,7 @@ _ERRORS: Final = frozenset({"ERROR", "CRITICAL"})
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
-def last_words(log: Path, since: int) -> str:
+def last_log_lines(log: Path, since: int) -> str:
     """The last error that a process wrote to its log, in one line; empty if there is none. since: bytes to leave out.
 
     It is the last line, or if that is no error, the last one that is logged as an error, or else the last line.

@@ -1,0 +1,11 @@
+"""How processes use this store."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from projections.stores.backend import Backend
+from projections.stores.elasticsearch.rows import ElasticsearchRows
+from projections.stores.elasticsearch.store import ElasticsearchStore
+
+BACKEND: Final = Backend(ElasticsearchStore, ElasticsearchRows)

@@ -1,0 +1,43 @@
+"""`Elasticsearch`, as a view declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from eventlog.declaring import word
+from projections.table.declared_store import DeclaredStore, check_named, refuse_points
+from projections.table.types import ColumnType
+
+TEXTS: Final = (ColumnType.TEXT, ColumnType.JSON)
+"""What full-text search can read."""
+
+
+@word('Elasticsearch(text=("description",), facets=("city",))')
+@dataclass(frozen=True)
+class Elasticsearch(DeclaredStore):
+    """The view is an index. `text`: columns for full-text search; `facets`: columns to count by."""
+
+    text: tuple[str, ...] = ()
+    facets: tuple[str, ...] = ()
+    name = "elasticsearch"
+    searches = True
+
+    @property
+    def declaration(self) -> str:
+        return f"Elasticsearch(text={self.text!r}, facets={self.facets!r})"
+
+    def check(self, types: Mapping[str, ColumnType]) -> None:
+        check_named("Elasticsearch(text=…)", self.text, 'Elasticsearch(text=("description",))', types)
+        check_named("Elasticsearch(facets=…)", self.facets, 'Elasticsearch(facets=("city",))', types)
+        for name in self.text:
+            if types[name] not in TEXTS:
+                readable = ", ".join(each for each, kind in types.items() if kind in TEXTS)
+                problem = f'names "{name}", which is {types[name].name} and no text'
+                raise ValueError(f"Elasticsearch(text=…) {problem}: use {readable}")
+        refuse_points("Elasticsearch(facets=…)", self.facets, types, "has no values to count")
+
+    def narrowed(self, columns: Collection[str], key: str) -> Elasticsearch:
+        text, facets = (tuple(each for each in names if each in columns) for names in (self.text, self.facets))
+        return replace(self, text=text, facets=facets)

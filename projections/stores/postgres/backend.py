@@ -1,0 +1,11 @@
+"""How processes use this store."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from projections.stores.backend import Backend
+from projections.stores.postgres.rows import PostgresRows
+from projections.stores.postgres.store import PostgresStore
+
+BACKEND: Final = Backend(PostgresStore, PostgresRows)

@@ -1,0 +1,58 @@
+"""`Postgres`, as a view declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from eventlog.declaring import must_be_texts, shown, word
+from projections.table.declared_store import DeclaredStore, check_named, refuse_points
+from projections.table.types import ColumnType
+
+EXAMPLE = 'Postgres(indexes=(("city", "-price"),))'
+
+
+@word('Postgres(indexes=(("city", "price"),))')
+@dataclass(frozen=True)
+class Postgres(DeclaredStore):
+    """The view is a table of this name.
+
+    indexes: columns of each secondary index, with "-" before a column by which queries sort in descending order:
+    `("day", "-cents")` serves `?day=…&sort=-cents`.
+    """
+
+    indexes: tuple[tuple[str, ...], ...] = ()
+    name = "postgres"
+
+    @property
+    def declaration(self) -> str:
+        return f"Postgres(indexes={self.indexes!r})"
+
+    def check(self, types: Mapping[str, ColumnType]) -> None:
+        if not isinstance(self.indexes, tuple | list):
+            raise ValueError(f"Postgres(indexes={shown(self.indexes)}) is no tuple of indexes: write {EXAMPLE}")
+        for index in self.indexes:
+            self._check_index(index, types)
+
+    def _check_index(self, index: object, types: Mapping[str, ColumnType]) -> None:
+        if isinstance(index, str):
+            columns = ", ".join(f'("{each}",)' for each in self.indexes if isinstance(each, str))
+            raise ValueError(
+                f'Postgres(indexes=…) has the text "{index}" for an index, which is a tuple of columns: write '
+                f"Postgres(indexes=({columns},))"
+            )
+        must_be_texts("an index in Postgres(indexes=…)", index, EXAMPLE)
+        assert isinstance(index, tuple | list)  # noqa: S101 - for mypy
+        names = _columns(index)
+        if not names:
+            raise ValueError(f"an index in Postgres(indexes=…) has no column: write {EXAMPLE}")
+        check_named("Postgres(indexes=…)", names, EXAMPLE, types)
+        refuse_points("Postgres(indexes=…)", names, types, "has no order")
+
+    def narrowed(self, columns: Collection[str], key: str) -> Postgres:
+        return replace(self, indexes=tuple(each for each in self.indexes if set(columns).issuperset(_columns(each))))
+
+
+def _columns(index: Collection[str]) -> list[str]:
+    """The columns of an index, without their directions."""
+    return [column.removeprefix("-") for column in index]

@@ -1,0 +1,22 @@
+"""How processes use this store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from projections.settings import StoreSettings
+from projections.stores.backend import Backend
+from projections.stores.row_reader import Compared
+from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
+from projections.stores.valkey.rankings import ranked_of
+from projections.stores.valkey.rows import ValkeyRows
+from projections.stores.valkey.store import ValkeyStore
+from projections.view import View
+
+
+def _rankings(view: View, settings: StoreSettings) -> Mapping[str, Compared]:
+    return {"valkey rankings": Compared(ValkeyRankings(settings), row_of)} if ranked_of(view) else {}
+
+
+BACKEND: Final = Backend(ValkeyStore, ValkeyRows, _rankings)

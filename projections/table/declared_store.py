@@ -1,0 +1,61 @@
+"""What every store that a view can declare has; `projections.stores.declared` has the stores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar, Final, Self
+
+from eventlog.declaring import meant, must_be_texts
+from projections.table.types import ColumnType
+
+POINTS: Final = (ColumnType.POINT,)
+"""What has no order, and is never equal."""
+
+
+class DeclaredStore(ABC):
+    """A store as a view declares it: a frozen dataclass with what it keeps beside the rows, such as indexes.
+
+    name: of its folder in `projections.stores`, also in settings, the registry and commands.
+    answers: whether the API reads views from it. finds: whether it finds rows by any column, and not only by key.
+    searches: whether it searches texts.
+    """
+
+    name: ClassVar[str]
+    answers: ClassVar[bool] = True
+    finds: ClassVar[bool] = True
+    searches: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def declaration(self) -> str:
+        """Its text in a fingerprint."""
+
+    @abstractmethod
+    def check(self, types: Mapping[str, ColumnType]) -> None:
+        """Raise ValueError, which says what to change, if it names columns that a view with these cannot have there.
+
+        types: of the view's columns, the key first.
+        """
+
+    def narrowed(self, columns: Collection[str], key: str) -> Self:
+        """The same store for a view that has only these of the columns. key: the key among them."""
+        return self
+
+
+def check_named(what: str, names: object, example: str, types: Mapping[str, ColumnType]) -> None:
+    """Raise ValueError if a store names columns that are not those of a view, or lists."""
+    must_be_texts(what, names, example)
+    assert isinstance(names, tuple | list)  # noqa: S101 - for mypy
+    for name in names:
+        if name not in types:
+            raise ValueError(f"{what} names the unknown column {meant(name, types)}")
+        if types[name] is ColumnType.LIST:
+            raise ValueError(f'{what} cannot index "{name}": it is a list')
+
+
+def refuse_points(what: str, names: Sequence[str], types: Mapping[str, ColumnType], why: str) -> None:
+    """Raise ValueError if a store names columns of points; `why` it cannot have them."""
+    for name in names:
+        if types[name] in POINTS:
+            raise ValueError(f'{what} names "{name}", which is {types[name].name} and {why}: remove it')

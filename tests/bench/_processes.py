@@ -1,0 +1,83 @@
+"""What the processes of a deployment have spent, and what Kafka was asked, read from outside."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from compose.parts import wheels
+from compose.stack import fetch_jars
+
+GUARD: Final = "guard.py"
+"""Each part of the stack and of the read side runs below one, whose next argument is the part's name."""
+COUNT: Final = re.compile(r"request=(\w+)[^=]*(?:,version=\d+)?[^=]*:Count=(\d+)")
+
+
+def spent_s(roots: Mapping[str, int]) -> Counter[str]:
+    """Seconds of processor time, user and system, by part. roots: the process at the top of each tree.
+
+    It includes what processes that have ended had spent, which the kernel adds to the one that waited for them.
+    """
+    found = Counter[str]()
+    for name, pid in roots.items():
+        _add(psutil.Process(pid), name, found)
+    return found
+
+
+def _add(process: psutil.Process, part: str, found: Counter[str]) -> None:
+    with suppress(psutil.NoSuchProcess):
+        part = _part(process.cmdline()) or part
+        times = process.cpu_times()
+        found[part] += times.user + times.system + times.children_user + times.children_system
+        for child in process.children():
+            _add(child, part, found)
+
+
+def _part(words: Sequence[str]) -> str | None:
+    return next((words[at + 1] for at, word in enumerate(words[:-1]) if word.endswith(GUARD)), None)
+
+
+def pid_of(part: str, root: int) -> int:
+    """The process that a part's guard has started."""
+    for guard in psutil.Process(root).children(recursive=True):
+        if _part(guard.cmdline()) == part:
+            return int(guard.children()[0].pid)
+    raise LookupError(f'no "{part}" runs below process {root}')
+
+
+class KafkaRequests:
+    """How many requests of each kind a broker has handled, from its JMX."""
+
+    def __init__(self, pid: int) -> None:
+        """pid: the broker, which shows its metrics from now on, to this machine alone."""
+        _jcmd(pid, "ManagementAgent.start_local")
+        url = re.search(r"URL\s*: (\S+)", _jcmd(pid, "ManagementAgent.status"))
+        if url is None:
+            raise LookupError(f"process {pid} does not show its metrics")
+        self._url = url[1]
+        self._classes = ":".join(map(str, fetch_jars(("kafka",))["kafka"]))
+
+    def counts(self) -> Counter[str]:
+        """By the name of the API, in all versions of it; `FetchConsumer` is left out, which counts fetches again."""
+        metric = "kafka.network:type=RequestMetrics,name=RequestsPerSec,*"
+        words = [str(wheels.java()), "-XX:TieredStopAtLevel=1", "-cp", self._classes, "org.apache.kafka.tools.JmxTool"]
+        words += ["--jmx-url", self._url, "--object-name", metric, "--attributes", "Count", "--one-time"]
+        words += ["--report-format", "properties"]
+        shown = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
+        found = Counter[str]()
+        for name, count in COUNT.findall(shown):
+            found[name] += int(count)
+        del found["FetchConsumer"]
+        return found
+
+
+def _jcmd(pid: int, *words: str) -> str:
+    tool = str(Path(wheels.java()).with_name("jcmd"))
+    return subprocess.run([tool, str(pid), *words], check=True, capture_output=True, text=True, timeout=60).stdout
