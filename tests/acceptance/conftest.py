@@ -23,6 +23,12 @@ from tests.support.waiting import BOUND_S, eventually
 PACKAGE = Path(__file__).parent / "own_package"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One process starts the service."""
+    if item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group("a running service"))
+
+
 @dataclass(frozen=True)
 class Service:
     """A running service: where its API is, and the environment that its processes have."""

@@ -49,6 +49,8 @@ from tests.support.logged import append, logged, settle
 from tests.support.observed import LATE_AFTER, REGISTRY, Report, rows_in_python
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.jvm
+
 BOUND_S = 300.0
 MODULE = "tests.integration.cluster.test_many_machines"
 VIEW = replace(some_folds("far_apart", "group"), stores=(Postgres(),))

@@ -36,6 +36,8 @@ from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
 MOST = 2**63 - 1
 LONG = "".join(random.Random(1).choices(string.ascii_letters, k=9_000))
 PLACES = TableView(

@@ -35,6 +35,8 @@ from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.states import differences
 
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
 
 @dataclass
 class Told:

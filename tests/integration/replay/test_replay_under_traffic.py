@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
+import pytest
 
 from projections.parts import EVERYTHING, LIVE, ready_file
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.background import running
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.jvm
 
 EVENTS_PER_S = 50
 

@@ -34,6 +34,8 @@ from tests.support.gate_events import event_of
 from tests.support.observed import REGISTRY, Report, rows_in_python
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.jvm
+
 DAY = timedelta(days=1)
 IN_BATCHES = (gates, entered)
 VIEWS = (*(view.name for view in IN_BATCHES), carts.name)

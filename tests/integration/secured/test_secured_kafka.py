@@ -39,6 +39,8 @@ from tests.support.spark_rows import session
 from tests.support.table_views import table_views
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
 USER, PASSWORD = "ada", 'pass "word" \\ with = all; of it'
 BOUND_S = 300.0
 

@@ -16,6 +16,12 @@ KILLED = Backoff(limit=100)
 """A long run kills a server many times, soon after each other."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One process starts Kafka Connect; modules whose tests take long share another one."""
+    if item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group("Kafka Connect"))
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Stack]:
     """The servers, all healthy at the beginning of each test; started by the first test that needs them."""

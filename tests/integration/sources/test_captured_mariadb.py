@@ -25,6 +25,8 @@ from tests.integration.sources.watching import watching
 from tests.support.seeds import seed_of
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+
 LARGE = 5_000
 """Rows of a large transaction."""
 

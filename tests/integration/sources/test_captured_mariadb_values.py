@@ -28,6 +28,8 @@ from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mari
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+
 
 class Mood(StrEnum):
     GOOD = "good"
