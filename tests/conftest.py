@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the tests that need servers; of several processes, let those begin first that take longest."""
     for item in items:
         parameters = {str(each) for each in item.callspec.params.values()} if hasattr(item, "callspec") else set()
-        if {"stack", "servers"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
+        if {"stack", "servers", "capturing"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
             item.add_marker(pytest.mark.servers)
     if hasattr(config, "workerinput"):
         items[:] = longest_first(items, config.workerinput["seconds"])

@@ -23,6 +23,17 @@ from tests.support.waiting import BOUND_S, eventually
 PACKAGE = Path(__file__).parent / "own_package"
 
 
+DEMO = "test_demo.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the demo last of the folder: what it verifies is all that the other tests wrote, too."""
+    here = [number for number, item in enumerate(items) if item.path.parent == PACKAGE.parent]
+    ordered = sorted((items[number] for number in here), key=lambda item: item.path.name == DEMO)
+    for number, item in zip(here, ordered, strict=True):
+        items[number] = item
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """One process starts the service."""
     if item.get_closest_marker("xdist_group") is None:

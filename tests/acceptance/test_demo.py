@@ -1,4 +1,7 @@
-"""What `make demo` does once everything runs: send the commands of a sample, check, rebuild under traffic, verify."""
+"""What `make demo` does once everything runs: send the commands of a sample, check, rebuild under traffic, verify.
+
+It runs after the other tests of the folder, so that every row that they wrote is verified, too.
+"""
 
 from __future__ import annotations
 

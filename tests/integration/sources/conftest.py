@@ -1,4 +1,4 @@
-"""A stack of this folder's own, since its tests kill servers."""
+"""Stacks of this folder's own, since its tests kill servers."""
 
 from __future__ import annotations
 
@@ -26,4 +26,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def servers() -> Iterator[Stack]:
     """The servers, all healthy at the beginning of each test; started by the first test that needs them."""
     with own_folder() as folder, Stack(StackSettings(folder, free_ports()), CAPTURING, KILLED) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def capturing() -> Iterator[Stack]:
+    """Only the servers that capture a database, without stores of views."""
+    parts = ("kafka", "postgres", "connect")  # Kafka Connect starts with the database of the sample
+    with own_folder() as folder, Stack(StackSettings(folder, free_ports()), parts, KILLED) as stack:
         yield stack
