@@ -65,7 +65,7 @@ def serving(deployment: Deployment, **variables: str) -> Iterator[httpx.Client]:
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(120)
+        process.wait(240)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -33,7 +33,7 @@ def write_everywhere(endpoints: Endpoints) -> None:
     admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result()
     producer = Producer({"bootstrap.servers": endpoints.kafka, "acks": "all"})
     producer.produce("kept", b"value")
-    assert producer.flush(10) == 0
+    assert producer.flush(240) == 0
     with psycopg.connect(endpoints.postgres) as connection:
         connection.execute("create table kept as select 'value' as value")
     with Elasticsearch(endpoints.elasticsearch) as client:
@@ -47,7 +47,7 @@ def read_kafka(endpoints: Endpoints) -> str:
     consumer = Consumer({"bootstrap.servers": endpoints.kafka, "group.id": "reader", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition("kept", 0, 0)])
-        message = consumer.poll(20)
+        message = consumer.poll(240)
         assert message is not None
         assert message.error() is None
         return (message.value() or b"").decode()

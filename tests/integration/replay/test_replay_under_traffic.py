@@ -33,7 +33,7 @@ def projections(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
         assert process.poll() is None, deployed.output("projections")
         yield process
         process.terminate()
-        assert process.wait(120) == 0, deployed.output("projections")
+        assert process.wait(240) == 0, deployed.output("projections")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

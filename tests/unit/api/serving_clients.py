@@ -26,7 +26,7 @@ def serving(service: FakeService, limits: Limits) -> Iterator[tuple[Server, tupl
             yield server, listening.getsockname()
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(240)
             assert not thread.is_alive()
 
 
@@ -34,11 +34,11 @@ def connected(address: tuple[str, int]) -> socket.socket:
     """A client with a small buffer."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-    client.settimeout(20)
+    client.settimeout(240)
     client.connect(address)
     return client
 
 
 def gone(server: Server) -> Any:
     """Wait until no client is connected."""
-    return eventually(lambda: not server.server_state.connections, "the client is disconnected", 20)
+    return eventually(lambda: not server.server_state.connections, "the client is disconnected")
