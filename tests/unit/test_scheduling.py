@@ -25,7 +25,7 @@ def order(items: list[Any], **seconds: float) -> list[str]:
 
 
 def test_tests_of_a_group_or_else_of_a_file_are_in_one_process() -> None:
-    other = "tests/integration/projections_spark/test_catch_up.py"
+    other = "tests/unit/projections_spark/test_stream_events.py"
     assert scope_of(f"{SPARK}::test_c[x@y]") == scope_of(f"{other}::test_d") == "a Spark session"
     assert scope_of(f"{CONNECT}::test_c") == "Kafka Connect"
     assert scope_of(f"{MARIADB}::test_c") == "another Kafka Connect", "a module's own mark comes before its folder's"
@@ -41,7 +41,7 @@ def test_the_name_of_every_group_is_a_text() -> None:
 
 
 def test_scopes_are_sorted_by_what_their_tests_took_and_keep_the_order_of_their_tests() -> None:
-    first, last = f"{SPARK}::1", "tests/integration/projections_spark/test_catch_up.py::1"
+    first, last = f"{SPARK}::1", "tests/unit/projections_spark/test_stream_events.py::1"
     items = [item("a::1"), item("b::1"), item(first), item("b::2"), item(last)]
     found = order(items, **{"a::1": 3.0, "b::1": 1.0, "b::2": 4.0, first: 2.0, last: 0.5})
     assert found == ["b::1", "b::2", "a::1", first, last]

@@ -17,7 +17,7 @@ KILLED = Backoff(limit=100)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """One process starts Kafka Connect; modules whose tests take long share another one."""
+    """One process starts Kafka Connect. Modules with a mark of their own share another, so that both end together."""
     if item.get_closest_marker("xdist_group") is None:
         item.add_marker(pytest.mark.xdist_group("Kafka Connect"))
 

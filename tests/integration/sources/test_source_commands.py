@@ -36,6 +36,8 @@ from tests.integration.sources.captured import Topic
 from tests.support.shared_stack import own_folder
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+
 
 @dataclass
 class Deployment:
@@ -115,8 +117,8 @@ def deployed(servers: Stack) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def deployment(servers: Stack) -> Iterator[Deployment]:
-    with deployed(servers) as made:
+def deployment(capturing: Stack) -> Iterator[Deployment]:
+    with deployed(capturing) as made:
         yield made
 
 
@@ -341,9 +343,9 @@ BAD_TABLES = {
 
 
 @pytest.fixture(scope="module")
-def refusing(servers: Stack) -> Iterator[Deployment]:
+def refusing(capturing: Stack) -> Iterator[Deployment]:
     """A deployment whose database has tables that cannot be captured; every test leaves it without a source."""
-    with deployed(servers) as made:
+    with deployed(capturing) as made:
         made.sql(
             "CREATE TABLE loose (id int NOT NULL); CREATE VIEW names AS SELECT 1 AS id; "
             "CREATE TABLE spans (id int PRIMARY KEY, spans interval[] NOT NULL); "

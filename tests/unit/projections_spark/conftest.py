@@ -1,4 +1,4 @@
-"""Tests on one Spark session, which other folders' tests share."""
+"""Tests on one Spark session."""
 
 from __future__ import annotations
 
