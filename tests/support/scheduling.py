@@ -16,10 +16,8 @@ from tests.support.seeds import is_long
 
 ROOT: Final = Path(__file__).parents[2]
 MARK: Final = re.compile(r'xdist_group\("([^"]+)"\)')
-DEAR: Final = ("xdist_group", "jvm", "servers")
-"""Marks of tests that take long, the dearest first: in a checkout in which nothing was measured, these begin first."""
-MEASURED_S: Final = 0.5
-"""Shorter tests are not remembered."""
+GUESSED_S: Final = {"jvm": 60.0, "xdist_group": 10.0, "servers": 2.0}
+"""Seconds of a test with this mark, the first that it has, as long as it was not measured."""
 KEPT: Final = "headwater/seconds"
 """Where pytest's cache has the seconds of tests, by their ids."""
 
@@ -65,25 +63,30 @@ class Seconds:
         self._measured[report.nodeid] += report.duration  # type: ignore[assignment]
 
     def pytest_sessionfinish(self) -> None:
-        """Remember what was measured, and what was known of other tests."""
+        """Remember what was measured, and what was known of other tests, if their files are still there."""
         if self._cache and self._measured and not is_long():
-            known = {name: took_s for name, took_s in self.known().items() if name not in self._measured}
-            now = {name: round(took_s, 1) for name, took_s in self._measured.items() if took_s >= MEASURED_S}
-            self._cache.set(KEPT, known | now)
+            measured = {name: round(took_s, 1) for name, took_s in self._measured.items()}
+            known = self.known() | measured
+            self._cache.set(KEPT, {name: each for name, each in known.items() if _exists(name.partition("::")[0])})
+
+
+@cache
+def _exists(file: str) -> bool:
+    return (ROOT / file).exists()
 
 
 def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
     """Tests in the order in which they begin, so that all processes end together; those of a scope keep their order.
 
-    seconds: as `Seconds.known` has them. What was never measured follows: by its marks, and by its number of tests.
+    seconds: as `Seconds.known` has them; those of other tests are guessed.
     """
     scopes = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         scopes[scope_of(item.nodeid)].append(item)
 
-    def place(tests: list[pytest.Item]) -> tuple[float, list[bool], int]:
-        took_s = sum(seconds.get(each.nodeid, 0.0) for each in tests)
-        unmarked = [not any(each.get_closest_marker(mark) for each in tests) for mark in DEAR]
-        return -took_s, unmarked, -len(tests)
+    def takes_s(item: pytest.Item) -> float:
+        guessed = (guess for mark, guess in GUESSED_S.items() if item.get_closest_marker(mark))
+        return seconds[item.nodeid] if item.nodeid in seconds else next(guessed, 0.0)
 
-    return [each for tests in sorted(scopes.values(), key=place) for each in tests]
+    ordered = sorted(scopes.values(), key=lambda tests: -sum(map(takes_s, tests)))
+    return [each for tests in ordered for each in tests]

@@ -47,20 +47,22 @@ def test_scopes_are_sorted_by_what_their_tests_took_and_keep_the_order_of_their_
     assert found == ["b::1", "b::2", "a::1", first, last]
 
 
-def test_what_was_never_measured_is_sorted_by_its_marks_and_then_by_its_number_of_tests() -> None:
-    items = [item("unit::1"), item("unit::2"), item("few::1"), item("real::1", "servers"), item("spark::1", "jvm")]
-    assert order([*items, item("x::1", "xdist_group")]) == [
-        "x::1",
-        "spark::1",
-        "real::1",
-        "unit::1",
-        "unit::2",
-        "few::1",
+def test_what_was_not_measured_is_guessed_by_its_marks() -> None:
+    items = [
+        item("unit::1"),
+        item("real::1", "servers"),
+        item("real::2", "servers"),
+        item("spark::1", "servers", "jvm"),
     ]
-    assert order([*items, item("known::1")], **{"known::1": 0.5})[0] == "known::1"
+    assert order([*items, item("group::1", "servers", "xdist_group")]) == [
+        "spark::1", "group::1", "real::1", "real::2", "unit::1"
+    ]  # fmt: skip
+    assert order(items, **{"unit::1": 3.0, "real::1": 0.5, "spark::1": 1.0}) == [
+        "unit::1", "real::1", "real::2", "spark::1"
+    ]  # fmt: skip
 
 
-def test_seconds_of_tests_that_did_not_run_are_kept() -> None:
+def test_seconds_of_tests_that_did_not_run_are_kept_as_long_as_their_file() -> None:
     cache: dict[str, Any] = {}
     kept: Any = SimpleNamespace(get=cache.get, set=cache.__setitem__)
 
@@ -72,7 +74,7 @@ def test_seconds_of_tests_that_did_not_run_are_kept() -> None:
         seconds.pytest_sessionfinish()
         return Seconds(SimpleNamespace(cache=kept)).known()  # type: ignore[arg-type]
 
-    assert run(**{"a::1": 4.0, "b::1": 2.0, "c::1": 0.1}) == {"a::1": 4.0, "b::1": 2.0}
-    assert run(**{"b::1": 3.0}) == {"a::1": 4.0, "b::1": 3.0}
-    assert run(**{"a::1": 0.2}) == {"b::1": 3.0}
+    first, second = f"{SPARK}::1", f"{CONNECT}::1"
+    assert run(**{first: 4.0, second: 2.0, "removed.py::1": 3.0}) == {first: 4.0, second: 2.0}
+    assert run(**{second: 3.0}) == {first: 4.0, second: 3.0}
     assert Seconds(SimpleNamespace()).known() == {}  # type: ignore[arg-type]
