@@ -20,7 +20,7 @@ from compose.samples.shipped import to_try
 from compose.settings import Ports, StackSettings
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
-from tests.acceptance.conftest import Service
+from tests.acceptance.conftest import WAIT_MS, Service
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def toured(http: httpx.Client) -> None:
         headers={"Idempotency-Key": "readme-lists"},
     )
     assert listed.status_code == 201, listed.text
-    after = {"after": listed.json()["position"], "wait_ms": "30000"}
+    after = {"after": listed.json()["position"], "wait_ms": WAIT_MS}
     for view in ("listings", "listing_card", "listing_search", "streams"):
         key = "listing/sacramento-1/1" if view == "streams" else "sacramento-1"
         http.get(f"/views/{view}/{key}", params=after).raise_for_status()

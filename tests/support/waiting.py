@@ -31,4 +31,4 @@ def eventually(
             return answer
         now = time.monotonic()
         assert now < deadline, f"{what}: not within {timeout_s:g} s"
-        time.sleep(max(every_s, 2 * (now - began)))
+        time.sleep(max(every_s, 4 * (now - began)))
