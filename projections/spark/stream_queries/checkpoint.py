@@ -28,6 +28,9 @@ _NOTHING: Final = "-"
 _LOCK: Final = ".lock"
 _NOTE: Final = "headwater.json"
 _VERSIONS: Final = re.compile(r"([0-9]+)\.([0-9]+)")
+FORMAT: Final = 1
+"""Of a checkpoint: what Headwater makes of a view's query, so which operators it has and in what order, and what those
+of `in_order` keep. Raise it with any change of that; queries of another format compute their view anew."""
 STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -66,17 +69,26 @@ class Checkpoint:
         self.note_spark()
 
     def note_spark(self) -> None:
-        """Write which Spark the query has run with; the provider of its state is for people. Raises OSError."""
-        note = {"spark": spark_version(), "state": STATE_PROVIDER}
+        """Write which Spark and format the query has; the provider of its state is for people. Raises OSError."""
+        note = {"format": FORMAT, "spark": spark_version(), "state": STATE_PROVIDER}
         (self.folder / _NOTE).write_text(json.dumps(note))
 
     def spark(self) -> str | None:
         """The version of the Spark that the query has run with; None: an earlier release did not write it."""
-        try:
-            found = json.loads((self.folder / _NOTE).read_text())["spark"]
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
-            return None
+        found = self._noted().get("spark")
         return found if isinstance(found, str) and _VERSIONS.match(found) else None
+
+    def other_format(self) -> int | None:
+        """The format of the checkpoint, if it is not this release's; the first release wrote none."""
+        found = self._noted().get("format", 1)
+        return found if isinstance(found, int) and found != FORMAT else None
+
+    def _noted(self) -> dict[str, object]:
+        try:
+            found = json.loads((self.folder / _NOTE).read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def newer_spark(self) -> str | None:
         """The Spark that the query has run with, if this one may not read what that has written.

@@ -121,6 +121,18 @@ def test_a_query_that_has_not_begun_has_lost_its_state_only_if_there_were_record
     assert why_lost(GATES, [ledgers({"observations/0": 2})], settings, log) == OLDER
 
 
+def test_what_another_release_has_written_in_another_form_is_lost(settings: LogSettings) -> None:
+    note = disk(three_batches(settings)) / "headwater.json"
+    written = json.loads(note.read_text())
+    assert why_lost(GATES, [], settings, MemoryLog()) is None
+    note.write_text(json.dumps({**written, "format": 2}))
+    lost = "has the format 2 of another release of Headwater, and this one has 1"
+    assert why_lost(GATES, [], settings, MemoryLog()) == lost
+    del written["format"]
+    note.write_text(json.dumps(written))
+    assert why_lost(GATES, [], settings, MemoryLog()) is None, "the first release wrote none"
+
+
 @pytest.mark.parametrize(("noted", "lost"), [
     ({"spark": "4.0.1"}, None),
     ({"spark": "4.2.9"}, None),
