@@ -18,7 +18,7 @@ from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.background import running
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600)]
 
 EVENTS_PER_S = 50
 
