@@ -23,9 +23,12 @@ from compose.ports import free_ports
 from compose.settings import Endpoints, Ports, StackSettings
 from compose.stack import Stack
 from projections.supervision.process import State
+from tests.support.seeds import some_of
 from tests.support.shared_stack import own_folder
 
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
+KILLED = 2
+"""Servers; in a long run all of them."""
 
 
 def write_everywhere(endpoints: Endpoints) -> None:
@@ -91,7 +94,8 @@ def test_all_servers_are_healthy_and_hold_data(stack: Stack) -> None:
         assert read(stack.endpoints) == "value"
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.soak
+@pytest.mark.parametrize("part", some_of(PARTS, KILLED, 6))
 def test_a_killed_server_comes_back_with_its_data(stack: Stack, part: str) -> None:
     before = {one.name: one.pid for one in stack.status()}
     stack.kill(part)
