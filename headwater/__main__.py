@@ -26,6 +26,7 @@ PARTS: Final = {
     "down": Part("Stop the local servers; their data is kept.", "compose.cli", ("down",)),
     "stack": Part("Show the local servers: status, logs; and the other commands about them.", "compose.cli"),
     "api": Part("Run the HTTP API.", "api.__main__"),
+    "keys": Part("Make, list and revoke the keys of the API's callers.", "api.guard.cli"),
     "handler": Part("Run the handler, which decides commands and runs processes.", "commands.__main__"),
     "projections": Part("Run the read side, which keeps views up to date, or a part of it.", "projections.__main__"),
     "replay": Part("Show views, rebuild them from the log, and compare, drop or erase.", "replay.__main__"),
@@ -35,6 +36,7 @@ PARTS: Final = {
 EXTRAS: Final = {
     "compose.cli": ("stack", "psutil", "fastapi", "pyspark"),
     "api.__main__": ("api", "fastapi"),
+    "api.guard.cli": ("api", "jwt"),
     "commands.__main__": ("handler", "rocksdict"),
     "projections.__main__": ("projections", "pyspark"),
     "replay.__main__": ("projections", "pyspark"),
