@@ -16,7 +16,7 @@ export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 export PYTHONDONTWRITEBYTECODE :=
 
 # each process of the tests may start a JVM of its own
-SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
+SIDE_BY_SIDE := --maxprocesses 6 --no-loadscope-reorder
 PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
 
 # the samples that `run` and `demo` are about

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import time
 from typing import Final
 
@@ -121,8 +122,25 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._parsed_bytes > MAX_HEAD_BYTES:
             raise HeadTooLarge
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Disconnect a client that has sent nothing since its last answer; called once."""
+        if not self._has_unread():
+            super().timeout_keep_alive_handler()
+
     def disconnect_if_idle(self, now_s: float, limit_s: float) -> None:
         """Disconnect a client that has sent no complete head for so long."""
-        if self.waiting_since_s is not None and now_s - self.waiting_since_s > limit_s:
+        if self.waiting_since_s is not None and now_s - self.waiting_since_s > limit_s and not self._has_unread():
             logger.info("disconnected %s, which has sent no request for %g s", self.client, limit_s)
             self.transport.close()
+
+    def _has_unread(self) -> bool:
+        """Whether the client has sent what will be read in a moment.
+
+        After a pause of this process, such as on a busy machine, timers come before what arrived meanwhile.
+        """
+        descriptor = self.transport.get_extra_info("socket").fileno()
+        if descriptor < 0:
+            return False
+        reading = select.poll()
+        reading.register(descriptor, select.POLLIN)
+        return bool(reading.poll(0))

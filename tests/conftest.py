@@ -12,96 +12,70 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
 from compose.settings import HOST, StackSettings
 from eventlog import admin
 from eventlog.settings import LogSettings
+from tests.support.scheduling import ByGroup, Seconds, longest_first
 from tests.support.seeds import choose_seed, load_profile, repeats
 from tests.support.shared_stack import shared_stack
 
 choose_seed()
 load_profile()
-# The JVMs of tests live for minutes: what their optimizing compiler would cost, it would not save. Without it a JVM has
-# a fifth of the usual room for compiled code; Spark's was full, and spent a tenth of its time on sweeping it.
 for _name in ("no_proxy", "NO_PROXY"):  # a proxy in the environment is not for servers on this machine
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
+# The JVMs of tests live for minutes: what their optimizing compiler would cost, it would not save. Without it a JVM has
+# a fifth of the usual room for compiled code; Spark's was full, and spent a tenth of its time on sweeping it.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
-
-TOGETHER = {
-    "tests/acceptance/": "a running service",
-    "tests/integration/sources/test_captured_mariadb": "another Kafka Connect",  # or the others would take far longer
-    "tests/integration/sources/": "Kafka Connect",
-    "tests/integration/projections_spark/": "a Spark session",
-    "tests/unit/projections_spark/": "a Spark session",
-    "tests/integration/replay/test_refused_values": "another Spark session",
-    "tests/integration/replay/test_replay_busy_partition": "another Spark session",
-    "tests/integration/replay/test_replay_commands": "another Spark session",
-    "tests/integration/replay/test_replay_interrupted": "another Spark session",
-    "tests/integration/replay/test_replay_together": "another Spark session",
-    "tests/integration/secured/": "another Spark session",
-}
-"""Folders and files, and what they share, so that one process runs them all; any other may run beside any other."""
-LONGEST_FIRST = (
-    "tests/integration/sources/",
-    "tests/unit/projections_spark/",
-    "tests/integration/projections_spark/",
-    "tests/integration/replay/test_stream_views.py",
-    "tests/integration/",
-    "tests/acceptance/",
-    "tests/contracts/",
-    "tests/unit/",
-)
-"""What takes long begins first, and what takes little fills the end, so that all processes end together."""
+SECONDS = pytest.StashKey[Seconds]()
 ADAPTERS = {"kafka", "postgres", "elasticsearch", "valkey"}
 """Parameters of contract tests that run on a real server."""
 
 
-class ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """Keeps the tests of a file, or of the folders that share something, in one process, which has started it."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        shared = next((what for folder, what in TOGETHER.items() if nodeid.startswith(folder)), None)
-        return shared or str(super()._split_scope(nodeid))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
+    return ByGroup(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
-    return ByFile(config, log)
+def pytest_configure_node(node: Any) -> None:
+    """All processes put their tests in the same order, whatever another run writes meanwhile."""
+    node.workerinput["seconds"] = node.config.stash[SECONDS].known()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """With `-n auto` two processes more than processors, since tests wait for servers half of their time.
+    """With `-n auto` four processes more than processors, since tests wait for servers most of their time.
 
     With `-n logical`, for tests without servers, one more: some wait for a process.
     """
-    return (os.cpu_count() or 1) + (1 if config.option.numprocesses == "logical" else 2)
+    return (os.cpu_count() or 1) + (1 if config.option.numprocesses == "logical" else 4)
 
 
 def pytest_report_header() -> str:
     return repeats()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need servers, and put them in the order of LONGEST_FIRST."""
-    items.sort(key=_when)
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SECONDS] = seconds = Seconds(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(seconds)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need servers; of several processes, let those begin first that take longest."""
     for item in items:
         parameters = {str(each) for each in item.callspec.params.values()} if hasattr(item, "callspec") else set()
-        if {"stack", "servers"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
+        if {"stack", "servers", "capturing"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
             item.add_marker(pytest.mark.servers)
+    if hasattr(config, "workerinput"):
+        items[:] = longest_first(items, config.workerinput["seconds"])
 
 
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector need not look through it again and again."""
     gc.freeze()
-
-
-def _when(item: pytest.Item) -> tuple[int, bool]:
-    """Its place in LONGEST_FIRST, and in its folder after those with a JVM."""
-    place = next((n for n, each in enumerate(LONGEST_FIRST) if item.nodeid.startswith(each)), -1)
-    return place, item.get_closest_marker("jvm") is None
 
 
 @pytest.hookimpl(wrapper=True)

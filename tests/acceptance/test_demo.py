@@ -1,14 +1,33 @@
-"""What `make demo` does once everything runs: send the commands of a sample, check, rebuild under traffic, verify."""
+"""What `make demo` does once everything runs: send the commands of a sample, check, rebuild under traffic, verify.
+
+It runs after the other tests of the folder, so that every row that they wrote is verified, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
+
+import httpx
 
 from compose.demo import Report, play
-from compose.samples.sample import Client, Deployment, open_http
+from compose.samples.sample import IDLE_S, Client, Deployment
 from compose.settings import StackSettings
 from headwater.samples.orders.traffic import ORDERS, Orders
-from tests.acceptance.conftest import Service
+from tests.acceptance.conftest import Service, must_wait_on
+from tests.support.waiting import BOUND_S
+
+
+class Patient(httpx.AsyncHTTPTransport):
+    """Repeats a request until the view has what it waits for."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        deadline = time.monotonic() + BOUND_S
+        while must_wait_on(request, answer := await super().handle_async_request(request)):
+            if time.monotonic() > deadline:
+                break
+            await answer.aread()
+        return answer
 
 
 class FewMeasured(Orders):
@@ -19,7 +38,8 @@ class FewMeasured(Orders):
 
 def test_all_orders_are_right_before_and_after_a_rebuild_under_traffic(service: Service, stack: StackSettings) -> None:
     async def demo() -> Report:
-        async with open_http(service.api) as http:
+        transport = Patient(limits=httpx.Limits(keepalive_expiry=IDLE_S))
+        async with httpx.AsyncClient(base_url=service.api, timeout=600.0, trust_env=False, transport=transport) as http:
             return await play(Client(http), {"orders": FewMeasured()}, Deployment(stack.endpoints, service.environment))
 
     report = asyncio.run(demo())

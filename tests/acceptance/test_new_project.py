@@ -17,7 +17,7 @@ def test_the_lines_of_its_readme_open_an_account_and_read_its_owner(service: Ser
     assert lines[0].startswith("headwater run")
 
     def answer(line: str) -> dict[str, object]:
-        ran = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=120, check=True)
+        ran = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=600, check=True)
         found: dict[str, object] = json.loads(ran.stdout)
         return found
 

@@ -13,11 +13,10 @@ import httpx
 import psycopg
 
 from compose.settings import Ports, StackSettings
-from tests.acceptance.conftest import Service
+from tests.acceptance.conftest import WAIT_MS, Service
 
 ROOT = Path(__file__).parents[2]
-WAIT = {"wait_ms": "30000"}
-"""A live query that has just started is late at first, on a busy machine by more than the default wait."""
+WAIT = {"wait_ms": WAIT_MS}
 
 
 def test_the_api_documents_the_packages_commands_and_view(http: httpx.Client) -> None:

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 
@@ -34,22 +35,27 @@ VIEW = TableView(
     stores=(Postgres(), Elasticsearch()),
 )
 LIVE = Live(VIEW, 1, VIEW.tag, {})
-CASED = sorted(
-    {
-        form
-        for character in map(chr, range(sys.maxunicode + 1))
-        for form in (character.lower(), character.upper(), character.title(), character.casefold())
-        if form != character and len(form) == 1
-        for form in (form, character)
-    }
-)
+
+
+@cache
+def cased() -> list[str]:
+    """All characters of which there are others in another case."""
+    return sorted(
+        {
+            form
+            for character in map(chr, range(sys.maxunicode + 1))
+            for form in (character.lower(), character.upper(), character.title(), character.casefold())
+            if form != character and len(form) == 1
+            for form in (form, character)
+        }
+    )
 
 
 def asked() -> list[tuple[str, list[str]]]:
     """Each cased character, many at a time; the n-th queries have the n-th character of those that are alike."""
     rounds: dict[int, list[str]] = {}
     seen: Counter[str] = Counter()
-    for character in CASED:
+    for character in cased():
         rounds.setdefault(seen[folded(character)], []).append(character)
         seen[folded(character)] += 1
     return [
@@ -62,24 +68,24 @@ def asked() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("store_name", ["postgres", "elasticsearch"])
 def test_both_sides_are_folded(store_name: str, stack: StackSettings) -> None:
-    assert len(CASED) > 2_700
+    assert len(cased()) > 2_700
     endpoints, name = stack.endpoints, f"t_{uuid.uuid4().hex[:12]}"
     settings = StoreSettings(name, endpoints.postgres, endpoints.elasticsearch, endpoints.valkey, 1)
     order = VIEW.layout.monoids[0].fields[0].name
     patches = [
         Patch(f"{ord(each):07}", "0", Place(number, 0), {order: number, "text": each})
-        for number, each in enumerate(CASED)
+        for number, each in enumerate(cased())
     ]
     queries = asked()
     with {"postgres": OnPostgres, "elasticsearch": OnElasticsearch}[store_name](settings) as server:
         store, target = server.open(), Target(VIEW, 1)
         store.create(target, {}, {0: 0})
         store.finish(target)
-        store.apply([target], {0: Batch(next_offset=len(CASED), patches={VIEW.tag: patches})})
+        store.apply([target], {0: Batch(next_offset=len(cased()), patches={VIEW.tag: patches})})
         found = asyncio.run(answers(store_name, settings, queries))
     for (operator, characters), texts in zip(queries, found, strict=True):
         wanted = {folded(each) for each in characters}
-        assert sorted(texts) == [each for each in CASED if folded(each) in wanted], (operator, characters)
+        assert sorted(texts) == [each for each in cased() if folded(each) in wanted], (operator, characters)
 
 
 async def answers(name: str, settings: StoreSettings, queries: Sequence[tuple[str, list[str]]]) -> list[list[str]]:

@@ -26,6 +26,7 @@ from projections.table.patch import WHOLE, Place
 from projections.table.shown import DELETED
 from tests.contracts.test_topic_store import PARTITION, Following, Killed, killed_by_chance
 from tests.support.carts import boxes, cart_view, is_in_order
+from tests.support.seeds import examples
 
 VIEW = cart_view(
     name="gates",
@@ -144,7 +145,8 @@ def test_places_that_a_log_does_not_have_any_more_are_not_waited_for(following: 
     assert following.rows() == {"a": 5, "b": 6}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(examples(1)))
 def test_no_row_goes_back_whatever_is_read_again_killed_and_published(
     following: Following, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -212,4 +214,4 @@ def fill(log: KafkaLog) -> None:
     """Let the sources end behind the offsets of these tests."""
     for source in range(len(GATES)):
         for number in range(20):
-            log.submit(Entry(EVENTS, f"filling/{number}", b"{}", 0), source).result(30)
+            log.submit(Entry(EVENTS, f"filling/{number}", b"{}", 0), source).result(240)

@@ -32,6 +32,7 @@ from projections.stores.topic.store import TopicStore, read_ledgers
 from projections.stream.declaring.view import BATCH
 from projections.table.shown import DELETED
 from tests.support.observed import gate_view
+from tests.support.seeds import examples
 from tests.support.waiting import eventually
 
 VIEW = gate_view(
@@ -204,7 +205,8 @@ def test_a_generation_that_is_published_while_its_partition_is_taken_over_shows_
     assert following.records() == [("a", 1)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(examples(1)))
 def test_random_batches_crashes_and_publications_leave_the_rows_of_the_generation(
     following: Following, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

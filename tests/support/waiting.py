@@ -8,6 +8,8 @@ from typing import TypeVar
 
 BOUND_S = 300.0
 """Long, because machines are shared: only a fault comes near it."""
+PAUSE_S = 2.0
+"""The longest pause between two questions."""
 
 Answer = TypeVar("Answer")
 
@@ -31,4 +33,4 @@ def eventually(
             return answer
         now = time.monotonic()
         assert now < deadline, f"{what}: not within {timeout_s:g} s"
-        time.sleep(max(every_s, 2 * (now - began)))
+        time.sleep(max(every_s, min(4 * (now - began), PAUSE_S)))

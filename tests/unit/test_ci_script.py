@@ -31,7 +31,7 @@ def run(folder: Path, programs: Sequence[str], user: int = 0) -> tuple[int, list
     (copy := folder / "ci").mkdir()
     (copy / "run").write_text(script)
     done = subprocess.run(
-        ["/bin/bash", str(copy / "run")], env={"PATH": str(folder)}, capture_output=True, text=True, timeout=60
+        ["/bin/bash", str(copy / "run")], env={"PATH": str(folder)}, capture_output=True, text=True, timeout=600
     )
     ran = log.read_text().splitlines() if log.exists() else []
     return done.returncode, [line for line in ran if not line.startswith("python3")], done.stderr

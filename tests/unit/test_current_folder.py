@@ -38,7 +38,7 @@ def test_it_finds_the_users_package_and_hides_none_of_headwaters(tmp_path: Path,
     environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     environment |= {"HEADWATER_MODULES": "desk.views", "HEADWATER_STATE": str(tmp_path / "state")}
     ended = subprocess.run(
-        PROGRAMS[program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        PROGRAMS[program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     output = ended.stdout + ended.stderr
     assert ended.returncode != 0

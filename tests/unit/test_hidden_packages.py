@@ -26,7 +26,7 @@ def test_what_is_hidden_is_named(tmp_path: Path, program: str, hidden: str, comm
         if has_init:
             (folder / "__init__.py").write_text("")
         ended = subprocess.run(
-            [sys.executable, "-m", program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=600
         )
         if has_init:
             assert ended.returncode == 1
@@ -42,6 +42,6 @@ def test_a_folder_that_the_program_does_not_need_is_no_problem(tmp_path: Path, p
     (tmp_path / "compose").mkdir()
     (tmp_path / "compose" / "__init__.py").write_text("")
     ended = subprocess.run(
-        [sys.executable, "-m", program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", program, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert ended.returncode == 0, ended.stderr

@@ -47,7 +47,7 @@ class Setup:
             env={**kept, "PATH": path},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
 
     @property

@@ -58,7 +58,13 @@ def test_a_mistake_is_one_sentence_with_its_place(tmp_path: Path, program: str, 
     }
     words = [*PROGRAMS[program], *(["desk.views"] if program == "testing" else [])]
     ended = subprocess.run(
-        [sys.executable, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *words],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert ended.returncode != 0
     output = ended.stdout + ended.stderr

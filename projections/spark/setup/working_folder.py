@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
 import shutil
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import IO, Final
+from typing import Final
 
 log = logging.getLogger(__name__)
 
 _LOCK: Final = ".lock"
-_held: Final[list[IO[str]]] = []
-"""Locks of this process's folders, until it ends."""
+_held: Final[list[int]] = []
+"""Locks of this process's folders, until it ends: descriptors, of which Python does not say that nobody closes them."""
 
 
 def working_folder(state: Path) -> Path | None:
@@ -35,9 +36,8 @@ def working_folder(state: Path) -> Path | None:
                 if left.is_dir() and _is_left(left):
                     shutil.rmtree(left, ignore_errors=True)
             folder = Path(mkdtemp(dir=root))
-            lock = (folder / _LOCK).open("w")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            _held.append(lock)
+            _held.append(os.open(folder / _LOCK, os.O_CREAT | os.O_WRONLY, 0o666))
+            fcntl.flock(_held[-1], fcntl.LOCK_EX)
     except OSError as error:
         log.warning("working files of Spark are in the folder of temporary files, because of %s: %s", root, error)
         return None

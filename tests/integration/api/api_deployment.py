@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 START_S = 240.0
+PATIENT = {"HEADWATER_ANSWER_TIMEOUT_S": "60"}
+"""On a busy machine, a handler may take long to answer a command."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Deployment:
 def serving(deployment: Deployment, **variables: str) -> Iterator[httpx.Client]:
     """A client of `headwater api`, once it is ready."""
     port = free_port()
-    process = deployment.start("api", HEADWATER_API_PORT=str(port), HEADWATER_ANSWER_TIMEOUT_S="3", **variables)
+    process = deployment.start("api", **{"HEADWATER_API_PORT": str(port), **PATIENT, **variables})
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
         try:
             eventually(lambda: process.poll() is not None or is_ready(client), "the API is ready", START_S)
@@ -65,7 +67,7 @@ def serving(deployment: Deployment, **variables: str) -> Iterator[httpx.Client]:
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(120)
+        process.wait(240)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import httpx
 import pytest
@@ -38,7 +38,13 @@ def deployment(
 
 
 @pytest.fixture(scope="module")
-def api(deployment: Deployment) -> Iterator[httpx.Client]:
+def variables() -> Mapping[str, str]:
+    """Of the API, beside those of the deployment; a test module may have others."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def api(deployment: Deployment, variables: Mapping[str, str]) -> Iterator[httpx.Client]:
     """A client of `headwater api`, once it is ready."""
-    with serving(deployment) as client:
+    with serving(deployment, **variables) as client:
         yield client

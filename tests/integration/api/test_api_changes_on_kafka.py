@@ -42,7 +42,7 @@ def emit(deployment: Deployment, name: str, sources: list[Source]) -> None:
             value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             topic, partition = deployment.log.topic(PATCHES), partition_of(key, 4)
             producer.produce(topic, orjson.dumps(value), key.encode(), partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
 
 
 @contextmanager
@@ -152,6 +152,6 @@ def test_the_end_of_the_process_is_told(deployment: Deployment, api: httpx.Clien
             with following(other, "listings") as events:
                 process.terminate()
                 assert events.read() == ("end", {"reason": "closing"})
-        process.wait(120)
+        process.wait(240)
     finally:
         stop(process)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -24,7 +24,8 @@ from projections.registry import ViewRegistry
 from projections.stores.postgres.store import PostgresStore
 from projections.stores.store import Target
 from tests.integration.api.api_deployment import START_S, Deployment, stop
-from tests.support.seeds import examples, seed_of
+from tests.support.domains import SHIPPED
+from tests.support.seeds import examples, seed_of, some_of
 from tests.support.waiting import eventually
 
 CHECKED = [
@@ -34,7 +35,9 @@ CHECKED = [
     response_headers_conformance,
 ]
 EXAMPLES = 2
-"""For each of some thirty operations, right and wrong; every run draws others, and a long run ten times as many."""
+"""For each operation, right and wrong; every run draws others, and a long run ten times as many."""
+DOMAINS = 2
+"""Beside `listings`: every run draws others, and a long run has all."""
 
 
 @schemathesis.serializer(NDJSON)
@@ -48,6 +51,12 @@ def read_line(context: schemathesis.DeserializationContext, response: schemathes
     """The answer to the one line that was sent."""
     (line,) = response.content.splitlines()
     return json.loads(line)
+
+
+@pytest.fixture(scope="module")
+def modules() -> Sequence[str]:
+    """Each domain has operations of the same kinds, and a long run sends to those of all."""
+    return ("listings", *some_of([each for each in SHIPPED if each != "listings"], DOMAINS, 2))
 
 
 @pytest.fixture(scope="module")

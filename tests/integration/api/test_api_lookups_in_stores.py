@@ -64,7 +64,7 @@ class World:
 
         topic, time_ms = self._deployment.log.topic(EVENTS), timestamp_ms(time)
         self._producer.produce(topic, value, envelope.id, partition, on_delivery=on_delivery, timestamp=time_ms)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(240) == 0
         return Source(envelope, Position(partition, stored[0]), time_ms, value.decode())
 
     def apply(self, name: str, source: Source) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 
@@ -41,6 +42,12 @@ from tests.support.table_views import table_views
 from tests.support.waiting import eventually
 
 VIEWS = ("listings", "city_market", "streams")
+
+
+@pytest.fixture(scope="module")
+def variables() -> Mapping[str, str]:
+    """Nobody handles commands here, which is answered soon."""
+    return {"HEADWATER_ANSWER_TIMEOUT_S": "1"}
 
 
 @pytest.fixture(scope="module")

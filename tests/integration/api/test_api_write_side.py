@@ -22,7 +22,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
 from headwater.samples.listings.domain import ChangePrice, ListProperty
-from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
+from tests.integration.api.api_deployment import PATIENT, START_S, Deployment, is_ready, stop
 from tests.support.badly_behaved import BAD, BAD_COMMANDS, CODES
 from tests.support.domains import SHIPPED
 from tests.support.waiting import eventually
@@ -240,7 +240,7 @@ def test_a_receipt_is_found_by_an_api_that_started_later(
     key = uuid.uuid4().hex
     first = send(client, "change_price", {"listing_id": listed, "price": 7}, **{"Idempotency-Key": key})
     port = free_port()
-    process = deployment.start("api", HEADWATER_API_PORT=str(port))
+    process = deployment.start("api", HEADWATER_API_PORT=str(port), **PATIENT)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as later:
             eventually(lambda: is_ready(later), "the API is ready", START_S)

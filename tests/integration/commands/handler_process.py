@@ -56,7 +56,7 @@ def handler(
         yield process
         if process.poll() is None:
             process.terminate()
-            assert process.wait(120) == 0, output(settings)
+            assert process.wait(240) == 0, output(settings)
     finally:
         if process.poll() is None:
             process.kill()
@@ -77,7 +77,7 @@ def send(
     time = datetime.now(UTC) - ago
     envelope = Envelope(command_id or f"{command_type}-{stream}", command_type, stream, time, body)
     entry = Entry(COMMANDS, stream, encode(envelope), timestamp_ms(datetime.now(UTC)))
-    log.submit(entry, partition_of(stream, log.partitions)).result(30)
+    log.submit(entry, partition_of(stream, log.partitions)).result(240)
 
 
 def with_gateway(
@@ -93,7 +93,7 @@ def with_gateway(
         gateway = CommandGateway(log, registry, timeout_s=timeout_s)
         await gateway.start()
         try:
-            assert await asyncio.to_thread(gateway.wait_ready, 30)
+            assert await asyncio.to_thread(gateway.wait_ready, 240)
             return await play(gateway)
         finally:
             await gateway.close()

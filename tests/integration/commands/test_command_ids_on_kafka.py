@@ -48,7 +48,7 @@ def test_each_stream_decides_an_id_once_and_every_retry_gets_the_first_receipt(l
         )
         for gateway in (first, second):
             await gateway.start()
-            assert await asyncio.to_thread(gateway.wait_ready, 60)
+            assert await asyncio.to_thread(gateway.wait_ready, 240)
         found = [await send_all([first, second], number) for number in range(TRIES)]
         for number, receipts in enumerate(found):
             assert {each.outcome for each in receipts} == {"accepted"}
@@ -56,7 +56,7 @@ def test_each_stream_decides_an_id_once_and_every_retry_gets_the_first_receipt(l
                 assert pair[0] == pair[1]
                 assert [event.id for event in pair[0].events] == [f"listing/{each}/1"]
         await later.start()
-        assert await asyncio.to_thread(later.wait_ready, 60)
+        assert await asyncio.to_thread(later.wait_ready, 240)
         for number, receipts in enumerate(found):
             assert await send_all([second, later], number) == receipts
             for receipt in receipts:

@@ -37,7 +37,7 @@ def replay(settings: LogSettings, *arguments: str) -> subprocess.CompletedProces
         "HEADWATER_STATE": str(settings.state / "replay"),
     }
     command = [sys.executable, "-m", "replay", "erase", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 def latest(log: KafkaLog, topic: str) -> dict[str, bytes | None]:
@@ -55,7 +55,7 @@ def version(log: KafkaLog, command_id: str) -> int:
         found.update(orjson.loads(value) if value else {})
         return value is not None
 
-    eventually(is_there, f"{command_id} is answered", 120)
+    eventually(is_there, f"{command_id} is answered")
     assert found["outcome"] == "accepted", found
     return int(found["version"])
 
@@ -86,9 +86,9 @@ def test_what_was_erased_is_nowhere_that_the_command_reaches_and_no_version_come
             send(log, "order.place", command_id="placed", order_id="O1", customer=PRIVATE, lines=lines)
             assert version(log, "price1") == 3
             version(log, "placed")
-            eventually(lambda: "order_fulfilment/O1" in latest(log, PROCESSES), "the process has begun", 120)
+            eventually(lambda: "order_fulfilment/O1" in latest(log, PROCESSES), "the process has begun")
             letter = Letter("why", "2026-01-01T00:00:00Z", b"k", latest(log, EVENTS)["order/O1/1"]).to_json()
-            log.submit(Entry(DEAD_LETTERS, "events/9/9", letter, 0), 0).result(30)
+            log.submit(Entry(DEAD_LETTERS, "events/9/9", letter, 0), 0).result(240)
 
             asked = replay(log_settings, "order/O1")
             assert (asked.returncode, asked.stdout) == (2, ""), "without a terminal it does nothing"
@@ -114,7 +114,7 @@ def test_what_was_erased_is_nowhere_that_the_command_reaches_and_no_version_come
 
         shutil.rmtree(tmp_path / "handler")
         partition = partition_of("listing/L1", log.partitions)
-        log.submit(Entry(SNAPSHOTS, "listing/L1", None, 0), partition).result(30)
+        log.submit(Entry(SNAPSHOTS, "listing/L1", None, 0), partition).result(240)
         with handler(log_settings, MODULES):  # on a cold disk, after a tombstone that somebody else wrote
             send(log, "listing.change_price", command_id="price2", listing_id="L1", price=11)
             assert version(log, "price2") == 4
@@ -133,14 +133,14 @@ def test_topics_that_were_made_again_are_read_from_their_start(log_settings: Log
         with handler(log_settings, MODULES):
             for number in range(20):
                 begun = place(log, f"O{number}")
-            eventually(begun, "the process has begun", 120)
+            eventually(begun, "the process has begun")
         again = [spec for spec in topic_specs(log_settings) if spec.name in (COMMANDS, INBOX)]
         admin.remove_topics(log_settings, again)
         eventually(lambda: len(admin.missing_topics(log_settings, again)) == 2)
-        eventually(lambda: _prepared(log_settings), "the topics are made again", 60)
+        eventually(lambda: _prepared(log_settings), "the topics are made again")
     with closing(KafkaLog(log_settings)) as log, handler(log_settings, MODULES):
         begun = place(log, "later")
-        eventually(begun, "the command and the event are read", 120)
+        eventually(begun, "the command and the event are read")
         assert "was made again" in output(log_settings)
 
 

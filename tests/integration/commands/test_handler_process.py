@@ -86,7 +86,7 @@ def test_a_retry_after_a_restart_is_given_the_first_receipt_and_adds_nothing(
     partition = partition_of("listing/L1", log_settings.partitions)
     (command,) = log.read(COMMANDS, partition, 0)
     # around the gateway, which would answer from what it has read
-    log.submit(Entry(COMMANDS, command.key, command.value, command.timestamp_ms), partition).result(10)
+    log.submit(Entry(COMMANDS, command.key, command.value, command.timestamp_ms), partition).result(240)
     with handler(log_settings):
         receipts = eventually(lambda: two(log.read(RECEIPTS, partition, 0)))
     log.close()
@@ -124,7 +124,7 @@ def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_set
     log = KafkaLog(log_settings)
     partition = partition_of("listing/L1", log_settings.partitions)
     # of an older record, Kafka could delete the segment before it is read
-    log.submit(Entry(COMMANDS, "?", b"\x00 no event", time.time_ns() // 1_000_000), partition).result(10)
+    log.submit(Entry(COMMANDS, "?", b"\x00 no event", time.time_ns() // 1_000_000), partition).result(240)
 
     async def play(gateway: CommandGateway) -> Receipt:
         return await gateway.submit("listing.list_property", LISTING | {"listing_id": "L1"})
@@ -240,7 +240,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
             await asyncio.gather(kill(), *(drive(f"L{number}") for number in range(streams)))
         finally:
             process.terminate()
-            process.wait(120)
+            process.wait(240)
         return answered
 
     answered = with_gateway(log_settings, load, timeout_s=60)

@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 ROOT: Final = Path(__file__).parents[3]
 MODULE: Final = "tests.support.hanging_door"
-BOUND_S: Final = 120.0
+BOUND_S: Final = 300.0
 
 
 def test_partitions_move_away_from_a_rule_that_does_not_return_and_it_is_named(log_settings: LogSettings) -> None:

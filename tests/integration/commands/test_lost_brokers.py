@@ -59,9 +59,9 @@ def test_who_submits_is_told_and_the_next_one_is_served(
     lost, failed = log.submit(Entry(COMMANDS, "lost", b"{}", 1), 0), list[LogUnavailable]()
     log.send([Entry(COMMANDS, "lost too", b"{}", 1)], 0, failed.append)
     with pytest.raises(LogUnavailable, match=r"Purged|timed out"):
-        lost.result(30)
+        lost.result(240)
     eventually(lambda: failed)
-    assert log.submit(Entry(COMMANDS, "kept", b"{}", 1), 0).result(30) == 0
+    assert log.submit(Entry(COMMANDS, "kept", b"{}", 1), 0).result(240) == 0
     log.close()
 
 

@@ -116,7 +116,7 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
         assert len([stream for stream in found if stream.startswith("refund/")]) == ORDERS - IN_STOCK
     finally:
         process.terminate()
-        assert process.wait(120) == 0, output(log_settings)
+        assert process.wait(240) == 0, output(log_settings)
     follow_ups = answered(log, "order_fulfilment:")
     assert len(follow_ups) == len(set(follow_ups)), "a command of the process was answered twice"
     assert list(log.read(DEAD_LETTERS, 0, 0)) == []
@@ -147,7 +147,7 @@ def show(log: KafkaLog, key: str, row: dict[str, Any] | None, batch: int = 0) ->
     """Append what the view `rapid_payments` writes about a row; None if it was deleted."""
     value = None if row is None else encode(published("rapid_payments", key, row, datetime.now(UTC), batch=batch))
     entry = Entry(ALERTS, key, value, timestamp_ms(datetime.now(UTC)))
-    log.submit(entry, partition_of(key, log.settings.patch_partitions)).result(30)
+    log.submit(entry, partition_of(key, log.settings.patch_partitions)).result(240)
 
 
 def blocked(log: KafkaLog) -> dict[str, bool]:

@@ -18,7 +18,7 @@ from tests.support.listed import LISTING
 from tests.support.waiting import eventually
 
 HANDLERS = 2
-BOUND_S = 120.0
+BOUND_S = 300.0
 LISTINGS = [f"L{number}" for number in range(12)]
 
 

@@ -23,9 +23,12 @@ from compose.ports import free_ports
 from compose.settings import Endpoints, Ports, StackSettings
 from compose.stack import Stack
 from projections.supervision.process import State
+from tests.support.seeds import some_of
 from tests.support.shared_stack import own_folder
 
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
+KILLED = 2
+"""Servers; in a long run all of them."""
 
 
 def write_everywhere(endpoints: Endpoints) -> None:
@@ -33,7 +36,7 @@ def write_everywhere(endpoints: Endpoints) -> None:
     admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result()
     producer = Producer({"bootstrap.servers": endpoints.kafka, "acks": "all"})
     producer.produce("kept", b"value")
-    assert producer.flush(10) == 0
+    assert producer.flush(240) == 0
     with psycopg.connect(endpoints.postgres) as connection:
         connection.execute("create table kept as select 'value' as value")
     with Elasticsearch(endpoints.elasticsearch) as client:
@@ -47,7 +50,7 @@ def read_kafka(endpoints: Endpoints) -> str:
     consumer = Consumer({"bootstrap.servers": endpoints.kafka, "group.id": "reader", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition("kept", 0, 0)])
-        message = consumer.poll(20)
+        message = consumer.poll(240)
         assert message is not None
         assert message.error() is None
         return (message.value() or b"").decode()
@@ -91,7 +94,8 @@ def test_all_servers_are_healthy_and_hold_data(stack: Stack) -> None:
         assert read(stack.endpoints) == "value"
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.soak
+@pytest.mark.parametrize("part", some_of(PARTS, KILLED, 6))
 def test_a_killed_server_comes_back_with_its_data(stack: Stack, part: str) -> None:
     before = {one.name: one.pid for one in stack.status()}
     stack.kill(part)

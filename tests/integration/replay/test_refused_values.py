@@ -36,6 +36,8 @@ from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
 MOST = 2**63 - 1
 LONG = "".join(random.Random(1).choices(string.ascii_letters, k=9_000))
 PLACES = TableView(
@@ -165,6 +167,8 @@ def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(
         part = rebuilder.build_part(PLACES, "a_part", Options(skip_poison=True))
         assert part.refused == len(letters(deployed)) == len(expected_letters(deployed))
 
+        if choice is EngineChoice.SPARK:
+            return  # what follows is about the loaders, and a verification and a rebuild that the engine above has done
         # a row of which the store holds the result is complete again
         deployed.append([put(4, "place"), put(4, "fine")])
         deployed.emit([PLACES])

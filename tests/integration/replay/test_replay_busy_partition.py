@@ -7,11 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.integration.replay.busy import BUSY, busy_prices, changes
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.xdist_group("another Spark session")
 
 EVENTS_PER_S = 1_000
 

@@ -35,6 +35,8 @@ from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.states import differences
 
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
 
 @dataclass
 class Told:
@@ -233,7 +235,7 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     letters.add("patches/postgres/by_thing@1/0/5", "refused", b"a")
     event = encode(Envelope("order/O/1", "order.placed", "order/O", datetime.now(UTC), {}))
     stopped = orjson.dumps({"stopped": digest("order/O/1")})
-    deployed.log.submit(Entry(PROCESSES, "p/O", stopped, 0), partition_of("p/O", 2)).result(30)
+    deployed.log.submit(Entry(PROCESSES, "p/O", stopped, 0), partition_of("p/O", 2)).result(240)
     for topic, value in ((INBOX, event), (COMMANDS, b"no command")):
         buried = dead_letter(Record(topic, 0, 3, "p/O", value, 1_767_323_045_678), "cannot be read", 0)
         letters.put(buried.key, buried.value)

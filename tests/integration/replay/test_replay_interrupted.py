@@ -19,6 +19,8 @@ from tests.integration.replay.interruptible import INTERRUPTED
 from tests.integration.replay.things import by_group, things
 from tests.support.spark_rows import session
 
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
 TOGETHER = "tests.integration.replay.interrupted_together"
 LIVE_AFTER_KILL = {"create": 1, "bulk": 1, "index": 1, "catch-up": 1, "swap": 2, "hand-over": 2}
 

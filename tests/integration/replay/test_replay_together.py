@@ -37,6 +37,8 @@ from tests.integration.replay.things import things
 from tests.support.spark_rows import session, states
 from tests.support.states import differences, expected_states
 
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
 
 @dataclass(frozen=True)
 class BreakingPart:

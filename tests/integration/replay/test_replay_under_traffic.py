@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
+import pytest
 
 from projections.running_parts import EVERYTHING, LIVE, ready_file
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.background import running
 from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600)]
 
 EVENTS_PER_S = 50
 
@@ -30,7 +33,7 @@ def projections(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
         assert process.poll() is None, deployed.output("projections")
         yield process
         process.terminate()
-        assert process.wait(120) == 0, deployed.output("projections")
+        assert process.wait(240) == 0, deployed.output("projections")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

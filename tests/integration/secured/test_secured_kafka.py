@@ -39,6 +39,8 @@ from tests.support.spark_rows import session
 from tests.support.table_views import table_views
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
 USER, PASSWORD = "ada", 'pass "word" \\ with = all; of it'
 BOUND_S = 300.0
 
@@ -135,7 +137,7 @@ def test_the_log_is_written_and_read(secured: Secured, tmp_path: Path) -> None:
     settings = secured.settings(tmp_path)
     admin.prepare(settings)
     with closing(KafkaLog(settings)) as log:
-        assert log.submit(Entry(COMMANDS, "counter/c", b"{}", 0), 0).result(10) == 0
+        assert log.submit(Entry(COMMANDS, "counter/c", b"{}", 0), 0).result(240) == 0
         with closing(log.join(lambda _: None)) as member:
             eventually(lambda: member.poll(0.1) == {0}, "the group has its member")
         with closing(log.own(0)) as writer:
@@ -157,7 +159,7 @@ def test_spark_reads_the_log_and_writes_patches(secured: Secured, tmp_path: Path
     data = {"listing_id": "L1", "price": 5}
     event = Envelope("listing/L1/2", "listing.price_changed", "listing/L1", datetime.now(UTC), data, sequence=2)
     with closing(KafkaLog(settings)) as log:
-        log.submit(Entry(EVENTS, event.id, encode(event), 1), 0).result(10)
+        log.submit(Entry(EVENTS, event.id, encode(event), 1), 0).result(240)
         records = read_ranges(session(), settings, {"0": (0, 1)}).collect()
         assert [bytes(row.key) for row in records] == [b"listing/L1/2"]
         views = [table_views()["streams"]]

@@ -226,7 +226,7 @@ class Connector:
         """Remove the connector, its topics, and the database with its slot."""
         self.ask("DELETE", "")
         client = AdminClient({"bootstrap.servers": self.log.bootstrap})
-        topics = [name for name in client.list_topics(timeout=10).topics if name.startswith(self.log.environment)]
+        topics = [name for name in client.list_topics(timeout=240).topics if name.startswith(self.log.environment)]
         for done in client.delete_topics(topics).values():
             done.result()
         with psycopg.connect(self.stack.endpoints.postgres, autocommit=True) as server:

@@ -40,7 +40,7 @@ class Client(threading.Thread):
 
     def stop(self) -> None:
         self._stop_now.set()
-        self.join(30)
+        self.join(240)
         assert not self.is_alive()
 
 

@@ -1,4 +1,4 @@
-"""A stack of this folder's own, since its tests kill servers."""
+"""Stacks of this folder's own, since its tests kill servers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,22 @@ KILLED = Backoff(limit=100)
 """A long run kills a server many times, soon after each other."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One process starts Kafka Connect. Modules with a mark of their own share another, so that both end together."""
+    if item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group("Kafka Connect"))
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Stack]:
     """The servers, all healthy at the beginning of each test; started by the first test that needs them."""
     with own_folder() as folder, Stack(StackSettings(folder, free_ports()), CAPTURING, KILLED) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def capturing() -> Iterator[Stack]:
+    """Only the servers that capture a database, without stores of views."""
+    parts = ("kafka", "postgres", "connect")  # Kafka Connect starts with the database of the sample
+    with own_folder() as folder, Stack(StackSettings(folder, free_ports()), parts, KILLED) as stack:
         yield stack

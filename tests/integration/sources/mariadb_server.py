@@ -50,13 +50,13 @@ class MariaDb:
         """Stop the server cleanly."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(60)
+            self._process.wait(240)
 
     def kill(self) -> None:
         """SIGKILL the server, like a crash."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(60)
+        self._process.wait(240)
 
     def connect(self, user: str = "root", password: str = "") -> pymysql.Connection[Any]:
         """A connection of an application, in UTC; every statement is a transaction."""

@@ -28,6 +28,8 @@ from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mari
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+
 
 class Mood(StrEnum):
     GOOD = "good"
@@ -192,12 +194,12 @@ def server() -> Iterator[MariaDb]:
 
 
 @pytest.fixture(scope="module")
-def settings(servers: Stack, server: MariaDb) -> SourceSettings:
+def settings(capturing: Stack, server: MariaDb) -> SourceSettings:
     variables = {
         "HEADWATER_ENVIRONMENT": f"t_{uuid.uuid4().hex[:12]}",
         "HEADWATER_MODULES": "listings",
-        "HEADWATER_KAFKA": servers.endpoints.kafka,
-        "HEADWATER_CONNECT": servers.endpoints.connect,
+        "HEADWATER_KAFKA": capturing.endpoints.kafka,
+        "HEADWATER_CONNECT": capturing.endpoints.connect,
         "HEADWATER_PARTITIONS": "2",
         SOURCE.database: f"mariadb://root@{HOST}:{server.port}",
     }

@@ -161,7 +161,8 @@ STATEMENTS = (
 )
 SOURCE = Source(name="things", tables=(Typed, Long, LongFull, Masked, Changing, Short, Dollar, Wide, Many))
 
-MANY = 100_000
+MANY = examples(20_000)
+"""Rows of one transaction: more than a connector has in memory, or sends to Kafka, at once."""
 LONG_NUMBER = "123456789012345678901234567890.12345678901234567890"
 VALUES: list[tuple[str, str, Any]] = [
     ("numeric", "1.50", "1.50"),
@@ -486,7 +487,8 @@ def transaction(record: Record) -> int | str:
     return record.change.position.transaction
 
 
-def test_a_transaction_of_100_000_rows(connector: Connector, connection: psycopg.Connection[Any]) -> None:
+@pytest.mark.soak
+def test_a_transaction_of_many_rows_is_one(connector: Connector, connection: psycopg.Connection[Any]) -> None:
     topic = connector.topic(Many)
     connection.execute(f"INSERT INTO many SELECT n, n FROM generate_series(1, {MANY}) n")
     eventually(lambda: len(topic.read()) >= MANY, "all rows come", every_s=1.0)

@@ -65,7 +65,7 @@ class Handlers:
     def stop(self) -> None:
         """Stop it, and check that it stops well."""
         self._process.terminate()
-        assert self._process.wait(120) == 0, output(self.settings)
+        assert self._process.wait(240) == 0, output(self.settings)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from eventlog.capturing.mysql.database import open_server
 from eventlog.capturing.naming import SourceNames
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("another Kafka Connect")]
 
 
 class Client(Captured, table="crm.clients", key="id"):

@@ -29,7 +29,7 @@ def serving(
             yield server, listening.getsockname()
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(240)
             assert not thread.is_alive()
 
 
@@ -37,11 +37,11 @@ def connected(address: tuple[str, int]) -> socket.socket:
     """A client with a small buffer."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-    client.settimeout(20)
+    client.settimeout(240)
     client.connect(address)
     return client
 
 
 def gone(server: Server) -> Any:
     """Wait until no client is connected."""
-    return eventually(lambda: not server.server_state.connections, "the client is disconnected", 20)
+    return eventually(lambda: not server.server_state.connections, "the client is disconnected")

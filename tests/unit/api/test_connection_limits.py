@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from contextlib import closing
 from dataclasses import replace
 
 import orjson
 import pytest
+from fastapi import FastAPI
+from uvicorn.server import ServerState
 
-from api.protocol import MAX_HEAD_BYTES
+from api.protocol import MAX_HEAD_BYTES, BoundedProtocol
+from api.serving import config_of
 from api.settings import Limits
 from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService, fake_service
@@ -56,6 +61,34 @@ def test_a_client_that_follows_is_not_idle() -> None:
         client.sendall(b"GET /views/listings/changes?for_ms=3000 HTTP/1.1\r\nhost: headwater\r\n\r\n")
         assert answer(idle) == b""
         assert answer(client).endswith(b"0\r\n\r\n")  # to its own end
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n"])
+def test_a_request_that_came_while_the_server_paused_is_read_before_its_client_is_found_idle(sent: bytes) -> None:
+    class Transport:
+        closed = False
+
+        def get_extra_info(self, _: str) -> socket.socket:
+            return here
+
+        def is_closing(self) -> bool:
+            return self.closed
+
+        def close(self) -> None:
+            self.closed = True
+
+    here, client = socket.socketpair()
+    with here, client, closing(asyncio.new_event_loop()) as loop:
+        (config := config_of(FastAPI())).load()
+        for ends in ("keep-alive", "idle"):
+            protocol = BoundedProtocol(config, ServerState(), {}, _loop=loop)
+            protocol.transport, protocol.waiting_since_s, protocol.client = Transport(), 0.0, None  # type: ignore[assignment]
+            client.sendall(sent)
+            if ends == "idle":
+                protocol.disconnect_if_idle(now_s=11.0, limit_s=10.0)
+            else:
+                protocol.timeout_keep_alive_handler()
+            assert protocol.transport.is_closing() == (not sent), ends
 
 
 @pytest.mark.parametrize(

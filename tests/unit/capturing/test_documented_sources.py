@@ -66,18 +66,6 @@ def test_its_table_names_every_type_that_can_be_captured() -> None:
         assert shown in PAGE, name
 
 
-def test_every_choice_of_the_connector_has_a_reason() -> None:
-    decision = (ROOT / "docs" / "decisions" / "0018-captured-databases.md").read_text()
-    for name in (
-        "read.only",
-        "skipped.operations",
-        "offset.mismatch.strategy",
-        "binary.handling.mode",
-        "heartbeat.action.query",
-    ):
-        assert name in decision
-
-
 def test_the_sample_of_mariadb_is_a_source_and_its_table_names_every_type() -> None:
     (sample,) = re.findall(r"```python\n(.*?)```", MARIADB_PAGE, re.DOTALL)
     names: dict[str, object] = {"__name__": "documented"}

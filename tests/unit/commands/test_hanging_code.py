@@ -154,9 +154,9 @@ def test_a_rule_that_does_not_return_delays_no_other_partition_and_is_taken_over
     with owners(log, doors, 2):
         log.give(range(PARTITIONS), [])
         hanging = log.send_to(0, waits=True)
-        assert doors.waiting.acquire(timeout=60)
+        assert doors.waiting.acquire(timeout=240)
         log.give([], range(PARTITIONS))
-        assert doors.waiting.acquire(timeout=60)  # the second owner decides it as well
+        assert doors.waiting.acquire(timeout=240)  # the second owner decides it as well
         for _ in range(20):
             others = {log.send_to(partition) for partition in (1, 2)}
             eventually(lambda others=others: others <= log.answered().keys(), "the others are answered")  # type: ignore[misc]
@@ -183,7 +183,7 @@ def test_a_partition_that_comes_back_waits_for_its_earlier_worker(
     with owners(log, doors, 1):
         log.give(range(PARTITIONS))
         hanging = log.send_to(0, waits=True)
-        assert doors.waiting.acquire(timeout=60)
+        assert doors.waiting.acquire(timeout=240)
         log.give([1, 2])
         log.give(range(PARTITIONS))
         other = log.send_to(1)

@@ -101,7 +101,7 @@ def test_nothing_is_acknowledged_while_the_disk_is_full_and_all_is_when_there_is
     worker = PartitionWorker(disk.log, HANDLER, 0, disk.open)
     worker.start()
     submit(disk.log, 0)
-    assert disk.refused.wait(120)
+    assert disk.refused.wait(240)
     assert (list(disk.log.read(RECEIPTS, 0, 0)), list(disk.log.read(EVENTS, 0, 0))) == ([], [])
     disk.room.set()
     (receipt,) = receipts(disk.log, 1)

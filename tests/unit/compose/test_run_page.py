@@ -227,7 +227,7 @@ def test_the_settings_work_in_a_clean_shell_in_another_folder(
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stderr
     log, postgres, cache = ran.stdout.splitlines()

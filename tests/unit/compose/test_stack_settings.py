@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from compose.cli import app, status
 from compose.errors import NotRunning, PortTaken
-from compose.ports import free_ports
+from compose.ports import free_port, free_ports
 from compose.settings import Ports, StackSettings
 from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
 from compose.state import StateDirectory
@@ -102,6 +102,17 @@ def test_a_state_folder_that_cannot_be_made_is_named_or_empty(
 
 def test_free_ports_pass() -> None:
     check_ports(free_ports())
+
+
+def test_a_free_port_is_none_from_which_connections_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a server restarts, another program's connection could take its port."""
+    (outgoing := tmp_path / "ip_local_port_range").write_text("30000\t60999\n")
+    monkeypatch.setattr("compose.ports._OUTGOING", outgoing)
+    found = [free_port() for _ in range(20)]
+    assert max(found) < 30_000
+    for text in ("1024 60999", "", "nothing"):  # then the system chooses
+        outgoing.write_text(text)
+        assert free_port() > 0
 
 
 def test_the_port_of_a_part_that_does_not_run_may_be_taken() -> None:

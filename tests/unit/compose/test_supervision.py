@@ -50,7 +50,7 @@ def child(supervisor: Supervisor) -> int:
 
 def gone(pids: list[int]) -> bool:
     processes = [process for process in psutil.process_iter() if process.pid in pids]
-    return not psutil.wait_procs(processes, timeout=60)[1]
+    return not psutil.wait_procs(processes, timeout=240)[1]
 
 
 def test_a_process_is_asked_to_stop_and_leaves_cleanly(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_process_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     supervisor.start()
     try:
-        assert given_up.wait(120)
+        assert given_up.wait(240)
     finally:
         supervisor.stop()
     assert len(runs(tmp_path)) == 1 + LIMIT

@@ -22,7 +22,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_help_has_a_line_for_each_command(script: Path) -> None:

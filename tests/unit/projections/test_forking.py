@@ -43,7 +43,7 @@ def test_they_search_the_folders_of_this_process_in_its_order(tmp_path: Path) ->
     (tmp_path / "fold.py").write_text(HIDDEN)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(
-        [sys.executable, "fold.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "fold.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
     )
     assert ran.stdout.split() == ["0"] * len(NEEDED), ran.stderr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -46,6 +46,15 @@ def test_only_what_no_stop_has_interrupted_is_logged(
     assert bool(caplog.records) == logged
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What runs in the background of a shell ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_waits_for_the_end_of_a_call() -> None:
     ended = False
     with pytest.raises(KeyboardInterrupt), session.uninterrupted():

@@ -64,11 +64,11 @@ class FakeUpkeep:
     def try_to_look(self, *, only_folded: bool) -> None:
         assert only_folded
         self.begun.set()
-        self.let_go.wait(120)
+        self.let_go.wait(240)
 
     def try_to_replay_others(self) -> None:
         self.others_begun.set()
-        self.others_let_go.wait(120)
+        self.others_let_go.wait(240)
 
     def run(self, stop: threading.Event) -> None:
         stop.wait()
@@ -105,12 +105,12 @@ def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
 ) -> None:
     with running(partial(supervise, read_side)):
         eventually((tmp_path / "started").exists, "the live query's process starts")
-        assert upkeep.begun.wait(120)
+        assert upkeep.begun.wait(240)
         assert ready_file(read_side.settings, REPLAYING).exists()
         assert not list(tmp_path.glob("load-*"))
         assert not ready_file(read_side.settings, LIVE).exists()
         upkeep.let_go.set()
-        assert upkeep.others_begun.wait(120)
+        assert upkeep.others_begun.wait(240)
         eventually(lambda: len(list(tmp_path.glob("load-*"))) == len(BY_GROUP.stores), "the loaders run beside it")
         parts = upkeep.parts
         assert parts is not None
@@ -126,7 +126,7 @@ def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
 
 def test_who_is_told_to_stop_during_a_replay_stops(read_side: Service, upkeep: FakeUpkeep, tmp_path: Path) -> None:
     with running(partial(supervise, read_side)):
-        assert upkeep.begun.wait(120)
+        assert upkeep.begun.wait(240)
     assert not upkeep.let_go.is_set()
     upkeep.let_go.set()
     upkeep.others_let_go.set()

@@ -35,6 +35,12 @@ def test_a_folder_is_kept_while_its_process_lives_and_removed_after_a_kill(tmp_p
         assert (other.exists(), own.exists(), again != own) == (False, True, True), "this process lives"
 
 
+def test_a_process_that_holds_one_ends_without_a_warning(tmp_path: Path) -> None:
+    words = [sys.executable, "-W", "always", "-c", HOLDS, str(tmp_path)]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_without_a_usable_folder_spark_takes_that_of_temporary_files(tmp_path: Path) -> None:
     (tmp_path / "spark").touch()
     assert working_folder(tmp_path) is None

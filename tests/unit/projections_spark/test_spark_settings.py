@@ -148,7 +148,7 @@ except KeyboardInterrupt:
 def test_a_start_that_is_interrupted_leaves_no_jvm_and_says_nothing(sent: str, during: str) -> None:
     # one that is left would hold the pipes open
     words = [sys.executable, "-c", INTERRUPTED, sent, during]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert done.returncode == 7, done.stderr
     assert "Exception" not in done.stderr
     assert "Traceback" not in done.stderr
