@@ -27,6 +27,9 @@ _VERSION: Final = "v1"
 _NOTHING: Final = "-"
 _LOCK: Final = ".lock"
 _NOTE: Final = "headwater.json"
+STATE_FORMAT: Final = 1
+"""Of what the queries of stream views keep in their state, and of the batches that go with it. Raise it when a release
+can no longer continue what earlier ones have written: the views are then computed again."""
 _VERSIONS: Final = re.compile(r"([0-9]+)\.([0-9]+)")
 STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -66,17 +69,34 @@ class Checkpoint:
         self.note_spark()
 
     def note_spark(self) -> None:
-        """Write which Spark the query has run with; the provider of its state is for people. Raises OSError."""
-        note = {"spark": spark_version(), "state": STATE_PROVIDER}
+        """Write which Spark the query has run with, and the format of its state; the rest is for people.
+
+        Raises OSError.
+        """
+        release = {"headwater": version("headwater"), "format": STATE_FORMAT}
+        note = {"spark": spark_version(), "state": STATE_PROVIDER, **release}
         (self.folder / _NOTE).write_text(json.dumps(note))
 
     def spark(self) -> str | None:
         """The version of the Spark that the query has run with; None: an earlier release did not write it."""
-        try:
-            found = json.loads((self.folder / _NOTE).read_text())["spark"]
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
-            return None
+        found = self._noted().get("spark")
         return found if isinstance(found, str) and _VERSIONS.match(found) else None
+
+    def other_format(self) -> str | None:
+        """The format of a state that this release cannot continue, and the release that wrote it; None if it can.
+
+        Releases that did not write it have format 1.
+        """
+        noted = self._noted()
+        found = noted.get("format", 1)
+        return None if found == STATE_FORMAT else f"format {found} (Headwater {noted.get('headwater', 'unknown')})"
+
+    def _noted(self) -> Mapping[str, object]:
+        try:
+            found = json.loads((self.folder / _NOTE).read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def newer_spark(self) -> str | None:
         """The Spark that the query has run with, if this one may not read what that has written.
