@@ -20,6 +20,7 @@ from eventlog.kafka_heartbeats import beating
 from projections.errors import StoreUnavailable
 from projections.generations.rebuild.engine import holds_events
 from projections.generations.registry.followed import followed
+from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.registry.state_places import NOTE_S
 from projections.generations.registry.stream_report import note_start
@@ -125,6 +126,7 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
     )
     batches = trigger_s(len(views) - len(realtime), threads)
     with (
+        closing(QueryLocks(service.stores.postgres, service.settings.environment, "the read side")) as locks,
         followed(service.generations) as live,
         _beating(service, views),
         starter(
@@ -137,6 +139,7 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
             start,
             service.why_lost,
             service.other_state_place,
+            locks,
             time.monotonic,
         )
         on_running = ready_file(service.settings, STREAMS).touch
