@@ -1,4 +1,4 @@
-"""`python -m api`: run the HTTP API."""
+"""`headwater api`: run the HTTP API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventlog.settings import accept_no_arguments
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until stopped; returns the exit code. arguments: none, or `--help`; None: those of the process."""
-    accept_no_arguments("python -m api", __doc__, arguments)
+    accept_no_arguments("headwater api", __doc__, arguments)
     try:
         log_to_stderr(os.environ)
         settings = ApiSettings.from_environment(os.environ)

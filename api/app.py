@@ -9,11 +9,13 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from api import problems
+from api.edge.callers import KnownCallers
 from api.edge.failures import Failures
 from api.edge.heads import Heads
 from api.edge.hosts import CheckedHosts
 from api.edge.origins import AllowedOrigins
 from api.edge.targets import CheckedTargets
+from api.guard.needs import unguarded
 from api.openapi import documentation
 from api.routes.audit import audit_routes
 from api.routes.bulk import bulk_routes
@@ -36,7 +38,10 @@ the changes of this command. Every error is an RFC 9457 problem document (`appli
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application; its resources open when it starts and close when it ends."""
+    """The application; its resources open when it starts and close when it ends.
+
+    Raises RuntimeError if a route does not say what its callers need.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -72,6 +77,8 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(routes(service))
     problems.install(app)
     documentation.install(app, service)
+    if open_paths := list(unguarded(app.routes)):
+        raise RuntimeError(f"routes without a need of their callers (see api.guard.needs): {', '.join(open_paths)}")
     _add_edge(app, service)
     return app
 
@@ -79,6 +86,7 @@ def create_app(service: Service) -> FastAPI:
 def _add_edge(app: FastAPI, service: Service) -> None:
     """What a request passes before its route; what is added last is passed first."""
     app.add_middleware(CheckedTargets)
+    app.add_middleware(KnownCallers, guard=service.guard)
     app.add_middleware(Failures)
     if service.origins:
         app.add_middleware(AllowedOrigins, origins=service.origins)

@@ -7,6 +7,7 @@ from functools import partial
 
 from api.bodies import Bodies
 from api.changes.feeds import ChangeFeeds
+from api.guard.declared import declared_names
 from api.lookups import Lookups
 from api.ports import Resource, ViewReader
 from api.reads.audit import AuditReader
@@ -24,8 +25,8 @@ from api.waiting import Waiter
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway
-from commands.sending.receipt_index import open_stored
 from commands.sending.recorder import ObservationRecorder
+from commands.sending.stored_receipts import open_stored
 from eventlog.capturing.control_topics import last_snapshot
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.capturing.naming import SourceNames
@@ -88,7 +89,10 @@ def compose_service(settings: ApiSettings) -> Service:
     lookups = Lookups(views.views, readers, generations, waiter)
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
+    observations = ObservationRegistry.load(settings.log.modules)
+    guard = settings.guard.open_guard(declared_names(commands, observations, views.views))
     resources: tuple[Resource, ...] = (
+        guard,
         events,
         audit,
         captured,
@@ -103,7 +107,7 @@ def compose_service(settings: ApiSettings) -> Service:
     return Service(
         instance=settings.instance or uuid.uuid4().hex,
         commands=commands,
-        observations=ObservationRegistry.load(settings.log.modules),
+        observations=observations,
         views=views.views,
         gateway=gateway,
         recorder=ObservationRecorder(log),
@@ -122,4 +126,5 @@ def compose_service(settings: ApiSettings) -> Service:
         environment=environment,
         hosts=settings.hosts,
         origins=settings.origins,
+        guard=guard,
     )

@@ -3,6 +3,9 @@
 ApiError
 ├── BadHost              the request names no host, or several, or something else
 ├── UnknownHost          the request names a host that the API does not answer to
+├── Unauthenticated      the request has no API key or token, or one that is not valid
+├── Forbidden            no scope of the caller allows it
+├── IssuerUnavailable    the keys of the issuer of tokens were never fetched
 ├── MalformedTarget      the path or the query is not percent-encoded UTF-8
 ├── BadParameter         a path or query parameter is invalid
 ├── BadHeader            a header is invalid
@@ -60,6 +63,39 @@ class UnknownHost(ApiError):
             "HEADWATER_API_ALLOWED_HOSTS"
         )
         self.host = host
+
+
+class Unauthenticated(ApiError):
+    """The request has no API key or token, or one that is not valid; it names neither.
+
+    challenge: the header `WWW-Authenticate` (RFC 6750).
+    """
+
+    def __init__(self, problem: str, *, missing: bool = False) -> None:
+        super().__init__(problem)
+        self.challenge = 'Bearer realm="headwater"' + ("" if missing else ', error="invalid_token"')
+
+
+MAX_SHOWN_SCOPE: Final = 200
+"""Characters of a scope in an answer and its header; clients choose the name in it."""
+
+
+class Forbidden(ApiError):
+    """No scope of the caller allows what it requested; scope: one that would."""
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope if len(scope) <= MAX_SHOWN_SCOPE else f"{scope[: MAX_SHOWN_SCOPE - 1]}…"
+        super().__init__(f'the caller may not do this: it needs the scope "{self.scope}"')
+        quoted = "".join(each for each in self.scope if each.isascii() and each.isprintable() and each not in '"\\')
+        self.challenge = f'Bearer realm="headwater", error="insufficient_scope", scope="{quoted}"'
+
+
+class IssuerUnavailable(ApiError):
+    """The keys of the issuer of tokens were never fetched."""
+
+    def __init__(self, issuer: str) -> None:
+        super().__init__("the keys of the issuer of tokens could not be fetched yet: try again later")
+        self.issuer = issuer
 
 
 class MalformedTarget(ApiError):
@@ -282,6 +318,9 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ApiError: INTERNAL,
     BadHost: Meaning(400, "bad_host", "Invalid host"),
     UnknownHost: Meaning(421, "unknown_host", "Unknown host", ("host",)),
+    Unauthenticated: Meaning(401, "unauthenticated", "The caller is not known"),
+    Forbidden: Meaning(403, "forbidden", "The caller may not do this", ("scope",)),
+    IssuerUnavailable: Meaning(503, "issuer_unavailable", "The issuer of tokens is unavailable", (), 2),
     MalformedTarget: Meaning(400, "malformed_target", "Invalid path or query", ("part",)),
     BadParameter: Meaning(422, "bad_parameter", "Invalid parameter", ("parameter", "known", "errors")),
     BadHeader: Meaning(422, "bad_header", "Invalid header", ("header", "errors")),
@@ -323,6 +362,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
         422, "malformed_observation", "Invalid observation", ("observation_type", "errors", "error_count")
     ),
     commands.WrongVersion: Meaning(412, "wrong_version", "Version conflict", ("stream", "expected", "actual")),
+    commands.UnfitClaim: Meaning(403, "unfit_claim", "A claim of the caller is missing or unfit", ("claim", "field")),
     commands.AmbiguousReceipt: Meaning(
         409, "ambiguous_receipt", "Commands of several streams have this id", ("command_id", "streams")
     ),

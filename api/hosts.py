@@ -30,7 +30,7 @@ class Hosts:
         Names of this machine always belong to them. Without the setting, an API that only this machine can reach takes
         only these names, and another one any name.
         """
-        loopback = _is_loopback(bound.lower())
+        loopback = is_loopback(bound.lower())
         if not (allowed or loopback):
             return ANY_HOST
         names = (each.lower() for each in (*allowed, bound))
@@ -43,7 +43,7 @@ class Hosts:
 
     def has(self, name: str) -> bool:
         """Whether a request may name this host; name: in lower case, without a port."""
-        if self.is_any or name in self.names or _is_loopback(name):
+        if self.is_any or name in self.names or is_loopback(name):
             return True
         if (address := _address(name)) is not None:
             return self.addresses or str(address) in self.names
@@ -54,7 +54,8 @@ class Hosts:
 ANY_HOST: Final = Hosts(frozenset({ANY}), addresses=True)
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Whether a host, in lower case, is this machine, and only this machine reaches it."""
     address = _address(name)
     return name == LOCALHOST if address is None else address.is_loopback
 

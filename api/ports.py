@@ -68,7 +68,12 @@ class Recorder(Protocol):
     """Appends observations to the log."""
 
     async def record(
-        self, reports: Sequence[Report[Any]], *, correlation_id: str | None = None, traceparent: str | None = None
+        self,
+        reports: Sequence[Report[Any]],
+        *,
+        correlation_id: str | None = None,
+        traceparent: str | None = None,
+        actor: str | None = None,
     ) -> list[Position]:
         """Append all and return their positions, once they are stored; raises LogUnavailable."""
 

@@ -16,9 +16,19 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from api.errors import INTERNAL, ApiError, BodyIncomplete, detail_of, meaning_of, members_of, pointer
+from api.errors import (
+    INTERNAL,
+    ApiError,
+    BodyIncomplete,
+    Forbidden,
+    Unauthenticated,
+    detail_of,
+    meaning_of,
+    members_of,
+    pointer,
+)
 from api.newlines import with_newlines
-from api.openapi.components import RETRY_AFTER, Schema
+from api.openapi.components import CHALLENGE, RETRY_AFTER, Schema
 from api.outages import Outages
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
@@ -30,6 +40,12 @@ _outages = Outages()
 KNOWN: Final = (ApiError, CommandError, EventLogError, ProjectionError)
 MEDIA_TYPE: Final = "application/problem+json"
 
+HEADERS: Final[Mapping[int, Schema]] = {
+    401: CHALLENGE,
+    403: CHALLENGE,
+    503: RETRY_AFTER,
+    504: RETRY_AFTER,
+}
 TEXT: Final[Schema] = {"type": "string"}
 COUNT: Final[Schema] = {"type": "integer"}
 FAULT: Final[Schema] = {
@@ -48,6 +64,9 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "error_count": {"type": "integer", "minimum": 1, "description": "how many places are invalid"},
     "error_id": {"type": "string", "description": "of an internal error: search the server log for this id"},
     "host": TEXT,
+    "scope": {"type": "string", "description": "a scope that would allow it"},
+    "claim": {"type": "string", "description": "the claim of the caller that is missing"},
+    "field": {"type": "string", "description": "the field that the API would fill with it"},
     "part": {"enum": ["path", "query"]},
     "parameter": TEXT,
     "header": TEXT,
@@ -175,7 +194,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {
             "description": HTTPStatus(status).phrase,
             "content": content,
-            "headers": RETRY_AFTER if status in (503, 504) else {},
+            "headers": HEADERS.get(status, {}),
         }
         for status in statuses
     }
@@ -191,6 +210,8 @@ async def _known(request: Request, error: Exception) -> Response:
     body = getattr(request.state, "body", None)
     document, retry_after_s = problem_of(error, request, body), meaning_of(error).retry_after_s
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    if isinstance(error, Forbidden | Unauthenticated):
+        headers["WWW-Authenticate"] = error.challenge
     if isinstance(error, BodyIncomplete):
         headers["Connection"] = "close"  # what arrives later is no request
     return Response(orjson.dumps(document, default=str), document["status"], headers, MEDIA_TYPE)

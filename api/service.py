@@ -11,6 +11,7 @@ from api.admission import Work
 from api.bodies import Bodies
 from api.capacity import Capacity
 from api.changes.feeds import ChangeFeeds
+from api.guard.guard import Guard
 from api.hosts import ANY_HOST, Hosts
 from api.lookups import Lookups
 from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
@@ -29,7 +30,8 @@ class Service:
     """Everything that answers requests.
 
     environment: the name of the deployment. instance: a random id of this process.
-    hosts: that requests may name. origins: of websites that may read the answers in a browser.
+    guard: knows who may call. hosts: that requests may name.
+    origins: of websites that may read the answers in a browser.
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
@@ -54,6 +56,7 @@ class Service:
     environment: str = LogSettings.environment
     hosts: Hosts = ANY_HOST
     origins: tuple[str, ...] = ()
+    guard: Guard = field(default_factory=Guard)
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
     reading: Turns = field(default_factory=Turns)
     writing: Turns = field(default_factory=Turns)

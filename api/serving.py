@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import socket
+import ssl
 import sys
 import time
 from functools import partial
@@ -18,8 +19,10 @@ from api.app import create_app
 from api.changes.feeds import ChangeFeeds
 from api.composition import compose_service
 from api.connections import StalledClients
+from api.hosts import is_loopback
 from api.protocol import BoundedProtocol
 from api.settings import CANNOT_START, GRACE_S, ApiSettings, Limits
+from api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
 from api.workers import listen
 from commands.errors import CommandError
 from eventlog.errors import EventLogError, SettingError
@@ -40,8 +43,9 @@ def config_of(app: FastAPI, **options: Any) -> uvicorn.Config:
 class Server(uvicorn.Server):
     """Disconnects clients that read or send nothing, and followers before it waits for the running requests."""
 
-    def __init__(self, config: uvicorn.Config, feeds: ChangeFeeds, limits: Limits) -> None:
+    def __init__(self, config: uvicorn.Config, feeds: ChangeFeeds, limits: Limits, tls: TlsFiles | None = None) -> None:
         super().__init__(config)
+        self._tls, self._certificate = tls, None if tls is None else loaded(config, tls)
         self._feeds, self._idle_s, self._stalled = feeds, limits.idle_s, StalledClients(limits.stall_s)
 
     async def on_tick(self, counter: int) -> bool:
@@ -51,11 +55,23 @@ class Server(uvicorn.Server):
             for each in connections:
                 if isinstance(each, BoundedProtocol):
                     each.disconnect_if_idle(now_s, self._idle_s)
+        if self._certificate is not None and counter % (TICKS * CHECK_S) == 0:
+            self._certificate.refresh()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._feeds.end("closing")
         await super().shutdown(sockets)
+
+
+def loaded(config: uvicorn.Config, tls: TlsFiles) -> Certificate:
+    """Load the configuration with this certificate; raises SettingError."""
+    config.load()
+    config.ssl = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    tls.load(context)
+    return Certificate(tls, context)
 
 
 def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
@@ -74,6 +90,12 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
             "the API listens on %s and answers to any host: set HEADWATER_API_ALLOWED_HOSTS to the names of the API",
             settings.host,
         )
+    if settings.guard.knows_callers and settings.tls is None and not is_loopback(settings.host.lower()):
+        logger.warning(
+            "keys and tokens arrive at %s without encryption: set %s, unless a proxy on the way encrypts",
+            settings.host,
+            CERTIFICATE,
+        )
     config = config_of(
         app,
         host=settings.host,
@@ -84,7 +106,11 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     )
     if settings.access_log:
         write_access_log()
-    server = Server(config, service.feeds, settings.limits)
+    try:
+        server = Server(config, service.feeds, settings.limits, settings.tls)
+    except SettingError as error:
+        print(f"the API cannot start: {error}", file=sys.stderr)
+        return CANNOT_START
     if listening is not None:
         call_without_parent(partial(setattr, server, "should_exit", True))
     # objects made so far stay: scanning them repeatedly would delay requests by 0.1 s

@@ -8,7 +8,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from api.hosts import Hosts
+from api.guard.settings import GuardSettings
+from api.hosts import Hosts, is_loopback
+from api.tls import TlsFiles
 from eventlog.settings import LogSettings
 from eventlog.variables import Count, Port, Processes, Variables
 from projections.settings import StoreSettings
@@ -58,7 +60,8 @@ class ApiSettings:
 
     access_log: whether each request is logged. allowed_hosts: names that requests may use in addition to those of this
     machine, see `Hosts`. origins: of websites that may read the answers in a browser, `*` for all. instance: what
-    `GET /health/ready` answers as `instance`; empty: a random id.
+    `GET /health/ready` answers as `instance`; empty: a random id. guard: who may call. tls: its certificate; None: it
+    answers without encryption.
     """
 
     log: LogSettings = field(default_factory=LogSettings)
@@ -71,6 +74,8 @@ class ApiSettings:
     allowed_hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     instance: str = ""
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    tls: TlsFiles | None = None
 
     @property
     def hosts(self) -> Hosts:
@@ -80,7 +85,8 @@ class ApiSettings:
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> ApiSettings:
         """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
-        given = ApiVariables.read(env)
+        given, guard = ApiVariables.read(env), GuardSettings.from_environment(env)
+        guard.check_host(given.api_host, is_loopback=is_loopback(given.api_host.lower()))
         return cls(
             log=LogSettings.from_environment(env),
             host=given.api_host,
@@ -96,6 +102,8 @@ class ApiSettings:
             allowed_hosts=read_list(given.api_allowed_hosts),
             origins=tuple(_without_port(each) for each in read_list(given.api_origins)),
             instance=given.api_instance,
+            guard=guard,
+            tls=TlsFiles.from_environment(env),
         )
 
 

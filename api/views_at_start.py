@@ -47,7 +47,7 @@ class ViewsAtStart:
         asked_at = self._asked_at = self._clock() if self._asked_at is None else self._asked_at
         unbuilt = [view.name for view in self._views if not await self._is_built(view)]
         if len(unbuilt) == len(self._views):
-            return "no view is built yet: start `python -m projections`"
+            return "no view is built yet: start `headwater projections`"
         if self._clock() - asked_at >= HOLD_S:
             names = ", ".join(view.name for view in self._left)
             logger.warning("ready, although after %g s these views are not built or up to date: %s", HOLD_S, names)
@@ -70,7 +70,7 @@ class ViewsAtStart:
             ends = await self._service.events.ends((EVENTS,))
             self._after = positions_text({source: await self._last(source, end) for source, end in ends.items() if end})
         if not self._after:
-            return "the log is empty: start `python -m commands`"
+            return "the log is empty: start `headwater handler`"
         after = After(self._after, wait_ms=0)
         for view in list(self._left):
 

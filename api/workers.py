@@ -8,6 +8,7 @@ import socket
 import sys
 from typing import Final
 
+from api.hosts import is_loopback
 from api.settings import CANNOT_START, GRACE_S, ApiSettings
 from eventlog.errors import SettingError
 from eventlog.logs import log_to_stderr
@@ -26,12 +27,19 @@ def listen(settings: ApiSettings) -> socket.socket:
     """A socket at the settings' address, for all workers; raises SettingError if it is not available."""
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        listening = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES):
             needs = f"a free port on {settings.host} ({error.strerror})"
             raise SettingError("HEADWATER_API_PORT", str(settings.port), needs) from error
         raise SettingError("HEADWATER_API_HOST", settings.host, f"an address of this machine ({error})") from error
+    try:
+        # a name such as localhost may mean another address here
+        settings.guard.check_host(settings.host, is_loopback=is_loopback(listening.getsockname()[0]))
+    except SettingError:
+        listening.close()
+        raise
+    return listening
 
 
 def work(settings: ApiSettings, listening: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""`python -m commands`: decide commands and run processes until SIGTERM or SIGINT, in HEADWATER_HANDLERS processes."""
+"""`headwater handler`: decide commands and run processes until SIGTERM or SIGINT, in HEADWATER_HANDLERS processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     arguments: none, or `--help`; None: those of the process.
     """
-    accept_no_arguments("python -m commands", __doc__, arguments)
+    accept_no_arguments("headwater handler", __doc__, arguments)
     try:
         log_to_stderr(os.environ)
         settings = LogSettings.from_environment(os.environ)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.exact_numbers import inexact_numbers
 from commands.declaring.faults import faults_of, first_faults
+from commands.declaring.filled_fields import NOTHING, filled_fields
 from commands.declaring.ids import id_text
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
@@ -22,7 +24,7 @@ from commands.declaring.times import may_hold_times, unfit_times
 from commands.declaring.upcasting import version_problem
 from commands.errors import BadDecision, BrokenStream, MalformedCommand, TooLarge, UnreadableEvent, UnreadableSnapshot
 from eventlog import topics
-from eventlog.envelope import Envelope, encode, stream_name
+from eventlog.envelope import Envelope, encode, format_time, stream_name
 from eventlog.hidden_values import error_text
 from eventlog.limits import MAX_COMMAND_BYTES, MAX_NAMES_BYTES, entry_size, size_of
 from eventlog.ports import Entry
@@ -47,14 +49,24 @@ class TypedCommand(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-def read_command(command_type: CommandType, body: Body) -> TypedCommand:
-    """The typed command of a JSON body; raises MalformedCommand with pydantic's details.
+def read_command(
+    command_type: CommandType, body: Body, time: datetime | None = None, claims: Mapping[str, Any] | None = None
+) -> TypedCommand:
+    """The typed command of a JSON body; raises MalformedCommand with pydantic's details, or UnfitClaim.
 
     Numbers that would be rounded are refused, if the body is a text: a mapping has rounded them already.
+    time: when the command was accepted, for fields that are filled with it: the body does not store them, so that a
+    command that is sent again is the same. claims: of the caller of the API, whose body has no filled field; None: the
+    sender has filled them.
     """
     aggregate, kind = command_type.aggregate, command_type.command
     try:
         data = orjson.loads(body) if isinstance(body, bytes) else body
+        filled = filled_fields(kind)
+        if filled is not NOTHING and isinstance(data, Mapping) and claims is not None:
+            if given := filled.given_in(data):
+                raise MalformedCommand(kind.type, *first_faults(given))
+            data = {**data, **filled.from_caller(kind.type, claims)}
         text, large = canonical(data)
     except (orjson.JSONDecodeError, TypeError) as error:
         detail = {"type": "json_invalid", "loc": (), "msg": f"invalid JSON: {error}"}
@@ -66,9 +78,12 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
     if text.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
         raise MalformedCommand(kind.type, [NUL])
     try:
-        command = kind.__pydantic_validator__.validate_json(text)
+        command = kind.__pydantic_validator__.validate_json(_accepted_at(text, data, filled.times, time))
     except ValidationError as error:
-        raise MalformedCommand(kind.type, *faults_of(error)) from None  # its text would have all faults
+        faults = faults_of(error)
+        if claims is not None:
+            filled.check(kind.type, faults.details)
+        raise MalformedCommand(kind.type, *faults) from None  # its text would have all faults
     except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
         raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
     if may_hold_times(kind) and (unfit := first_faults(unfit_times(command))).total:
@@ -79,6 +94,13 @@ def read_command(command_type: CommandType, body: Body) -> TypedCommand:
         raise MalformedCommand(kind.type, [{"type": "string_too_short", "loc": (aggregate.id_field,), "msg": msg}])
     aggregate_id = id_text(identity)
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
+
+
+def _accepted_at(text: bytes, data: Any, fields: Sequence[str], time: datetime | None) -> bytes:
+    """The body with the time in these fields, unless it has them."""
+    if not fields or time is None or not isinstance(data, Mapping):
+        return text
+    return orjson.dumps({**dict.fromkeys(fields, format_time(time)), **data})
 
 
 def command_record(envelope: Envelope, id_field: str, body: bytes, timestamp_ms: int) -> Entry:

@@ -9,6 +9,7 @@ CommandError
 ├── MalformedObservation the report does not fit the observation's type
 ├── WrongVersion         the stream is not at the version that the command expected
 ├── IdempotencyKeyReused the command id was used for another command of the stream
+├── UnfitClaim           a claim of the caller, for a field that the API fills, is missing or no value of it
 ├── AmbiguousReceipt     commands of several streams or origins have the command id
 ├── DecideFailed         the aggregate's code failed on the command
 ├── UnreadableCommand    the handler could not read the command
@@ -109,6 +110,18 @@ class IdempotencyKeyReused(CommandError):
     def __init__(self, command_id: str) -> None:
         super().__init__(f'the command id "{command_id}" was used for another command of its stream: use a new one')
         self.command_id = command_id
+
+
+class UnfitClaim(CommandError):
+    """The caller has no claim for a field that the API fills, or one that is no value of the field."""
+
+    def __init__(self, message_type: str, field: str, claim: str, problem: str = "") -> None:
+        has = f"which is no value of it ({problem})" if problem else "which has none"
+        super().__init__(
+            f'the field "{field}" of "{message_type}" is filled with the claim "{claim}" of the caller, {has}: '
+            "call with a token or an API key that has such a claim"
+        )
+        self.message_type, self.field, self.claim = message_type, field, claim
 
 
 class AmbiguousReceipt(CommandError):

@@ -75,6 +75,7 @@ class _Head(_Members, gc=False):
 
     error: ReceiptError | msgspec.UnsetType
     origin: str | msgspec.UnsetType
+    actor: str | msgspec.UnsetType
     shared: bool | msgspec.UnsetType
 
 
@@ -92,6 +93,7 @@ class _Document(_Members, gc=False):
     events: list[_Event]
     error: ReceiptError | None = None
     origin: str | None = None
+    actor: str | None = None
     shared: bool = False
 
 
@@ -108,6 +110,7 @@ class Receipt:
     version: of the stream after the command. fingerprint: digest of the command. time: of the command, RFC 3339.
     origin: who chose the id: `client`, `process` or `outbox`; None in receipts of earlier releases. shared: whether
     commands of other streams in its partition have the same id; their receipts have other keys.
+    actor: who caused the command; None if that is not known, and in receipts of earlier releases.
     """
 
     command_id: str
@@ -121,6 +124,7 @@ class Receipt:
     error: ReceiptError | None = None
     origin: str | None = None
     shared: bool = False
+    actor: str | None = None
 
     @property
     def position(self) -> Position | None:
@@ -140,6 +144,7 @@ class Receipt:
             self.error,
             self.origin,
             self.shared,
+            self.actor,
         )
         quoted = (
             orjson.dumps({"id": e.id, "type": e.type, "position": f"{e.position.partition}:"}) for e in self.events
@@ -162,6 +167,7 @@ class Receipt:
             read.error,
             read.origin,
             read.shared,
+            read.actor,
         )
 
 
@@ -176,11 +182,12 @@ def receipt_head(
     error: ReceiptError | None,
     origin: str | None = None,
     shared: bool = False,
+    actor: str | None = None,
 ) -> bytes:
     """A receipt as JSON, up to its events (see Receipt)."""
     head = _Head(
         command_id, type, stream, outcome, version, fingerprint, time,
-        error or msgspec.UNSET, origin or msgspec.UNSET, shared or msgspec.UNSET,
+        error or msgspec.UNSET, origin or msgspec.UNSET, actor or msgspec.UNSET, shared or msgspec.UNSET,
     )  # fmt: skip
     return _write(head)[:-1] + b',"events":['
 

@@ -1,4 +1,4 @@
-"""`python -m compose`: the local stack's command line."""
+"""`headwater stack`: the local stack's command line."""
 
 from compose.cli import main
 

@@ -40,7 +40,7 @@ app = typer.Typer(
 )
 _out, _err = Console(), Console(stderr=True)
 _LOCK_HEADER = """Jars by coordinate (organisation:module:version) and sha256, verified at every download.
-To change one, edit 'wants' and run: python -m compose lock"""
+To change one, edit 'wants' and run: headwater stack lock"""
 
 
 def main() -> None:
@@ -85,7 +85,10 @@ def up(
 
 
 @app.command()
-def run(domains: Domains = "") -> None:
+def run(
+    domains: Domains = "",
+    reload: Annotated[bool, typer.Option("--reload", help="Restart what a changed module concerns.")] = False,
+) -> None:
     """Start the servers, the handler, the projections and the API, load the samples, and stop at Ctrl-C.
 
     Without DOMAINS, the modules in HEADWATER_MODULES are run, or the sample listings.
@@ -93,7 +96,7 @@ def run(domains: Domains = "") -> None:
     modules = read_deployed(domains, os.environ)
     from compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
 
-    raise typer.Exit(run_everything(modules))
+    raise typer.Exit(run_everything(modules, reload))
 
 
 @app.command()

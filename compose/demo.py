@@ -22,7 +22,7 @@ from rich.console import Console
 
 from compose.errors import ComposeError
 from compose.ports import free_port, free_ports
-from compose.samples.sample import Client, Deployment, Sample, open_http
+from compose.samples.sample import Client, Deployment, Sample, authorization, open_http
 from compose.samples.shipped import sample_of
 from compose.services import required, service_specs
 from compose.settings import HOST, StackSettings
@@ -165,7 +165,7 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
     """Return when every view has a live generation; raises ComposeError if one has none in time."""
     deadline, missing = time.monotonic() + timeout_s, "no answer"
     while time.monotonic() < deadline:
-        answer = httpx.get(f"{api}/views", trust_env=False)
+        answer = httpx.get(f"{api}/views", trust_env=False, headers=authorization(os.environ))
         if answer.is_success:
             missing = ", ".join(view["name"] for view in answer.json()["views"] if not view.get("generation"))
             if not missing:

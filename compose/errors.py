@@ -56,4 +56,4 @@ class NotRunning(ComposeError):
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        super().__init__(f"no stack is running in '{state}'; start one with 'python -m compose up'")
+        super().__init__(f"no stack is running in '{state}'; start one with 'headwater up'")

@@ -39,7 +39,7 @@ To try in another terminal:
 TO_TRY_ALWAYS: Final = (
     ("the state of the views", "{bin}/replay status"),
     ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
-    ("follow the logs", "{bin}/python -m compose logs --follow"),
+    ("follow the logs", "{bin}/headwater stack logs --follow"),
 )
 PACKAGES: Final = ("api", "commands", "compose", "eventlog", "headwater", "projections", "replay")
 ROOT: Final = Path(__file__).parents[1]

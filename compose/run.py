@@ -19,6 +19,7 @@ from commands.declaring.process import ProcessRegistry
 from compose.demo import wait_for_views
 from compose.errors import ComposeError
 from compose.page import page
+from compose.reloading import Reloader
 from compose.samples.sample import Client, Deployment, open_http
 from compose.samples.shipped import sample_of
 from compose.services import api_port, required, service_specs
@@ -35,10 +36,10 @@ from projections.registry import ViewRegistry
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def main(modules: Sequence[str]) -> int:
+def main(modules: Sequence[str], reload: bool = False) -> int:
     """Start everything, load the samples, print what to try, and stay until SIGINT or SIGTERM.
 
-    modules: the names that HEADWATER_MODULES would have.
+    modules: the names that HEADWATER_MODULES would have. reload: restart what a changed module concerns.
     """
     settings, port = StackSettings.from_environ(os.environ), api_port(os.environ)
     api, console = f"http://{HOST}:{port}", Console(stderr=True, highlight=False, markup=False)
@@ -62,6 +63,8 @@ def main(modules: Sequence[str]) -> int:
             deployment = Deployment(settings.endpoints, {**os.environ, **environment})
             asyncio.run(load(api, modules, deployment, console))
             print(page(api, settings, os.environ, modules), flush=True)
+            if reload:
+                Reloader(modules, services, console).watch()
             while True:
                 signal.pause()
     except KeyboardInterrupt:

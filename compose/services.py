@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx
 
 from api.settings import ApiVariables
+from api.tls import CERTIFICATE, PRIVATE_KEY
 from compose.settings import HOST, StackSettings
 from eventlog.modules import SAFE_PATH
 from eventlog.settings import LogSettings
@@ -19,6 +20,7 @@ from projections.parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0
+TLS_VARIABLES: Final = (CERTIFICATE, PRIVATE_KEY)
 API_INSTANCE: Final = "HEADWATER_API_INSTANCE"
 """Gives an API the name that its readiness shows, so that whoever has started it knows which one answers."""
 
@@ -61,7 +63,8 @@ def service_specs(
             stop_timeout_s=30.0,
         ),
         replace(
-            _spec("api", settings.logs, {**variables, API_INSTANCE: instance}),
+            # without encryption: it listens on this machine only
+            _spec("api", settings.logs, {**variables, **dict.fromkeys(TLS_VARIABLES, ""), API_INSTANCE: instance}),
             probe=lambda: ready(f"http://{HOST}:{api_port}/health/ready", log.environment, instance),
         ),
     ]

@@ -44,6 +44,8 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     recorded_time: of an observation, when it was accepted, and `time` is when it was observed; of an event, when the
     handler decided it. None in commands, and in records of earlier releases.
     origin: in a command, who chose its id: CLIENT, PROCESS or OUTBOX; None in records of earlier releases.
+    actor: who caused it: the name of an API key, the subject of a token, `process:<name>` or `outbox:<source>`; None if
+    that is not known, and in records of earlier releases.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     traceparent: str | None = None
     recorded_time: datetime | None = None
     origin: str | None = None
+    actor: str | None = None
 
 
 class _Document(msgspec.Struct, gc=False):
@@ -80,6 +83,7 @@ class _Document(msgspec.Struct, gc=False):
     traceparent: _Text | None = None
     recordedtime: _Text | None = None
     origin: _Text | None = None
+    actor: Any = None  # records of earlier releases may have one that means something else
 
 
 class _EventDocument(msgspec.Struct, gc=False):
@@ -98,6 +102,7 @@ class _EventDocument(msgspec.Struct, gc=False):
     causationid: str
     traceparent: str | msgspec.UnsetType
     recordedtime: str
+    actor: str | msgspec.UnsetType
     data: msgspec.Raw
 
 
@@ -167,6 +172,8 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
         document["traceparent"] = envelope.traceparent
     if envelope.recorded_time is not None:
         document["recordedtime"] = format_time(envelope.recorded_time)
+    if envelope.actor is not None:
+        document["actor"] = envelope.actor
     if envelope.origin is not None:
         document["origin"] = envelope.origin
     if body is not None:
@@ -207,6 +214,7 @@ def encode_event(
             command.id,
             command.traceparent or msgspec.UNSET,
             recorded_time,
+            command.actor or msgspec.UNSET,
             msgspec.Raw(body),
         )
     )
@@ -247,6 +255,7 @@ def decode(value: bytes | str | None) -> Envelope:
         document.traceparent,
         None if document.recordedtime is None else _time(document.recordedtime, "recordedtime"),
         document.origin,
+        (document.actor or None) if type(document.actor) is str else None,
     )
 
 

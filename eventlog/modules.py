@@ -165,12 +165,3 @@ def _load(name: str) -> ModuleType:
         raise ModuleBroken(name, error, raised_at(error, name)) from error
     except (Exception, SystemExit) as error:  # a user's module may raise anything during the import
         raise ModuleBroken(name, error, raised_at(error, name)) from error
-
-
-def first_with(name: str, modules: Sequence[str]) -> object:
-    """The attribute `name` of the first of `modules` that has it; raises AttributeError if none has it."""
-    for module in modules:
-        loaded = importlib.import_module(module)
-        if hasattr(loaded, name):
-            return getattr(loaded, name)
-    raise AttributeError(f'none of {", ".join(modules)} has "{name}"')

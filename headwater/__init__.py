@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from commands.declaring.aggregate import Aggregate, Command, Event
+    from commands.declaring.filled_fields import AcceptedAt, Claim
     from commands.declaring.observation import Observation
     from commands.declaring.process import Process, Reaction, Refused, TimedOut
     from commands.declaring.row_inputs import RowDeleted
@@ -80,9 +81,11 @@ __all__ = [
     "TEXT",
     "TIME",
     "UNCHANGED",
+    "AcceptedAt",
     "Aggregate",
     "Cache",
     "Captured",
+    "Claim",
     "Command",
     "Deleted",
     "Elasticsearch",
@@ -159,6 +162,7 @@ __all__ = [
 
 _WORDS: Final = {
     "commands.declaring.aggregate": "Aggregate Command Event",
+    "commands.declaring.filled_fields": "AcceptedAt Claim",
     "commands.declaring.observation": "Observation",
     "commands.declaring.process": "Process Reaction Refused TimedOut",
     "commands.declaring.row_inputs": "RowDeleted",

@@ -26,12 +26,24 @@ PARTS: Final = {
     "down": Part("Stop the local servers; their data is kept.", "compose.cli", ("down",)),
     "stack": Part("Show the local servers: status, logs; and the other commands about them.", "compose.cli"),
     "api": Part("Run the HTTP API.", "api.__main__"),
+    "keys": Part("Make, list and revoke the keys of the API's callers.", "api.guard.cli"),
     "handler": Part("Run the handler, which decides commands and runs processes.", "commands.__main__"),
     "projections": Part("Run the read side, which keeps views up to date, or a part of it.", "projections.__main__"),
     "replay": Part("Show views, rebuild them from the log, and compare, drop or erase.", "replay.__main__"),
     "sources": Part("Register captured databases, and operate them.", "eventlog.capturing.cli"),
     "golden": Part("Write the missing golden files of your events.", "commands.testing.__main__"),
 }
+EXTRAS: Final = {
+    "compose.cli": ("stack", "psutil", "fastapi", "pyspark"),
+    "api.__main__": ("api", "fastapi"),
+    "api.guard.cli": ("api", "jwt"),
+    "commands.__main__": ("handler", "rocksdict"),
+    "projections.__main__": ("projections", "pyspark"),
+    "replay.__main__": ("projections", "pyspark"),
+    "eventlog.capturing.cli": ("sources", "httpx"),
+    "commands.testing.__main__": ("testing", "pytest"),
+}
+"""The extra that each module needs, and libraries by which to know that it is installed."""
 
 
 def main() -> int:
@@ -44,6 +56,10 @@ def main() -> int:
         return show(arguments, {name: each.help for name, each in PARTS.items()})
     from importlib import import_module  # noqa: PLC0415 - as the parts themselves
 
+    from eventlog.extras import refuse_missing  # noqa: PLC0415 - likewise
+
+    if extra := EXTRAS.get(part.module):
+        refuse_missing(f"headwater {arguments[0]}", *extra)
     program = "headwater" if part.words else f"headwater {arguments[0]}"
     sys.argv[:] = [program, *part.words, *arguments[1:]]
     return import_module(part.module).main() or 0

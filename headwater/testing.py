@@ -11,22 +11,39 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from commands.testing.rewriting import with_shown_values
+
 if TYPE_CHECKING:
-    from commands.testing import at, contracts_of, given, recorded
-    from projections.testing import check_any_order, contracts_of_views, rows_of
+    from commands.testing.contracts import contracts_of
+    from commands.testing.past import at, recorded
+    from commands.testing.subjects import given
+    from projections.testing.contracts import contracts_of_views
+    from projections.testing.orders import check_any_order
+    from projections.testing.rows import rows_of
 
 __all__ = ["at", "check_any_order", "contracts_of", "contracts_of_views", "given", "recorded", "rows_of"]
 
-_COMMANDS: Final = frozenset({"at", "contracts_of", "given", "recorded"})
+_MODULES: Final = {
+    "at": "commands.testing.past",
+    "check_any_order": "projections.testing.orders",
+    "contracts_of": "commands.testing.contracts",
+    "contracts_of_views": "projections.testing.contracts",
+    "given": "commands.testing.subjects",
+    "recorded": "commands.testing.past",
+    "rows_of": "projections.testing.rows",
+}
 
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of these
 
     def __getattr__(name: str) -> object:
         """Import each name at its first use, because only two of them need pytest."""
-        if name not in __all__:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module("commands.testing" if name in _COMMANDS else "projections.testing"), name)
+        module = _MODULES[name]
+        # pytest shows the values of an assertion that fails only in modules that it has rewritten
+        loaded = with_shown_values(module) if module.endswith(".contracts") else import_module(module)
+        return getattr(loaded, name)
 
 
 def __dir__() -> list[str]:

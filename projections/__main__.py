@@ -1,4 +1,4 @@
-"""`python -m projections [prepare | build | live | streams | load STORE]`: the read side, or one part of it."""
+"""`headwater projections [prepare | build | live | streams | load STORE]`: the read side, or one part of it."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class GenerationMissing(ProjectionError):
 
     def __init__(self, view: str, generation: int | None = None, known: Sequence[int] = ()) -> None:
         which = "no live generation yet" if generation is None else f"no generation {generation}"
-        next_step = f"start `python -m projections`, or run `replay rebuild {view}`"
+        next_step = f"start `headwater projections`, or run `replay rebuild {view}`"
         if known:
             next_step = f"use {' or '.join(f'{view}@g{each}' for each in known)}"
         super().__init__(f'view "{view}" has {which}: {next_step}')

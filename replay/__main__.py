@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from eventlog.extras import refuse_missing
+
 FOLDING: Final = frozenset({"rebuild", "verify"})
 NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})
 """Arguments of commands that do not fold in local processes."""
@@ -14,6 +16,7 @@ NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})
 
 def main() -> None:
     """Run the command line."""
+    refuse_missing("replay", "projections", "pyspark", "typer")
     # an interruption simply ends this process, as long as there is nothing to undo
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     if folds_here(sys.argv[1:]):

@@ -137,7 +137,7 @@ def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[st
                 current.view.name,
                 "compare",
                 f"{store.name} has not applied all of source {listed}: see `replay status`; without new events, "
-                "it needs the heartbeats of a running `python -m commands`",
+                "it needs the heartbeats of a running `headwater handler`",
             )
         time.sleep(LOOK_S)
 

@@ -176,7 +176,7 @@ def _streams(found: list[Lag]) -> list[str]:
     return [
         *known.values(),
         f"not on this machine, or without records so far: the queries of {', '.join(unknown)}; what they do is shown "
-        "on the machine of `python -m projections`",
+        "on the machine of `headwater projections`",
     ]
 
 

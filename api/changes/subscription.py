@@ -14,7 +14,7 @@ MAX_CHANGES: Final = 2_000
 MAX_UNREAD_BYTES: Final = 16 * 1024 * 1024
 """Likewise, of their events."""
 
-Reason = Literal["too_slow", "closing", "failed", "time_is_up"]
+Reason = Literal["too_slow", "closing", "failed", "time_is_up", "expired"]
 ResetReason = Literal["position_gone", "too_far_behind", "generation_changed"]
 
 

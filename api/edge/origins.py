@@ -14,6 +14,7 @@ from api import problems
 
 METHODS: Final = ("GET", "HEAD", "POST")
 REQUEST_HEADERS: Final = (
+    "Authorization",
     "Idempotency-Key",
     "If-Match",
     "If-None-Match",
@@ -22,7 +23,7 @@ REQUEST_HEADERS: Final = (
     "X-Causation-ID",
     "traceparent",
 )
-ANSWER_HEADERS: Final = ("ETag", "Headwater-Generation", "Location", "Retry-After")
+ANSWER_HEADERS: Final = ("ETag", "Headwater-Generation", "Location", "Retry-After", "WWW-Authenticate")
 
 
 class AllowedOrigins(CORSMiddleware):

@@ -59,6 +59,11 @@ ENVELOPE: Final[Schema] = {
         "causationid": TEXT,
         "traceparent": TEXT,
         "recordedtime": {"type": "string", "format": "date-time", "description": "when the event was decided"},
+        "actor": {
+            "type": "string",
+            "description": "who caused it: the name of an API key, the subject of a token, `process:NAME` or "
+            "`outbox:SOURCE`; missing if that is not known",
+        },
         "data": {"type": "object"},
     },
     "required": ["specversion", "id", "source", "type", "subject", "time"],
@@ -93,6 +98,9 @@ ACCEPTED_HEADERS: Final[Schema] = {
 
 RETRY_AFTER: Final[Schema] = {
     "Retry-After": {"description": "seconds to wait before a retry", "schema": {"type": "string"}}
+}
+CHALLENGE: Final[Schema] = {
+    "WWW-Authenticate": {"description": "how to authenticate (RFC 6750)", "schema": {"type": "string"}}
 }
 GENERATION: Final[Schema] = {
     "Headwater-Generation": {"description": "the generation that answered", "schema": {"type": "string"}}

@@ -10,9 +10,11 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import RedirectResponse
 
+from api.guard.needs import needs_of
 from api.openapi import schemas
 from api.openapi.components import Schema
 from api.openapi.model_schemas import reference
+from api.problems import documented
 from api.service import Service
 
 PATH: Final = "/docs"
@@ -22,6 +24,13 @@ PAGE: Final[Mapping[str, Any]] = {
     "validatorUrl": None,  # else the page asks another site to check the document
     "displayRequestDuration": True,
     "defaultModelsExpandDepth": 0,
+}
+SECURITY: Final[Schema] = {
+    "caller": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key, or a token of the issuer that the API trusts. An open API needs none.",
+    }
 }
 STREAM_PATH: Final = "/streams/{aggregate}/{aggregate_id}"
 
@@ -39,9 +48,10 @@ def install(app: FastAPI, service: Service) -> None:
                 routes=app.routes,
             )
             made["paths"] = _with_typed_streams(made["paths"], tuple(service.commands.aggregates))
+            _secure(made["paths"], app)
             _identify(made["paths"])
             # instead of FastAPI's own, which describe validation errors that are never sent
-            made["components"] = {"schemas": schemas.components(service)}
+            made["components"] = {"schemas": schemas.components(service), "securitySchemes": SECURITY}
             app.openapi_schema = made
         return app.openapi_schema
 
@@ -57,6 +67,21 @@ def operations(paths: Schema) -> Iterator[Schema]:
     """Every operation of a document."""
     for path in paths.values():
         yield from path.values()
+
+
+def _secure(paths: Schema, app: FastAPI) -> None:
+    """Say what each operation needs of its caller, and how it refuses others."""
+    scopes = {
+        (route.path_format, "".join(route.methods or ()).lower()): need.scope for route, need in needs_of(app.routes)
+    }
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            scope = scopes.get((path, method))
+            if scope is None and path.startswith("/streams/"):  # that of one aggregate
+                scope = scopes[STREAM_PATH, method].replace("{aggregate}", path.split("/")[2])
+            if scope is not None:
+                operation["security"] = [{"caller": [scope]}]
+                operation["responses"] |= {str(status): refused for status, refused in documented(401, 403).items()}
 
 
 def _identify(paths: Schema) -> None:

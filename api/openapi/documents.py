@@ -72,6 +72,7 @@ class Receipt(TypedDict):
             Field(description="who chose the command id; missing in receipts of earlier releases"),
         ]
     ]
+    actor: NotRequired[Annotated[str, Field(description="who caused the command; missing if that is not known")]]
     shared: NotRequired[
         Annotated[bool, Field(description="true: commands of other streams have the same id and receipts of their own")]
     ]

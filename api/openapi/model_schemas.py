@@ -9,8 +9,9 @@ from pydantic import BaseModel
 
 from api.lines import CommandLine
 from api.openapi.components import EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, Schema
-from commands.declaring.aggregate import Event
-from commands.declaring.observation import ObservationRegistry
+from commands.declaring.aggregate import Command, Event
+from commands.declaring.filled_fields import filled_fields
+from commands.declaring.observation import Observation, ObservationRegistry, Report
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 
 OTHER_EVENT: Final = "OtherEvent"
@@ -52,8 +53,22 @@ def model_components(
 ) -> Schema:
     """The component `name` of a model, and those of the models in it; mode: for reading, or for writing."""
     schema = model.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}", mode=mode)
+    if issubclass(model, Command | Observation | Report) and mode == "validation":
+        _leave_out_filled(model, schema)
     inner = {f"{name}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
     return inner | {name: schema}
+
+
+def _leave_out_filled(model: type[BaseModel], schema: Schema) -> None:
+    """Remove the fields that the API fills, and a client must not send."""
+    if issubclass(model, Report):
+        data: Any = model.model_fields["data"].annotation
+        model, schema = data, schema["$defs"][schema["properties"]["data"]["$ref"].rpartition(".")[2]]
+    filled = filled_fields(model)
+    for field in (*filled.claims, *filled.times):
+        schema["properties"].pop(field, None)
+        if field in schema.get("required", ()):
+            schema["required"].remove(field)
 
 
 def _line(command_type: str) -> Schema:

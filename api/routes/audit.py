@@ -10,6 +10,8 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api.errors import BadParameter
+from api.guard import needs
+from api.guard.scopes import ALL
 from api.leaving import ReadingRoute
 from api.openapi import schemas
 from api.openapi.components import POSITIONS
@@ -67,6 +69,7 @@ def audit_routes(service: Service) -> APIRouter:
         PATH,
         read_all,
         methods=["GET"],
+        dependencies=needs.named("streams", ALL),
         operation_id="read all streams",
         summary="The events of all streams.",
         description=DESCRIPTION,

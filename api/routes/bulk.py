@@ -17,6 +17,8 @@ from pydantic import ValidationError
 from api import requests
 from api.capacity import Capacity
 from api.errors import BodyIncomplete, MalformedLine
+from api.guard import needs
+from api.guard.caller import caller_of
 from api.lines import CommandLine
 from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
 from api.openapi import schemas
@@ -71,6 +73,7 @@ def bulk_routes(service: Service) -> APIRouter:
         PATH,
         submit_many,
         methods=["POST"],
+        dependencies=needs.some("commands"),
         operation_id="submit many",
         summary="Submit many commands.",
         description=DESCRIPTION,
@@ -92,10 +95,12 @@ class _Bulk:
 
     def __init__(self, service: Service, request: Request) -> None:
         self._service, self._request = service, request
+        self._caller = caller_of(request)
         self._defaults: Options = {
             "correlation_id": requests.correlation_id(request),
             "causation_id": requests.causation_id(request),
             "traceparent": requests.traceparent(request),
+            "actor": self._caller.name,
         }
         self._capacity = Capacity(service.limits.in_flight)
         self._open = 0
@@ -187,17 +192,21 @@ class _Bulk:
             document = line.read(self._service.limits)
             command = _read(line, document)
             command_id, document, within = command.id or new_id, command.body, ("body",)
+            self._service.guard.must_be_valid(self._caller)
+            self._caller.must("commands", command.type)
             trace = command.traceparent if requests.is_traceparent(command.traceparent) else None
             return prepare(
                 self._service.commands.command(command.type),
                 _body(line, command),
                 now,
                 is_new=command.id is None,
+                claims=self._caller.claims,
                 command_id=command_id,
                 expected_version=command.expected_version,
                 correlation_id=command.correlation_id or self._defaults["correlation_id"],
                 causation_id=command.causation_id or self._defaults["causation_id"],
                 traceparent=trace or self._defaults["traceparent"],
+                actor=self._defaults["actor"],
             )
         except Exception as error:  # noqa: BLE001 - one line must not end the others; `problem_of` logs what is a bug
             return self._refusal(line.number, command_id, error, document, within)

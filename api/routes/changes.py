@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from api.changes.position import read_position
 from api.changes.subscription import Delivery, Reason, Subscription
 from api.errors import BadParameter
+from api.guard.caller import Caller, caller_of
 from api.leaving import left
 from api.parameters import check_names, read_integer
 from api.service import Service
@@ -23,6 +24,7 @@ MEDIA_TYPE: Final = "text/event-stream"
 PARAMETERS: Final = ("key", "from", "for_ms")
 MAX_KEYS: Final = 100
 TIME_IS_UP: Final[Reason] = "time_is_up"
+EXPIRED: Final[Reason] = "expired"
 MAX_FOLLOWING_MS: Final = 24 * 60 * 60 * 1000
 PIECE_BYTES: Final = 64 * 1024
 """Of a delivery that are written at once."""
@@ -39,7 +41,8 @@ Server-sent events (`EventSource`), until the connection ends.
   (`too_far_behind`). They may be too many because a store of the view was far behind or did not answer; `reset` is sent
   once it is near again.
 - `end`: `{"reason"}`. Connect again after `too_slow` (the client read too slowly), `closing` (the server stops) or
-  `failed` (an internal error). `time_is_up`: the time of `for_ms` has passed.
+  `failed` (an internal error). `time_is_up`: the time of `for_ms` has passed. `expired`: the API key or token is not
+  valid any more; connect again with another one.
 
 To receive the changes missed during a disconnection, send the id of the last event: browsers send `Last-Event-ID`
 automatically, other clients can use `from`.
@@ -60,7 +63,8 @@ def following(service: Service, view: View) -> Callable[[Request], Awaitable[Res
         if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
             raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
         subscription = await service.feeds.follow(view, keys or None, since)
-        return _EventStream(service, subscription, since, None if for_ms is None else for_ms / 1000)
+        for_s = None if for_ms is None else for_ms / 1000
+        return _EventStream(service, caller_of(request), subscription, since, for_s)
 
     return follow
 
@@ -70,11 +74,13 @@ class _EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, service: Service, subscription: Subscription, since: str | None, for_s: float | None) -> None:
+    def __init__(
+        self, service: Service, caller: Caller, subscription: Subscription, since: str | None, for_s: float | None
+    ) -> None:
         # else proxies that buffer answers would delay events
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._service, self._subscription, self._since = service, subscription, since
-        self._for_s = for_s
+        self._caller, self._for_s = caller, for_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as ASGI, until the client leaves, is disconnected, or the time is up."""
@@ -106,10 +112,12 @@ class _EventStream(Response):
 
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await write(self._opening())
-        over, ended = False, False
-        while not (over or ended):
+        guard, expired, over, ended = self._service.guard, False, False, False
+        while not (over or ended or expired):
             left_s = heartbeat_s if ends is None else min(heartbeat_s, ends - time.monotonic())
-            delivery = await _taken(self._subscription, max(left_s, 0))
+            delivery = await _taken(self._subscription, max(min(left_s, guard.left_s(self._caller)), 0))
+            if expired := not guard.is_valid(self._caller):
+                break  # what it was about to get, it may not have any more
             over = ends is not None and time.monotonic() >= ends
             if delivery is not None:
                 for piece in _pieces(delivery):
@@ -117,7 +125,9 @@ class _EventStream(Response):
                 ended = delivery.ended is not None
             elif not over:
                 await write(_beat(self._subscription))
-        if not ended:
+        if expired:
+            await write(_event("end", {"reason": EXPIRED}))
+        elif not ended:
             await write(_place(self._subscription) + _event("end", {"reason": TIME_IS_UP}))
         await write(b"", more=False)
 

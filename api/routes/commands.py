@@ -11,6 +11,8 @@ from fastapi import APIRouter, Request, Response
 
 from api import requests
 from api.errors import BadParameter, ReceiptMissing
+from api.guard import needs
+from api.guard.caller import Caller, caller_of
 from api.openapi import schemas
 from api.openapi.answers import accepted, receipt_headers
 from api.openapi.components import ACCEPTED_HEADERS, TEXT
@@ -19,6 +21,7 @@ from api.problems import documented
 from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.declaring.registry import CommandType
+from commands.errors import AmbiguousReceipt
 from commands.receipt import ORIGINS, raise_refusal
 from commands.sending.outgoing import Options, Outgoing, prepare
 from eventlog.times import shortened
@@ -37,6 +40,7 @@ def command_routes(service: Service) -> APIRouter:
             f"/commands/{name}",
             _submitting(service, name),
             methods=["POST"],
+            dependencies=needs.named("commands", name),
             operation_id=f"submit {name}",
             summary=_summary(kind),
             description=(kind.command.__doc__ or "").strip(),
@@ -63,25 +67,41 @@ def command_routes(service: Service) -> APIRouter:
 
         An id is unique per stream. If commands of several streams have it, name the stream.
         """
-        return await receipt_of(command_id, check_names(request.query_params.multi_items(), RECEIPT_PARAMETERS))
+        plain = check_names(request.query_params.multi_items(), RECEIPT_PARAMETERS)
+        return await receipt_of(caller_of(request), command_id, plain)
 
     async def find_receipt(request: Request) -> Response:
         """The receipt of a command id that cannot be part of a path, such as `..`."""
         plain = check_names(request.query_params.multi_items(), ("command_id", *RECEIPT_PARAMETERS))
         if "command_id" not in plain:
             raise BadParameter("command_id", "is missing: send the id of a command")
-        return await receipt_of(plain["command_id"], plain)
+        return await receipt_of(caller_of(request), plain["command_id"], plain)
 
-    async def receipt_of(command_id: str, plain: Mapping[str, str]) -> Response:
+    async def receipt_of(caller: Caller, command_id: str, plain: Mapping[str, str]) -> Response:
         origin = plain.get("origin")
         if origin is not None and origin not in ORIGINS:
             raise BadParameter("origin", f'is "{shortened(origin)}": send one of {", ".join(ORIGINS)}')
-        receipt = await service.gateway.receipt(command_id, stream=plain.get("stream"), origin=origin)
-        if receipt is None:
+        try:
+            receipt = await service.gateway.receipt(command_id, stream=plain.get("stream"), origin=origin)
+        except AmbiguousReceipt as error:
+            streams = [each for each in error.streams if _may_send_to(service, caller, each)]
+            if len(streams) == len(error.streams):
+                raise
+            # streams that the caller may not send commands to do not exist for it
+            if streams:
+                raise AmbiguousReceipt(command_id, [(each, None) for each in streams]) from error
+            raise ReceiptMissing(command_id) from error
+        if receipt is None or not caller.scopes.allow("commands", receipt.type):
             raise ReceiptMissing(command_id)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
 
-    typed.add_api_route("/commands/{command_type:key}", submit_unknown, methods=["POST"], include_in_schema=False)
+    typed.add_api_route(
+        "/commands/{command_type:key}",
+        submit_unknown,
+        methods=["POST"],
+        dependencies=needs.of_parameter("commands", "command_type"),
+        include_in_schema=False,
+    )
     router.include_router(typed)
     answers: dict[int | str, Any] = {
         200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
@@ -99,6 +119,7 @@ def command_routes(service: Service) -> APIRouter:
         "/receipts/{command_id:key}",
         read_receipt,
         methods=["GET"],
+        dependencies=needs.some("commands"),
         operation_id="read_receipt",
         summary="The receipt of a command.",
         response_class=Response,
@@ -109,6 +130,7 @@ def command_routes(service: Service) -> APIRouter:
         "/receipts",
         find_receipt,
         methods=["GET"],
+        dependencies=needs.some("commands"),
         operation_id="find_receipt",
         summary="The receipt of a command id that cannot be part of a path.",
         response_class=Response,
@@ -130,6 +152,7 @@ def _submitting(service: Service, name: str) -> Endpoint:
             "correlation_id": correlation_id,
             "causation_id": causation_id,
             "traceparent": requests.traceparent(request),
+            "actor": caller_of(request).name,
         }
         async with service.work.bodies.place():
             body = await requests.read_json(request, service.limits)
@@ -145,8 +168,15 @@ def _submitting(service: Service, name: str) -> Endpoint:
 
 def _prepared(service: Service, request: Request, name: str, body: bytes, options: Options) -> Outgoing:
     requests.check_json(request, body, service.limits)
-    return prepare(service.commands.command(name), body, datetime.now(UTC), **options)
+    claims = caller_of(request).claims
+    return prepare(service.commands.command(name), body, datetime.now(UTC), claims=claims, **options)
 
 
 def _summary(kind: CommandType) -> str:
     return (kind.command.__doc__ or kind.command.type).strip().splitlines()[0]
+
+
+def _may_send_to(service: Service, caller: Caller, stream: str) -> bool:
+    """Whether the caller may send some command to this stream."""
+    aggregate = service.commands.aggregates.get(stream.partition("/")[0])
+    return aggregate is not None and any(caller.scopes.allow("commands", name) for name in aggregate.commands)

@@ -8,6 +8,9 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from api.errors import NeverChanges
+from api.guard import needs
+from api.guard.caller import Caller, caller_of
+from api.guard.scopes import ALL
 from api.leaving import ReadingRoute
 from api.made_views import made_view
 from api.openapi import schemas
@@ -16,7 +19,8 @@ from api.parameters import check_names
 from api.ports import Made
 from api.problems import documented
 from api.routes.changes import PARAMETERS as FOLLOWING
-from api.routes.views import MAX_KEYS, ViewRoutes
+from api.routes.streams import VIEW as STREAMS
+from api.routes.views import MAX_KEYS, ViewRoutes, may_read
 from api.service import Service
 from projections.errors import UnknownView
 
@@ -30,24 +34,26 @@ ROWS: Final[Schema] = {"type": "array", "items": {"type": ["object", "null"]}}
 
 def made_view_routes(service: Service) -> APIRouter:
     """The routes of all made views; add them after those of declared views."""
-    router, made = APIRouter(tags=["views"], route_class=ReadingRoute), _MadeViews(service)
+    guarded = needs.of_parameter("views", "view")
+    router = APIRouter(tags=["views"], route_class=ReadingRoute, dependencies=guarded)
+    made = _MadeViews(service)
 
     async def rows(request: Request, view: str) -> Response:
-        return await (await made.routes(view)).rows(request)
+        return await (await made.routes(view, caller_of(request))).rows(request)
 
     async def rows_of_keys(request: Request, view: str) -> Response:
-        return await (await made.routes(view)).rows_of_keys(request)
+        return await (await made.routes(view, caller_of(request))).rows_of_keys(request)
 
     async def search(request: Request, view: str) -> Response:
-        return await (await made.routes(view)).search(request)
+        return await (await made.routes(view, caller_of(request))).search(request)
 
     async def changes(request: Request, view: str) -> Response:
         check_names(request.query_params.multi_items(), FOLLOWING, repeatable=("key",))
-        found = await made.known(view)
+        found = await made.known(view, caller_of(request))
         raise NeverChanges(found.name, found.source)
 
     async def row(request: Request, view: str, key: str) -> Response:
-        return await (await made.routes(view)).row(request, key)
+        return await (await made.routes(view, caller_of(request))).row(request, key)
 
     keys = schemas.keys_parameter(MAX_KEYS)
     page = {"rows": ROWS, "next": {"type": ["string", "null"]}, "links": {"type": "object"}}
@@ -87,18 +93,21 @@ class _MadeViews:
         self._service = service
         self._routes: dict[tuple[str, str], ViewRoutes] = {}
 
-    async def known(self, name: str) -> Made:
-        """The made view with this name; raises UnknownView."""
+    async def known(self, name: str, caller: Caller) -> Made:
+        """The made view with this name; raises UnknownView, or Forbidden if it has all events."""
         made = await self._service.generations.made()
         if name not in made:  # it may have been made a moment ago
             made = await self._service.generations.made(fresh=True)
         if name not in made:
-            raise UnknownView(name, (*self._service.views, *made))
+            known = [each for each in (*self._service.views, *made) if may_read(caller, each, made.get(each))]
+            raise UnknownView(name, tuple(known))
+        if made[name].source == STREAMS:
+            caller.must("streams", ALL)
         return made[name]
 
-    async def routes(self, name: str) -> ViewRoutes:
+    async def routes(self, name: str, caller: Caller) -> ViewRoutes:
         """The endpoints of the made view; raises UnknownView or MadeEarlier."""
-        made = await self.known(name)
+        made = await self.known(name, caller)
         view = (made.name, made.source)
         if view not in self._routes or self._service.views[made.source].version != made.version:
             self._routes[view] = ViewRoutes(self._service, made_view(self._service, made))

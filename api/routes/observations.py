@@ -9,6 +9,8 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import requests
+from api.guard import needs
+from api.guard.caller import caller_of
 from api.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
 from api.openapi import schemas
 from api.openapi.documents import LineProblem, Reported, ReportedLines
@@ -60,6 +62,7 @@ def observation_routes(service: Service) -> APIRouter:
             f"/observations/{name}",
             _reporting(service, name),
             methods=["POST"],
+            dependencies=needs.named("observations", name),
             operation_id=f"report {name}",
             summary=summary.splitlines()[0],
             description=f"{summary}\n{DESCRIPTION}",
@@ -78,7 +81,13 @@ def observation_routes(service: Service) -> APIRouter:
         service.observations.read(observation, b"")  # raises UnknownObservation
         raise AssertionError(observation)
 
-    router.add_api_route("/observations/{observation:key}", report_unknown, methods=["POST"], include_in_schema=False)
+    router.add_api_route(
+        "/observations/{observation:key}",
+        report_unknown,
+        methods=["POST"],
+        dependencies=needs.of_parameter("observations", "observation"),
+        include_in_schema=False,
+    )
     return router
 
 
@@ -104,11 +113,15 @@ def _reporting(service: Service, name: str) -> Endpoint:
 
 def _read(service: Service, request: Request, name: str, body: bytes) -> Report[Any]:
     requests.check_json(request, body, service.limits)
-    return service.observations.read(name, body)
+    return service.observations.read(name, body, caller_of(request).claims)
 
 
 def _options(request: Request) -> dict[str, str | None]:
-    return {"correlation_id": requests.correlation_id(request), "traceparent": requests.traceparent(request)}
+    return {
+        "correlation_id": requests.correlation_id(request),
+        "traceparent": requests.traceparent(request),
+        "actor": caller_of(request).name,
+    }
 
 
 class _Lines:
@@ -116,6 +129,7 @@ class _Lines:
 
     def __init__(self, service: Service, request: Request, name: str) -> None:
         self._service, self._request, self._name = service, request, name
+        self._caller = caller_of(request)
         self._options = _options(request)
         self._stored, self._refused = 0, 0
         self._problems: list[LineProblem] = []
@@ -137,8 +151,9 @@ class _Lines:
         batch = _Batch([], [])
         for line in lines:
             try:
+                self._service.guard.must_be_valid(self._caller)
                 content = line.checked(self._service.limits)
-                batch.reports.append((line, self._service.observations.read(self._name, content)))
+                batch.reports.append((line, self._service.observations.read(self._name, content, self._caller.claims)))
             except Exception as error:  # noqa: BLE001 - a line must not end the others; `problem_of` logs what is a bug
                 batch.problems.append(self._problem(line, error))
         return batch

@@ -10,6 +10,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api.captured_waiting import DatabasePosition
+from api.guard import needs
 from api.leaving import ReadingRoute
 from api.openapi import schemas
 from api.openapi.documents import CapturedPosition, SnapshotDocument
@@ -55,6 +56,7 @@ def position_routes(service: Service) -> APIRouter:
         "/positions/{source:name}",
         read_position,
         methods=["GET"],
+        dependencies=needs.operating(),
         operation_id="read_position",
         summary="How far a database has been captured.",
         description=DESCRIPTION,

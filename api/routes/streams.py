@@ -14,6 +14,8 @@ from api import requests
 from api.awaited import After
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.filters import Filter
+from api.guard import needs
+from api.guard.caller import caller_of
 from api.leaving import ReadingRoute
 from api.openapi import schemas
 from api.openapi.components import ACCEPTED_HEADERS, TEXT
@@ -54,6 +56,7 @@ def stream_routes(service: Service) -> APIRouter:
         aggregate, slash, aggregate_id = plain.get("stream", "").partition("/")
         if not slash:
             raise BadParameter("stream", "is missing or has no slash: send it like listing/L1")
+        caller_of(request).must("streams", aggregate)
         kept = {name: value for name, value in plain.items() if name == "stream"}
         return await streams.answer(plain, aggregate, aggregate_id, f"/streams?{urlencode(kept)}&")
 
@@ -73,14 +76,16 @@ def stream_routes(service: Service) -> APIRouter:
         200: schemas.answer("A page of events, or the state.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
         **documented(404, 422, 500, 503),
     }
-    for path, endpoint, own in (
-        ("/streams/{aggregate:name}/{aggregate_id:key}", read_stream, []),
-        ("/streams", find_stream, [schemas.query("stream", TEXT, "such as `listing/L1`", required=True)]),
+    stream_parameter = schemas.query("stream", TEXT, "such as `listing/L1`", required=True)
+    for path, endpoint, guarded, own in (
+        ("/streams/{aggregate:name}/{aggregate_id:key}", read_stream, needs.of_parameter("streams", "aggregate"), []),
+        ("/streams", find_stream, needs.some("streams"), [stream_parameter]),
     ):
         router.add_api_route(
             path,
             endpoint,
             methods=["GET"],
+            dependencies=guarded,
             response_class=Response,
             responses=answers,
             openapi_extra={"parameters": [*own, *parameters]},

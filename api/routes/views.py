@@ -13,6 +13,9 @@ from api import requests
 from api.awaited import After
 from api.cursor import continued, write_cursor
 from api.errors import BadParameter, KeyOnly, NoSearch, RowMissing
+from api.guard import needs
+from api.guard.caller import Caller, caller_of
+from api.guard.scopes import ALL, Kind
 from api.leaving import ReadingRoute
 from api.made_views import described, is_served, made_view
 from api.openapi import schemas
@@ -25,6 +28,7 @@ from api.query import Query, read_fields, read_query
 from api.rankings import ranking_for
 from api.reading import KeyReaders, Readers, read_live
 from api.routes import changes
+from api.routes.streams import VIEW as STREAMS
 from api.routes.under import RoutesUnder
 from api.service import Service
 from projections.errors import GenerationMissing
@@ -54,21 +58,35 @@ def view_routes(service: Service) -> APIRouter:
         made = await service.generations.made()
         served = [made_view(service, each) for each in made.values() if is_served(service, each)]
         views = sorted((*service.views.values(), *served), key=lambda view: view.name)
-        document: Views = {"views": [await _describe(service, view, made.get(view.name)) for view in views]}
+        shown = [view for view in views if may_read(caller_of(request), view.name, made.get(view.name))]
+        document: Views = {"views": [await _describe(service, view, made.get(view.name)) for view in shown]}
         return Response(orjson.dumps(document), media_type="application/json")
 
     router.add_api_route(
         "/views",
         list_views,
         methods=["GET"],
+        dependencies=needs.some("views"),
         response_class=Response,
         responses={200: schemas.answer("Every view.", "Views"), **documented(422, 500, 503)},
     )
     for view in service.views.values():
-        of_view = RoutesUnder(f"/views/{view.name}", route_class=ReadingRoute)
+        guarded = needs.named(*scope_of(view.name))
+        of_view = RoutesUnder(f"/views/{view.name}", route_class=ReadingRoute, dependencies=guarded)
         _add_routes(of_view, ViewRoutes(service, view))
         router.include_router(of_view)
     return router
+
+
+def scope_of(view: str) -> tuple[Kind, str]:
+    """What a caller needs for a declared view: for the view of all events, what it needs for all events."""
+    return ("streams", ALL) if view == STREAMS else ("views", view)
+
+
+def may_read(caller: Caller, view: str, made: Made | None) -> bool:
+    """Whether a caller may read a view; one that was made of the view of all events has all events too."""
+    of_events = made is not None and made.source == STREAMS
+    return caller.scopes.allow(*scope_of(view)) and (not of_events or caller.scopes.allow("streams", ALL))
 
 
 class ViewRoutes:

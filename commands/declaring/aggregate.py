@@ -22,6 +22,7 @@ from commands.declaring.argument_checks import (
     take_arguments,
 )
 from commands.declaring.field_kinds import field_kinds
+from commands.declaring.filled_fields import check_filled_fields
 from commands.declaring.history_checks import check_history
 from commands.declaring.steps import Change
 from commands.declaring.upcasting import History
@@ -200,6 +201,8 @@ class Aggregate(Generic[State]):
                 raise DeclarationError(f'"{member.type}" has no field "{self.id_field}", the id of "{self.name}"')
             if member.type in found:
                 raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
+            if issubclass(member, Command):
+                check_filled_fields(member)
             member.id_field = self.id_field
             if "declared_by" not in vars(member):
                 member.declared_by = self

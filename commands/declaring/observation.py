@@ -10,17 +10,19 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
+import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from commands.declaring.argument_checks import quoted_value, take_arguments
 from commands.declaring.exact_numbers import inexact_numbers
 from commands.declaring.faults import faults_of, first_faults
+from commands.declaring.filled_fields import NOTHING, check_filled_fields, filled_fields
 from commands.declaring.json_body import NUL
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
 from eventlog.declaring import must_be_version
-from eventlog.envelope import Envelope, encode, stream_name, timestamp_ms
+from eventlog.envelope import Envelope, encode, format_time, stream_name, timestamp_ms
 from eventlog.limits import MAX_ENTRY_BYTES, entry_size
 from eventlog.modules import by_name, find
 from eventlog.ports import Entry
@@ -98,6 +100,8 @@ class ObservationRegistry:
         """Take (module, class) pairs; raises DeclarationError naming both modules if two have the same name."""
         types = by_name(found, attrgetter("type"), "the observation", DeclarationError)
         self.types: Mapping[str, type[Observation]] = MappingProxyType(types)
+        for kind in types.values():
+            check_filled_fields(kind)
         self.reports: Mapping[str, type[Report[Any]]] = MappingProxyType(
             {name: Report[kind] for name, kind in types.items()}  # type: ignore[valid-type]
         )
@@ -108,8 +112,11 @@ class ObservationRegistry:
         classes = find(modules, type)
         return cls((module, kind) for module, kind in classes if issubclass(kind, Observation) and kind.type)
 
-    def read(self, observation_type: str, report: bytes) -> Report[Any]:
-        """The report in a JSON text; raises UnknownObservation, or MalformedObservation with pydantic's details.
+    def read(self, observation_type: str, report: bytes, claims: Mapping[str, Any] | None = None) -> Report[Any]:
+        """The report in a JSON text; raises UnknownObservation, MalformedObservation with pydantic's details, or
+        UnfitClaim.
+
+        claims: of the caller of the API, which fills fields with them and with the current time; None: the sender has.
 
         A user's validators may raise any other error; none of them ends the process.
         """
@@ -117,9 +124,12 @@ class ObservationRegistry:
         if model is None:
             raise UnknownObservation(observation_type, tuple(self.types))
         try:
-            read = model.model_validate_json(report)
+            read = model.model_validate_json(_filled(self.types[observation_type], report, claims))
         except ValidationError as error:
-            raise MalformedObservation(observation_type, *faults_of(error)) from None  # its text would have all faults
+            faults = faults_of(error)
+            if claims is not None:
+                filled_fields(self.types[observation_type]).check(observation_type, faults.details, "data")
+            raise MalformedObservation(observation_type, *faults) from None  # its text would have all faults
         except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
             raise RuntimeError(f'a validator of "{observation_type}" raised {error!r}') from error
         if ESCAPED_NUL.search(report):
@@ -133,12 +143,39 @@ class ObservationRegistry:
         return read
 
 
+def _filled(kind: type[Observation], report: bytes, claims: Mapping[str, Any] | None) -> bytes:
+    """The report with the fields that the API fills; raises MalformedObservation if it has one, or UnfitClaim."""
+    filled = filled_fields(kind)
+    if filled is NOTHING:
+        return report
+    try:
+        document = orjson.loads(report)
+    except orjson.JSONDecodeError:
+        return report  # the model says what is wrong
+    data = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(data, dict):
+        return report
+    if claims is not None:
+        if given := filled.given_in(data):
+            details = [{**each, "loc": ("data", *each["loc"])} for each in given]
+            raise MalformedObservation(kind.type, *first_faults(details))
+        data = {**data, **filled.from_caller(kind.type, claims)}
+    times = dict.fromkeys(filled.times, format_time(datetime.now(UTC)))
+    return orjson.dumps({**document, "data": {**times, **data}})
+
+
 def stream_of(report: Report[Any]) -> str:
     """`type/source`: all observations of one source are in one partition, in the order of their arrival."""
     return stream_name(report.data.type, report.source)
 
 
-def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, traceparent: str | None) -> Entry:
+def to_entry(
+    report: Report[Any],
+    now: datetime,
+    correlation_id: str | None,
+    traceparent: str | None,
+    actor: str | None = None,
+) -> Entry:
     """The record of a report accepted at `now`; raises TooLarge.
 
     Its key is `type/source/id@…` and its own, so that compaction keeps each report: whether one is late depends on when
@@ -156,6 +193,7 @@ def to_entry(report: Report[Any], now: datetime, correlation_id: str | None, tra
         correlation_id=correlation_id,
         traceparent=traceparent,
         recorded_time=now,
+        actor=actor,
     )
     value = encode(envelope, data.__pydantic_serializer__.to_json(data))
     key = f"{envelope.id}@{timestamp_ms(now)}-{secrets.token_hex(6)}"

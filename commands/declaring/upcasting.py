@@ -158,6 +158,10 @@ class History:
                 if lineages[name] == Constant(None):
                     raise HistoryError(f'"{name}" must not be null, but its default is None: use another default')
 
+    def __repr__(self) -> str:
+        """The same for histories that read every record alike."""
+        return f"History({self.version}, {self.fields}, {self._lineages})"
+
     def fields_of(self, version: int) -> Mapping[str, Kind | None]:
         """The fields of a version with their kinds; None if the kind is unknown because the field was dropped."""
         return self._fields[version]

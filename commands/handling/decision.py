@@ -280,6 +280,7 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
         received.time,
         error,
         received.origin,
+        actor=envelope.actor,
     )
 
 

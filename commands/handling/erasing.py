@@ -107,6 +107,7 @@ def decide_erasure(
         received.time,
         None,
         received.origin,
+        actor=envelope.actor,
     )
     size_bytes = len(receipt) + len(written) + sum(len(each.key) for each in tombstones)
     return Decision(

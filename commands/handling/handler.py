@@ -222,7 +222,7 @@ class Handler:
     def _typed(self, envelope: Envelope) -> TypedCommand:
         """The typed command; raises if it is invalid or belongs to another partition."""
         self._check_partition(envelope.stream)
-        typed = read_command(self._registry.command(envelope.type), envelope.data)
+        typed = read_command(self._registry.command(envelope.type), envelope.data, envelope.time)
         if typed.stream != envelope.stream:
             raise MisplacedCommand(f'the subject is "{envelope.stream}", but the body belongs to "{typed.stream}"')
         if envelope.time < EPOCH:

@@ -23,6 +23,7 @@ from commands.handling.refusals import return_address
 from commands.reacting.row_changes import RowSeen
 from commands.reacting.source_places import Places, SourcePlace, has_passed, passed
 from eventlog import topics
+from eventlog.actors import PROCESS_ACTOR
 from eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
 from eventlog.hidden_values import error_text
 from eventlog.limits import MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, entry_size, size_of
@@ -253,6 +254,7 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         causation_id=cause.causation_id,
         traceparent=cause.traceparent,
         origin=PROCESS,
+        actor=f"{PROCESS_ACTOR}{process.name}",
     )
     body = command.__pydantic_serializer__.to_json(command)
     # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be

@@ -21,6 +21,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
 from commands.owning.resume_offset import begin_at
 from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
+from eventlog.actors import OUTBOX_ACTOR
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
 from eventlog.capturing.postgres.positions import lsn_text
@@ -156,7 +157,8 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
     content = message.message.content
     # as text if the mapping may have rounded its numbers
     body = bytes(_BODY.decode(content).body) if may_be_rounded(content) else command.body
-    typed = read_command(commands.command(command.type), body)
+    time = datetime.fromtimestamp(message.source.ts_ms / 1000, UTC)
+    typed = read_command(commands.command(command.type), body, time)
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
     place = f"{source}@{lsn_text(message.source.lsn)}"
@@ -164,7 +166,7 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
         id=command.id or place,
         type=command.type,
         stream=typed.stream,
-        time=datetime.fromtimestamp(message.source.ts_ms / 1000, UTC),
+        time=time,
         data={},
         source=f"/headwater/{typed.aggregate.name}",
         expected_version=command.expected_version,
@@ -172,6 +174,7 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
         causation_id=command.causation_id or place,
         traceparent=command.traceparent,
         origin=CLIENT if command.id else OUTBOX,
+        actor=f"{OUTBOX_ACTOR}{source}",
     )
     # with the current time: retention would delete old commands before they are decided
     return command_record(envelope, typed.aggregate.id_field, typed.body, now_ms())

@@ -31,6 +31,7 @@ from commands.receipt import Receipt, raise_refusal
 from commands.sending.gateway import CommandGateway
 from commands.sending.outgoing import Options, new_command_id
 from commands.sending.pipeline import run_each
+from eventlog.actors import NEEDS, actor_of, is_actor
 from eventlog.envelope import Position
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.kafka import KafkaLog
@@ -46,7 +47,7 @@ _END: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command with its options."""
+    """A command with its options; actor: None is that of the client."""
 
     command: Command
     command_id: str | None = None
@@ -54,6 +55,7 @@ class Request:
     correlation_id: str | None = None
     causation_id: str | None = None
     traceparent: str | None = None
+    actor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,16 @@ class CommandClient:
     """
 
     def __init__(
-        self, log: EventLog, registry: CommandRegistry, *, timeout_s: float = 10.0, attempts: int = ATTEMPTS
+        self,
+        log: EventLog,
+        registry: CommandRegistry,
+        *,
+        timeout_s: float = 10.0,
+        attempts: int = ATTEMPTS,
+        actor: str | None = None,
     ) -> None:
-        """timeout_s: how long one attempt waits for the receipt."""
+        """timeout_s: how long one attempt waits for the receipt. actor: who causes the commands; None: is not known."""
+        self._actor = _checked(actor)
         self._gateway = CommandGateway(log, registry, timeout_s=timeout_s)
         self._timeout_s, self._attempts = timeout_s, attempts
         self._written: dict[int, int] = {}
@@ -146,6 +155,7 @@ class CommandClient:
                     correlation_id=request.correlation_id,
                     causation_id=request.causation_id,
                     traceparent=request.traceparent,
+                    actor=_checked(request.actor) or self._actor,
                 )
         raise_refusal(receipt)
         if (position := receipt.position) is not None:
@@ -189,10 +199,16 @@ class BlockingCommandClient:
     """
 
     def __init__(
-        self, log: EventLog, registry: CommandRegistry, *, timeout_s: float = 10.0, attempts: int = ATTEMPTS
+        self,
+        log: EventLog,
+        registry: CommandRegistry,
+        *,
+        timeout_s: float = 10.0,
+        attempts: int = ATTEMPTS,
+        actor: str | None = None,
     ) -> None:
         """See CommandClient."""
-        self._client = CommandClient(log, registry, timeout_s=timeout_s, attempts=attempts)
+        self._client = CommandClient(log, registry, timeout_s=timeout_s, attempts=attempts, actor=actor)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="command-client", daemon=True)
 
@@ -235,16 +251,19 @@ class BlockingCommandClient:
 
 @asynccontextmanager
 async def open_client(env: Mapping[str, str] = os.environ) -> AsyncIterator[CommandClient]:
-    """A client of the deployment of the `HEADWATER_*` variables; raises SettingError if one is wrong."""
+    """A client of the deployment of the `HEADWATER_*` variables; raises SettingError if one is wrong.
+
+    HEADWATER_ACTOR names the actor of its commands.
+    """
     with _opened(env) as (log, registry):
-        async with CommandClient(log, registry) as client:
+        async with CommandClient(log, registry, actor=actor_of(env)) as client:
             yield client
 
 
 @contextmanager
 def open_blocking_client(env: Mapping[str, str] = os.environ) -> Iterator[BlockingCommandClient]:
     """`open_client` for code without asyncio."""
-    with _opened(env) as (log, registry), BlockingCommandClient(log, registry) as client:
+    with _opened(env) as (log, registry), BlockingCommandClient(log, registry, actor=actor_of(env)) as client:
         yield client
 
 
@@ -254,6 +273,12 @@ def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]
     registry = CommandRegistry.load(settings.modules)
     with closing(KafkaLog(settings)) as log:
         yield log, registry
+
+
+def _checked(actor: str | None) -> str | None:
+    if actor is not None and not is_actor(actor):
+        raise ValueError(f"the actor is {actor!r}: use {NEEDS}")
+    return actor
 
 
 async def _requests(commands: AsyncIterable[Command | Request] | Iterable[Command | Request]) -> AsyncIterator[Request]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import orjson
 
@@ -23,6 +24,7 @@ class Options(TypedDict, total=False):
     """The options of a command.
 
     command_id: chosen by the client, for one stream (default: a new id). expected_version: None any, 0 must not exist.
+    actor: who caused it, as its sender says; None: that is not known.
     """
 
     command_id: str | None
@@ -30,6 +32,7 @@ class Options(TypedDict, total=False):
     correlation_id: str | None
     causation_id: str | None
     traceparent: str | None
+    actor: str | None
 
 
 class Outgoing(NamedTuple):
@@ -64,15 +67,22 @@ class Outgoing(NamedTuple):
 
 
 def prepare(
-    kind: CommandType, body: Body, time: datetime, *, is_new: bool = False, **options: Unpack[Options]
+    kind: CommandType,
+    body: Body,
+    time: datetime,
+    *,
+    is_new: bool = False,
+    claims: Mapping[str, Any] | None = None,
+    **options: Unpack[Options],
 ) -> Outgoing:
-    """A command with this body, as JSON bytes or a mapping; raises MalformedCommand or TooLarge.
+    """A command with this body, as JSON bytes or a mapping; raises MalformedCommand, UnfitClaim or TooLarge.
 
     time: when it was accepted, in UTC. is_new: `command_id` was made just now; implied if there is none.
+    claims: of the caller of the API, see `read_command`.
     """
     if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
         raise TooLarge(len(body), MAX_BODY_BYTES)
-    typed = read_command(kind, body)
+    typed = read_command(kind, body, time, claims)
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
     # only of new commands: those in the log are decided as they were accepted
@@ -92,6 +102,7 @@ def prepare(
         causation_id=options.get("causation_id"),
         traceparent=options.get("traceparent"),
         origin=CLIENT,
+        actor=options.get("actor"),
     )
     fingerprint = fingerprint_of(command_type, typed.body, expected_version)
     entry = command_record(envelope, typed.aggregate.id_field, typed.body, timestamp_ms(time))

@@ -21,9 +21,14 @@ class ObservationRecorder:
         self._log = log
 
     async def record(
-        self, reports: Sequence[Report[Any]], *, correlation_id: str | None = None, traceparent: str | None = None
+        self,
+        reports: Sequence[Report[Any]],
+        *,
+        correlation_id: str | None = None,
+        traceparent: str | None = None,
+        actor: str | None = None,
     ) -> list[Position]:
-        """Append all of `reports` and return their positions, once all are stored.
+        """Append all of `reports` and return their positions, once all are stored. actor: who reports them, if known.
 
         Raises TooLarge if the record of one is: then none is stored. Raises LogUnavailable: then any of them may be
         stored, and all can be sent again.
@@ -31,7 +36,7 @@ class ObservationRecorder:
         if not reports:
             return []
         now, partitions = datetime.now(UTC), self._log.partitions
-        entries = [to_entry(report, now, correlation_id, traceparent) for report in reports]
+        entries = [to_entry(report, now, correlation_id, traceparent, actor) for report in reports]
         countdown = _Countdown(len(reports))
         placed = []
         for report, entry in zip(reports, entries, strict=True):

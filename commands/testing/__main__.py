@@ -1,4 +1,4 @@
-"""`python -m commands.testing bank.domain`: writes the missing golden files of the events in these modules."""
+"""`headwater golden bank.domain`: writes the missing golden files of the events in these modules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventlog.programs import called_as
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 if a file must be written by hand, 2 if a module cannot be imported."""
     parser = ArgumentParser(
-        (called_as() if words is None else None) or "python -m commands.testing",
+        (called_as() if words is None else None) or "headwater golden",
         description="Write the missing golden files, one per event version. Commit them, and never change them.",
     )
     parser.add_argument("modules", nargs="+", metavar="MODULE", help="a module with aggregates, such as bank.domain")

@@ -41,7 +41,7 @@ def contracts_of(*modules: str, golden: Path | None = None) -> type:
     that the version could have recorded can be read.
 
     modules: as in HEADWATER_MODULES; sub-modules are included. golden: the folder of the golden files; None: `golden/`
-    beside the module that declares the event. `python -m commands.testing MODULE` writes the missing files. The
+    beside the module that declares the event. `headwater golden MODULE` writes the missing files. The
     hypothesis profile sets the number of random histories.
 
     Raises UnknownModule or ModuleBroken if a module cannot be imported, DeclarationError if a declaration is wrong, and
@@ -165,7 +165,7 @@ def _of_events(registry: CommandRegistry, files: GoldenFiles, modules: str) -> S
 
     @every(released)
     def test_every_released_version_is_kept_readable(event: type[Event], version: int) -> None:
-        golden_file_is_read(files, event, version, f"`python -m commands.testing {modules}` writes it")
+        golden_file_is_read(files, event, version, f"`headwater golden {modules}` writes it")
 
     @pytest.mark.parametrize("event", registry.events.values(), ids=registry.events)
     def test_no_golden_file_is_of_a_version_that_is_not_declared(event: type[Event]) -> None:

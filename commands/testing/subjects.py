@@ -35,4 +35,4 @@ def given(subject: Any, *happened: Any) -> Any:
         return given_stream(subject, happened)
     if isinstance(subject, Process):
         return GivenInstance(subject, happened)
-    raise TypeError(f"{subject!r} is not an Aggregate or a Process; for a TableView use projections.testing.rows_of")
+    raise TypeError(f"{subject!r} is not an Aggregate or a Process; for a TableView use headwater.testing.rows_of")

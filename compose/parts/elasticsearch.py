@@ -63,7 +63,7 @@ def _prepare(home: Path, plugin: Sequence[Path]) -> None:
     archive = next((jar for jar in plugin if jar.name.startswith(f"{_PLUGIN}-")), None)
     if archive is None:
         raise ComposeError(
-            f"no jar of '{_PLUGIN}' in group 'elasticsearch' of the jar lock; run 'python -m compose lock'"
+            f"no jar of '{_PLUGIN}' in group 'elasticsearch' of the jar lock; run 'headwater stack lock'"
         )
     module = home / "modules" / _PLUGIN
     shutil.rmtree(module, ignore_errors=True)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import httpx
 
 from compose.errors import ComposeError
 from compose.settings import Endpoints
+from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
 
+TOKEN: Final = "HEADWATER_API_TOKEN"  # noqa: S105  # the name of the variable
+VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 CONCURRENCY = 64
 SETTLE_S = 120.0
 IDLE_S = 2.0
@@ -44,8 +49,20 @@ class Request:
 
 
 def open_http(api: str) -> httpx.AsyncClient:
-    """An HTTP client of the API at this address."""
-    return httpx.AsyncClient(base_url=api, timeout=60.0, trust_env=False, limits=httpx.Limits(keepalive_expiry=IDLE_S))
+    """An HTTP client of the API at this address, with the caller's key or token (see `authorization`)."""
+    limits = httpx.Limits(keepalive_expiry=IDLE_S)
+    headers = authorization(os.environ)
+    return httpx.AsyncClient(base_url=api, timeout=60.0, trust_env=False, limits=limits, headers=headers)
+
+
+def authorization(environ: Mapping[str, str]) -> dict[str, str]:
+    """The header with the API key or token in HEADWATER_API_TOKEN, for an API that answers known callers only."""
+    token = environ.get(TOKEN, "")
+    if not token:
+        return {}
+    if not VISIBLE.fullmatch(token):
+        raise SettingError(TOKEN, "…", "an API key or a token, without spaces")
+    return {"authorization": f"Bearer {token}"}
 
 
 class Client:

@@ -1,4 +1,4 @@
-"""`python -m eventlog.capturing`, also `headwater sources`: registers captured databases, and operates them."""
+"""`headwater sources`: registers captured databases, and operates them."""
 
 from eventlog.capturing.cli import main
 

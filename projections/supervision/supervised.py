@@ -44,7 +44,7 @@ class Supervised:
         self._log_start = 0
         self._guard: subprocess.Popen[bytes] | None = None
         self._status = ProcessStatus(spec.name, State.WAITING, None, None, None, 0, time.time(), "")
-        self._thread = threading.Thread(target=self._run, name=f"supervise-{spec.name}", daemon=True)
+        self._thread = self._new_thread()
 
     @property
     def status(self) -> ProcessStatus:
@@ -94,6 +94,17 @@ class Supervised:
                 self._restart_requested = True
                 self._close_pipe()
 
+    def renew(self) -> None:
+        """Like `begin_restart`; a process that was given up is started again, since its program has changed."""
+        with self._changed:
+            self.begin_restart()
+            if self._status.state is not State.FAILED or self._stopping.is_set():
+                return
+        self._thread.join()  # it has nothing left to do
+        self._set(State.WAITING)
+        self._thread = self._new_thread()
+        self._thread.start()
+
     def wait_healthy(self, timeout_s: float | None = None) -> None:
         """Return when the process is healthy.
 
@@ -115,6 +126,9 @@ class Supervised:
             return None
         tries = 1 + self._backoff.limit_at_first
         return 5.0 + tries * (self.spec.start_timeout_s + self._backoff.max_s)
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._run, name=f"supervise-{self.spec.name}", daemon=True)
 
     def _run(self) -> None:
         try:

@@ -29,7 +29,7 @@ def rows_of(
     """The visible rows of `view` after `events`, by key; values are as the API shows them, times as text.
 
     events: in the order of the log; events that the view does not handle are ignored. Use `recorded(…)` for an event of
-    an older version of the code, and `at(…)` to set its time (both from `commands.testing`). An event without a time
+    an older version of the code, and `at(…)` to set its time (both from `headwater.testing`). An event without a time
     has the time of the event before it, the first one the start of 2026. An instance of a captured class, such as
     `Customer(id=1, …)`, stands for a change of that row.
     others: the views in the `lookups` of this view. Without them, looked-up columns are omitted.

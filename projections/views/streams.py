@@ -1,6 +1,9 @@
 """Every event by stream and version, in PostgreSQL: what `GET /streams/{type}/{id}` reads."""
 
-from projections import EVERY, Postgres, TableView, envelope, last
+from projections.table.declared_stores import Postgres
+from projections.table.expressions import envelope
+from projections.table.folds import EVERY, last
+from projections.table.view import TableView
 
 streams = TableView(
     name="streams",

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 SHOP = Path(__file__).parent / "own_package"
 TESTS = """
 from commands import testing
-from commands.testing import contracts_of, given
-from projections.testing import contracts_of_views, rows_of
+from headwater.testing import contracts_of, given
+from headwater.testing import contracts_of_views, rows_of
 from shop.domain import AddProduct, ProductAdded, basket
 from shop.views import product_demand
 

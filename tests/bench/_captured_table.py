@@ -1,7 +1,7 @@
 """A view of the shop's customers in PostgreSQL alone."""
 
+from headwater import Deleted, Postgres, TableView, current
 from headwater.samples.shop.source import Customer
-from projections import Deleted, Postgres, TableView, current
 
 copied_customers = TableView(
     name="copied_customers",

@@ -1,7 +1,7 @@
 """A view of the shop's customers in all three stores."""
 
+from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, current
 from headwater.samples.shop.source import Customer
-from projections import Cache, Deleted, Elasticsearch, Postgres, TableView, current
 
 seen_customers = TableView(
     name="seen_customers",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from commands import Observation
-from projections import FLOAT, INTEGER, TEXT, TIME, Postgres, StreamView, observations
+from headwater import FLOAT, INTEGER, TEXT, TIME, Observation, Postgres, StreamView, observations
 from projections.registry import ViewRegistry
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -139,13 +140,15 @@ def commands() -> list[bytes]:
     return [b"".join(lines[at : at + CHUNK_LINES]) for at in range(0, len(lines), CHUNK_LINES)]
 
 
-def exchange(url: str, chunks: list[bytes]) -> Counter[int]:
+def exchange(url: str, chunks: list[bytes], headers: Mapping[str, str] = MappingProxyType({})) -> Counter[int]:
     """Send all chunks in one request while its answers are read; returns how many lines had each status."""
     address = urlsplit(url)
     connection = HTTPConnection(address.hostname or "", address.port, timeout=LIMIT_S)
     connection.putrequest("POST", "/commands")
     connection.putheader("Content-Type", "application/x-ndjson")
     connection.putheader("Transfer-Encoding", "chunked")
+    for name, value in headers.items():
+        connection.putheader(name, value)
     connection.endheaders()
 
     def write() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commands.testing import contracts_of
+from headwater.testing import contracts_of
 from tests.support.domains import COVERED
 
 TestAggregates = contracts_of(*COVERED)

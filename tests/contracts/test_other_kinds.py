@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from projections import INTEGER, TEXT, Cache, Elasticsearch, Postgres
+from headwater import INTEGER, TEXT, Cache, Elasticsearch, Postgres
 from projections.loading.decoding import read_into
 from projections.stores.names import patch_key
 from projections.stores.store import Batch

@@ -26,7 +26,7 @@ from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections import INTEGER, TEXT
+from headwater import INTEGER, TEXT
 from projections.errors import Unloadable
 from projections.settings import StoreSettings
 from projections.stores.names import cache_ranking, patch_key

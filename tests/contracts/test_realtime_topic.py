@@ -14,7 +14,7 @@ from eventlog.kafka import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from projections import INTEGER, TEXT, Postgres, Topic
+from headwater import INTEGER, TEXT, Postgres, Topic
 from projections.errors import LedgerWentBack, StoreUnavailable
 from projections.loading.decoding import read_into
 from projections.stores.names import patch_key

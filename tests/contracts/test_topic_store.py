@@ -19,7 +19,7 @@ from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.memory import MemoryLog
 from eventlog.ports import Record
 from eventlog.settings import LogSettings
-from projections import INTEGER, TEXT, Postgres, Topic
+from headwater import INTEGER, TEXT, Postgres, Topic
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.loading.decoding import read_into
 from projections.settings import StoreSettings

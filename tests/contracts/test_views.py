@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headwater.testing import contracts_of_views
 from projections.registry import SYSTEM
-from projections.testing import contracts_of_views
 from tests.support.domains import COVERED
 
 TestViews = contracts_of_views(*COVERED, SYSTEM)

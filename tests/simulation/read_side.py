@@ -28,7 +28,7 @@ DIFFERS = 3
 
 
 class ReadSide:
-    """`python -m projections` over the tallies."""
+    """`headwater projections` over the tallies."""
 
     def __init__(self, settings: LogSettings, stack: Stack) -> None:
         self._stack = stack

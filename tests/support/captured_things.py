@@ -14,7 +14,7 @@ from pydantic import Field
 
 from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.values import PLACEHOLDER, STAND_INS
-from projections import Cache, Deleted, Postgres, TableView, current, minus
+from headwater import Cache, Deleted, Postgres, TableView, current, minus
 from projections.folding.folder import UnclearRecord
 from tests.support.edge_times import OUTSIDE
 from tests.support.seeds import seed_of

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from commands import Observation
 from commands.declaring.observation import ObservationRegistry, Report
-from projections import INTEGER, TEXT, Cache, Postgres, StreamView, Topic, observations
+from headwater import INTEGER, TEXT, Cache, Observation, Postgres, StreamView, Topic, observations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

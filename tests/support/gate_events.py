@@ -12,7 +12,7 @@ from commands.declaring.aggregate import Event
 from commands.declaring.steps import after, rename
 from commands.handling.command_task import heartbeat
 from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
-from projections import StreamView, events
+from headwater import StreamView, events
 from tests.support.observed import Report, gate_view
 from tests.support.spark_rows import record
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from commands import Aggregate, Command, Event
+from headwater import Aggregate, Command, Event
 
 
 class Passed(Event, type="door.passed"):

@@ -24,7 +24,7 @@ LISTINGS = {"listings", "listing_search", "listing_card", "city_market", "hourly
 DOMAIN = """
 from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict
-from commands import Aggregate, Command, Event
+from headwater import Aggregate, Command, Event
 
 class Placed(Event, type="order.placed"):
     order_id: str
@@ -44,14 +44,14 @@ def evolve(state: Order, event: Placed) -> Order:
 order = Aggregate(name="order", id_field="order_id", initial=Order(), decide=decide, evolve=evolve)
 """
 VIEWS = """
-from projections import Postgres, TableView, count
+from headwater import Postgres, TableView, count
 from {events} import Placed
 
 orders_placed = TableView(name="orders_placed", key="order_id", columns={{"n": count(Placed)}}, stores=(Postgres(),))
 """
 EXPIRY = """
 from pydantic import BaseModel, ConfigDict
-from commands import Process, Reaction
+from headwater import Process, Reaction
 from headwater.samples.orders.domain import order
 
 class Seen(BaseModel):
@@ -240,7 +240,7 @@ from functools import partial
 from pydantic import BaseModel, ConfigDict
 
 import kiosk.domain
-from commands import Process, Reaction
+from headwater import Process, Reaction
 from kiosk.counting import Counted{imported}
 
 class Seen(BaseModel):
@@ -332,7 +332,7 @@ def test_an_event_that_evolve_does_not_name_is_refused_with_what_to_write(kiosk:
 
 def test_an_event_whose_aggregate_is_in_a_module_that_is_not_named_is_refused(kiosk: Path) -> None:
     (kiosk / "happened.py").write_text(
-        'from commands import Event\n\nclass Placed(Event, type="order.placed"):\n    order_id: str\n'
+        'from headwater import Event\n\nclass Placed(Event, type="order.placed"):\n    order_id: str\n'
     )
     (kiosk / "views.py").write_text(VIEWS.format(events="kiosk.happened"))
     said = (

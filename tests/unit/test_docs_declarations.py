@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 
-import commands
-import projections
-from commands import Aggregate, Process, Reaction
+import headwater
 from commands.declaring.observation import ObservationRegistry
-from commands.testing import given
 from eventlog.capturing import Source
-from projections import Lookup, Postgres, StreamView, TableView
+from headwater import Aggregate, Lookup, Postgres, Process, Reaction, StreamView, TableView
+from headwater.testing import given
 
 PAGE = (Path(__file__).parents[2] / "docs" / "declarations.md").read_text()
 DECLARED = (Aggregate, Process, Reaction, Source, TableView, StreamView, Lookup)
@@ -57,7 +55,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 
 def names(page: ModuleType) -> dict[str, Any]:
     """What the usages on the page can name."""
-    return {name: getattr(projections, name) for name in projections.__all__} | vars(page)
+    return {name: getattr(headwater, name) for name in headwater.__all__} | vars(page)
 
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda declared: declared.__name__)
@@ -74,7 +72,7 @@ def test_the_table_of_a_declaration_has_all_its_fields_and_defaults(declared: An
 
 
 def test_the_page_names_everything_that_declarations_import() -> None:
-    assert [name for name in (*projections.__all__, *commands.__all__) if not re.search(rf"\b{name}\b", PAGE)] == []
+    assert [name for name in headwater.__all__ if not re.search(rf"\b{name}\b", PAGE)] == []
 
 
 def test_the_samples_work(page: ModuleType) -> None:
@@ -112,7 +110,7 @@ def test_the_usage_of_an_expression_declares_a_column(page: ModuleType, usage: s
 @pytest.mark.parametrize("usage", [code(row[0]) for row in table("## Conditions")])
 def test_the_usage_of_a_condition_filters_and_decides_a_column(page: ModuleType, usage: str) -> None:
     condition = eval(usage, names(page))  # noqa: S307
-    column = page.last({page.Placed: projections.when(condition, 1, 0)})
+    column = page.last({page.Placed: headwater.when(condition, 1, 0)})
     where = {page.Placed: condition}
     TableView("usage", key="basket_id", columns={"shown": column}, where=where, stores=(Postgres(),))
 

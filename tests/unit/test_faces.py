@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import commands
 import headwater
 import headwater.folds
 import headwater.testing
-import projections
 from projections.table import expressions
 
 ROOT = Path(__file__).parents[2]
@@ -36,21 +34,12 @@ def run(script: str) -> str:
     return ran.stdout.strip()
 
 
-@pytest.mark.parametrize("package", [headwater, headwater.testing, headwater.folds, commands, projections])
+@pytest.mark.parametrize("package", [headwater, headwater.testing, headwater.folds])
 def test_every_word_is_there_and_others_are_not(package: object) -> None:
     for name in package.__all__:  # type: ignore[attr-defined]
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="no_such_word"):
         package.no_such_word  # type: ignore[attr-defined]  # noqa: B018
-
-
-def test_it_has_the_words_of_both_sides_and_each_once() -> None:
-    """Modules that still import from `commands` and `projections` find there what `headwater` has."""
-    assert not set(commands.__all__) & set(projections.__all__)
-    assert {*commands.__all__, *projections.__all__} <= set(headwater.__all__)
-    for package in (commands, projections):
-        for name in package.__all__:
-            assert getattr(headwater, name) is getattr(package, name)
 
 
 @pytest.mark.parametrize("file", ["__init__.py", "testing.py"])
@@ -82,7 +71,6 @@ def test_a_name_that_other_libraries_have_too_is_the_word_of_declarations() -> N
         "from headwater import *",
         "from headwater.testing import at, check_any_order, given, recorded, rows_of",
         "from headwater.folds import *",
-        "from commands import *\nfrom projections import *",
     ],
 )
 def test_declaring_a_domain_imports_no_spark_no_client_and_no_server(script: str) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import pytest
 
+from api.guard.scopes import Declared
 from api.settings import ApiSettings
 from api.workers import listen
 from commands.__main__ import HandlerVariables
@@ -19,6 +20,7 @@ from compose.domains import read_deployed
 from compose.errors import ComposeError
 from compose.settings import StackSettings
 from compose.state import StateDirectory
+from eventlog.actors import actor_of
 from eventlog.capturing import Captured, Hashed, Source
 from eventlog.capturing.settings import SourceSettings, read_connect
 from eventlog.errors import EventLogError, SettingError
@@ -92,7 +94,10 @@ def start(env: Mapping[str, str], folder: Path) -> None:
             open_reader(name, stores)
     read_connect(env)
     SourceSettings.from_environment(crm, env)
-    with listen(ApiSettings.from_environment(env)):
+    actor_of(env)
+    settings = ApiSettings.from_environment(env)
+    settings.guard.open_guard(Declared(dict.fromkeys(("commands", "observations", "views", "streams"), frozenset())))
+    with listen(settings):
         pass
     stack = StackSettings.from_environ(env)
     state = StateDirectory(stack.state)
@@ -166,6 +171,14 @@ REFUSED: Final = (
     ("SPARK_MASTER", "host"),
     ("JAVA_HOME", "/dev/null/x"),
     ("HEADWATER_API_HOST", "host.invalid"),
+    ("HEADWATER_API_HOST", "0.0.0.0"),  # noqa: S104
+    ("HEADWATER_API_KEYS", "/dev/null/x"),
+    ("HEADWATER_API_ISSUER", "http://login.example.com"),
+    ("HEADWATER_API_AUDIENCE", "headwater"),
+    ("HEADWATER_API_JWKS", "/dev/null/x"),
+    ("HEADWATER_API_ROLES", "/dev/null/x"),
+    ("HEADWATER_API_CERTIFICATE", "/dev/null/x"),
+    ("HEADWATER_ACTOR", "process:x"),
     ("HEADWATER_API_HOST", "x" * 5_000),
     ("HEADWATER_MODULES", "a..b"),
     ("HEADWATER_KAFKA_CA", "/dev/null/x"),

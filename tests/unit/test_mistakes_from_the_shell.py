@@ -47,7 +47,7 @@ def test_a_mistake_is_one_sentence_with_its_place(tmp_path: Path, program: str, 
     (desk / "__init__.py").write_text("")
     (desk / "domain.py").write_text(DOMAIN)
     (desk / "happened.py").write_text(
-        'from commands import Event\n\n\nclass Placed(Event, type="order.placed"):\n    order_id: str\n'
+        'from headwater import Event\n\n\nclass Placed(Event, type="order.placed"):\n    order_id: str\n'
     )
     (desk / "views.py").write_text(text)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}

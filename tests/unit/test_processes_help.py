@@ -9,7 +9,7 @@ import pytest
 import api.__main__
 import commands.__main__
 
-MAINS = {"api": api.__main__.main, "commands": commands.__main__.main}
+MAINS = {"api": api.__main__.main, "handler": commands.__main__.main}
 
 
 @pytest.mark.parametrize("name", MAINS)
@@ -19,5 +19,5 @@ def test_words_start_nothing(name: str, words: Sequence[str], code: int, capsys:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == code
-    told = capsys.readouterr()
-    assert f"usage: python -m {name}" in told.out + told.err
+    printed = capsys.readouterr()
+    assert f"usage: headwater {name}" in printed.out + printed.err

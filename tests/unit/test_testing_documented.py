@@ -61,7 +61,7 @@ def test_the_samples_pass_once_the_golden_files_are_written(bank: Path) -> None:
 def test_a_failure_reads_as_shown(bank: Path) -> None:
     fails = """
 from bank.domain import Deposit, Deposited, Opened, account
-from commands.testing import given
+from headwater.testing import given
 
 opened = given(account, Opened(account_id="A", owner="Ada"))
 try:
@@ -73,11 +73,10 @@ except AssertionError as error:
 
 
 def test_every_word_of_the_kit_is_on_the_page() -> None:
-    import commands.testing
-    import projections.testing
+    import headwater.testing
     from commands.testing.instances import Reacted
     from commands.testing.streams import Decided
 
-    words = {*commands.testing.__all__, *projections.testing.__all__}
+    words = set(headwater.testing.__all__)
     words |= {name for kind in (Decided, Reacted) for name in vars(kind) if name.startswith("then")}
     assert {word for word in words if not re.search(rf"\b{word}\b", TEXT)} == set()

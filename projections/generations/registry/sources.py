@@ -77,7 +77,7 @@ class Ends:
         ends = {topic: self._of(topic, self._settings.partitions) for topic in view.topics}
         for topic, found in ends.items():
             if not found:
-                cause = f'there is no topic "{topic}": start `python -m projections` with this code, which creates it'
+                cause = f'there is no topic "{topic}": start `headwater projections` with this code, which creates it'
                 raise RebuildFailed(view.name, "start", cause)
         bulk_ends = {source_id(topic, each): end for topic in ends for each, end in ends[topic].items()}
         return Noted(patch_starts, bulk_ends, {topic: self._ids[topic] for topic in (PATCHES, *ends)})

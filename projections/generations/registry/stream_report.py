@@ -103,7 +103,7 @@ def note_failure(settings: LogSettings, tag: str, cause: str, state_lost: str = 
 
 def recomputed(view: str) -> str:
     """What happens to a view whose state is lost."""
-    return f"`python -m projections` computes the view again; or run `replay rebuild {view}`"
+    return f"`headwater projections` computes the view again; or run `replay rebuild {view}`"
 
 
 def _file(settings: LogSettings, tag: str) -> Path:

@@ -99,7 +99,7 @@ class Lags:
     ) -> _Applied | Lag:
         """What a view has applied in a store; its state if that cannot be compared with the log."""
         if live is None:
-            problem = "start `python -m projections`, or rebuild it"
+            problem = "start `headwater projections`, or rebuild it"
             return Lag(view.name, store, view.version, None, "not built", {}, problem=problem)
         if live.version != view.version:  # it answers, but this code does not load it
             problem = f"version {view.version} is not built: run `replay rebuild {view.name}`"

@@ -27,10 +27,10 @@ _VERSION: Final = "v1"
 _NOTHING: Final = "-"
 _LOCK: Final = ".lock"
 _NOTE: Final = "headwater.json"
-STATE_FORMAT: Final = 1
-"""Of what the queries of stream views keep in their state, and of the batches that go with it. Raise it when a release
-can no longer continue what earlier ones have written: the views are then computed again."""
 _VERSIONS: Final = re.compile(r"([0-9]+)\.([0-9]+)")
+FORMAT: Final = 1
+"""Of a checkpoint: what Headwater makes of a view's query, so which operators it has and in what order, and what those
+of `in_order` keep. Raise it with any change of that; queries of another format compute their view anew."""
 STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -68,12 +68,8 @@ class Checkpoint:
         self.note_spark()
 
     def note_spark(self) -> None:
-        """Write which Spark the query has run with, and the format of its state; the rest is for people.
-
-        Raises OSError.
-        """
-        release = {"headwater": version("headwater"), "format": STATE_FORMAT}
-        note = {"spark": spark_version(), "state": STATE_PROVIDER, **release}
+        """Write which Spark and format the query has; the provider of its state is for people. Raises OSError."""
+        note = {"format": FORMAT, "spark": spark_version(), "state": STATE_PROVIDER}
         (self.folder / _NOTE).write_text(json.dumps(note))
 
     def spark(self) -> str | None:
@@ -81,16 +77,12 @@ class Checkpoint:
         found = self._noted().get("spark")
         return found if isinstance(found, str) and _VERSIONS.match(found) else None
 
-    def other_format(self) -> str | None:
-        """The format of a state that this release cannot continue, and the release that wrote it; None if it can.
+    def other_format(self) -> int | None:
+        """The format of the checkpoint, if it is not this release's; the first release wrote none."""
+        found = self._noted().get("format", 1)
+        return found if isinstance(found, int) and found != FORMAT else None
 
-        Releases that did not write it have format 1.
-        """
-        noted = self._noted()
-        found = noted.get("format", 1)
-        return None if found == STATE_FORMAT else f"format {found} (Headwater {noted.get('headwater', 'unknown')})"
-
-    def _noted(self) -> Mapping[str, object]:
+    def _noted(self) -> dict[str, object]:
         try:
             found = json.loads((self.folder / _NOTE).read_text())
         except (FileNotFoundError, ValueError):

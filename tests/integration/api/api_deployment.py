@@ -50,7 +50,7 @@ class Deployment:
 
 @contextmanager
 def serving(deployment: Deployment, **variables: str) -> Iterator[httpx.Client]:
-    """A client of `python -m api`, once it is ready."""
+    """A client of `headwater api`, once it is ready."""
     port = free_port()
     process = deployment.start("api", HEADWATER_API_PORT=str(port), HEADWATER_ANSWER_TIMEOUT_S="3", **variables)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:

@@ -39,6 +39,6 @@ def deployment(
 
 @pytest.fixture(scope="module")
 def api(deployment: Deployment) -> Iterator[httpx.Client]:
-    """A client of `python -m api`, once it is ready."""
+    """A client of `headwater api`, once it is ready."""
     with serving(deployment) as client:
         yield client

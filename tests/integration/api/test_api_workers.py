@@ -1,4 +1,4 @@
-"""`python -m api` as several processes: one that is killed is replaced, and all end together. No servers are needed."""
+"""`headwater api` as several processes: one that is killed is replaced, and all end together. No servers are needed."""
 
 from __future__ import annotations
 

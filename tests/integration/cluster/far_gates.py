@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections import Postgres
+from headwater import Postgres
 from tests.support.observed import Passed, gate_view
 
 __all__ = ["Passed", "gates"]

@@ -158,7 +158,7 @@ def main(part: str) -> None:
 
 
 def _live_query(settings: LogSettings, spark: SparkSettings) -> None:
-    """The live query of the view, as `python -m projections live` runs it."""
+    """The live query of the view, as `headwater projections live` runs it."""
     from projections.spark.live import SPARE_THREADS, run_live
     from projections.spark.session import start_session
 

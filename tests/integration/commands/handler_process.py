@@ -32,7 +32,7 @@ REGISTRY = CommandRegistry.load(SHIPPED)
 def start_handler(
     settings: LogSettings, modules: str = "listings", path: Path | None = None, **variables: str
 ) -> subprocess.Popen[bytes]:
-    """`python -m commands` in the deployment of `settings`; its log goes to the state directory."""
+    """`headwater handler` in the deployment of `settings`; its log goes to the state directory."""
     environment = os.environ | {
         "HEADWATER_ENVIRONMENT": settings.environment,
         "HEADWATER_KAFKA": settings.bootstrap,

@@ -12,7 +12,7 @@ import pytest
 from commands.errors import AmbiguousReceipt
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
-from commands.sending.receipt_index import open_stored
+from commands.sending.stored_receipts import open_stored
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from tests.integration.commands.handler_process import REGISTRY, handler, stored_events

@@ -21,7 +21,7 @@ from commands.errors import Unanswered
 from commands.receipt import Receipt
 from commands.sending import receipt_follower
 from commands.sending.gateway import CommandGateway
-from commands.sending.receipt_index import open_stored
+from commands.sending.stored_receipts import open_stored
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack

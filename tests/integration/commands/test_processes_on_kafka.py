@@ -47,7 +47,7 @@ ALERTS = "views.rapid_payments"
 CARDS = 10
 ALARMS = """
 from pydantic import BaseModel, ConfigDict
-from commands import Process, Reaction, RowDeleted, ViewRow
+from headwater import Process, Reaction, RowDeleted, ViewRow
 
 class Alert(ViewRow, view="rapid_payments"):
     ids: list[str]

@@ -1,4 +1,4 @@
-"""`python -m commands` as several processes: a killed one is replaced, and all end together."""
+"""`headwater handler` as several processes: a killed one is replaced, and all end together."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class Deployed:
 
     @contextmanager
     def served(self, views: Sequence[TableView]) -> Iterator[None]:
-        """Loaders of every store over the live generations of `views`, as `python -m projections load` runs them."""
+        """Loaders of every store over the live generations of `views`, as `headwater projections load` runs them."""
 
         def targets(store: str) -> list[Target]:
             there = [view for view in views if view.store(store)]

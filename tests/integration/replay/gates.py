@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from projections import INTEGER, TEXT, TIME, Cache, Postgres, Topic, in_order
+from headwater import INTEGER, TEXT, TIME, Cache, Postgres, Topic, in_order
 from tests.support.gate_events import Entered, entered_view
 from tests.support.observed import Passed, gate_view
 from tests.support.recording import recording

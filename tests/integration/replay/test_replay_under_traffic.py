@@ -22,7 +22,7 @@ EVENTS_PER_S = 50
 
 @contextmanager
 def projections(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
-    """`python -m projections`, once its live query takes in events; must end cleanly when told to."""
+    """`headwater projections`, once its live query takes in events; must end cleanly when told to."""
     process = deployed.start("projections")
     try:
         ready = ready_file(deployed.settings, EVERYTHING)
@@ -54,7 +54,7 @@ def traffic(deployed: Deployed, length: int) -> Iterator[None]:
 
 
 def part(supervisor: subprocess.Popen[bytes], *words: str) -> psutil.Process:
-    """The supervised process `python -m projections WORDS…`."""
+    """The supervised process `headwater projections WORDS…`."""
     for each in psutil.Process(supervisor.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # or a zombie, its subclass
             if tuple(each.cmdline()[-len(words) :]) == words:

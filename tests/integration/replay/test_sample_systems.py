@@ -132,7 +132,7 @@ class Traffic:
 
 
 class Processes:
-    """`python -m projections`, and `python -m commands` if rows become commands; started again when they end."""
+    """`headwater projections`, and `headwater handler` if rows become commands; started again when they end."""
 
     def __init__(self, deployed: Deployed, modules: Sequence[str]) -> None:
         self._deployed, self._modules = deployed, modules
@@ -149,7 +149,7 @@ class Processes:
                 self._running[module] = self._deployed.start(module)
 
     def kill(self, words: str) -> bool:
-        """The processes below `python -m projections` whose command has these words; whether there were any."""
+        """The processes below `headwater projections` whose command has these words; whether there were any."""
         found = []
         for each in psutil.Process(self._running["projections"].pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):

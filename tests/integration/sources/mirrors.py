@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from eventlog.capturing import Captured, Kind
+from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, current
 from headwater.samples.shop.source import Customer, Order, OrderLine, Product
-from projections import Cache, Deleted, Elasticsearch, Postgres, TableView, current
 from projections.table.types import format_time
 from tests.integration.sources.captured import Row
 

@@ -25,8 +25,8 @@ from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
 from eventlog.envelope import Position
 from eventlog.kafka import KafkaLog
+from headwater import Deleted, Postgres, TableView, current
 from headwater.samples.shop.database import create_shop
-from projections import Deleted, Postgres, TableView, current
 from projections.table.changes import Place, TableReader, envelope_of
 from projections.table.expressions import Source as Change
 from projections.table.reference import fold

@@ -68,6 +68,7 @@ class FakeGateway:
                 "correlation_id": each.correlation_id,
                 "causation_id": each.causation_id,
                 "traceparent": each.traceparent,
+                **({} if each.actor is None else {"actor": each.actor}),
             }
             for each in sent
         ]

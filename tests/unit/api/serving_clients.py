@@ -11,15 +11,18 @@ from typing import Any
 from api.app import create_app
 from api.serving import Server, config_of
 from api.settings import Limits
+from api.tls import TlsFiles
 from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService
 
 
 @contextmanager
-def serving(service: FakeService, limits: Limits) -> Iterator[tuple[Server, tuple[str, int]]]:
+def serving(
+    service: FakeService, limits: Limits, tls: TlsFiles | None = None
+) -> Iterator[tuple[Server, tuple[str, int]]]:
     """A server with these limits of connections, and its address."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        server = Server(config_of(create_app(service)), service.feeds, limits)
+        server = Server(config_of(create_app(service)), service.feeds, limits, tls)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:

@@ -106,6 +106,8 @@ def test_every_member_is_described_and_every_description_is_of_a_member() -> Non
 
 EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (errors.UnknownHost("a.example"), {"host": "a.example"}),
+    (commands.UnfitClaim("account.open", "owner", "sub"), {"claim": "sub", "field": "owner"}),
+    (errors.Forbidden("views:listings"), {"scope": "views:listings"}),
     (errors.MalformedTarget("query", "is not UTF-8"), {"part": "query"}),
     (BadParameter("sort", "is wrong", ("a", "b")), {"parameter": "sort", "known": ("a", "b"), "errors": [SORT]}),
     (BadHeader("If-Match", "is wrong"), {"header": "If-Match", "errors": [IF_MATCH]}),

@@ -35,7 +35,7 @@ def test_one(client: AppClient, service: FakeService) -> None:
         {"id": "listing_viewed/web/v-1", "position": "observations/0:0"},
     )
     recorder = service.recorder
-    assert recorder.options == {"correlation_id": "x", "traceparent": trace}
+    assert recorder.options == {"correlation_id": "x", "traceparent": trace, "actor": None}
     assert recorder.reports[0].data.came_from == "unknown"
 
 

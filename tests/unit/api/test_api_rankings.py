@@ -10,7 +10,7 @@ import pytest
 from api.app import create_app
 from api.ports import GenerationGone, NotRanked
 from api.service import Service
-from projections import INTEGER, TEXT, TIME, Cache, Postgres, Ranking, Topic
+from headwater import INTEGER, TEXT, TIME, Cache, Postgres, Ranking, Topic
 from projections.errors import StoreUnavailable
 from projections.table.declared_stores import Store
 from tests.support.observed import gate_view

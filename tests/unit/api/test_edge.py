@@ -98,7 +98,12 @@ def test_two_hosts_or_none_are_refused(service: FakeService) -> None:
 )
 def test_allowed_hosts_are_a_setting(service: FakeService, bound: str, allowed: str, host: str, taken: bool) -> None:
     settings = ApiSettings.from_environment(
-        {"HEADWATER_MODULES": "listings", "HEADWATER_API_HOST": bound, "HEADWATER_API_ALLOWED_HOSTS": allowed}
+        {
+            "HEADWATER_MODULES": "listings",
+            "HEADWATER_API_HOST": bound,
+            "HEADWATER_API_ALLOWED_HOSTS": allowed,
+            "HEADWATER_API_OPEN": "true",
+        }
     )
     client = answering_to(service, host=settings.host, allowed_hosts=settings.allowed_hosts)
     assert client.get("/health/live", headers={"host": host}).status_code == (200 if taken else 421)

@@ -35,7 +35,7 @@ def start(service: FakeService) -> Start:
 def test_nothing_is_ready_before_the_first_view_is_built(start: Start) -> None:
     start.service.generations.missing = set(start.service.views)
     for start.now in (1_000.0, 1_000.0 + 100 * HOLD_S):
-        assert start.state() == "no view is built yet: start `python -m projections`"
+        assert start.state() == "no view is built yet: start `headwater projections`"
     start.service.generations.missing = set()
     assert start.state() == READY
 
@@ -70,7 +70,7 @@ def test_the_end_of_a_transaction_is_no_event(start: Start, monkeypatch: pytest.
 
 def test_an_empty_log_says_nothing_about_views(start: Start) -> None:
     start.service.events.events.clear()
-    assert start.state() == "the log is empty: start `python -m commands`"
+    assert start.state() == "the log is empty: start `headwater handler`"
     catch_up(start.service)
     assert start.state() == READY
 

@@ -11,7 +11,7 @@ from eventlog.capturing import Source
 from eventlog.capturing.cli import app
 from eventlog.capturing.mysql import types as mysql_types
 from eventlog.capturing.postgres.types import FITTING
-from projections import TableView
+from headwater import TableView
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "captured-databases.md").read_text()

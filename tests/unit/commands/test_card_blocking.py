@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from commands import Process, Reaction, RowDeleted, ViewRow
-from commands.testing import given
+from headwater import Process, Reaction, RowDeleted, ViewRow
 from headwater.samples.payments.domain import MAX_EVIDENCE, BlockCard, CardBlocked, CardUnblocked, UnblockCard, card
 from headwater.samples.payments.processes import Nothing, RapidPayments, card_blocking
+from headwater.testing import given
 
 ALERT = RapidPayments(card="A", ids=["p1", "p2"])
 BLOCK = BlockCard(card="A", rule="rapid_payments", evidence=("p1", "p2"))

@@ -16,6 +16,7 @@ from commands.handling.command_task import CommandTask
 from commands.local_state.state import MemoryStore
 from commands.owning.ownership import PartitionWorker
 from commands.sending.client import BlockingCommandClient, CommandClient, Request
+from commands.sending.outgoing import Options
 from eventlog.envelope import decode
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
@@ -50,8 +51,8 @@ class FaultyLog(MemoryLog):
 
 
 @contextmanager
-def handled(log: MemoryLog) -> Iterator[None]:
-    registry = CommandRegistry.load(["listings"])
+def handled(log: MemoryLog, modules: Sequence[str] = ("listings",)) -> Iterator[None]:
+    registry = CommandRegistry.load(modules)
     workers = [
         PartitionWorker(log, HANDLER, partition, lambda p: CommandTask(log, registry, p, MemoryStore()))
         for partition in range(log.partitions)
@@ -67,14 +68,19 @@ def handled(log: MemoryLog) -> Iterator[None]:
             worker.check()
 
 
-def play(scenario: Callable[[CommandClient], Any], log: MemoryLog | None = None, **options: Any) -> Any:
+def play(
+    scenario: Callable[[CommandClient], Any],
+    log: MemoryLog | None = None,
+    modules: Sequence[str] = ("listings",),
+    **options: Any,
+) -> Any:
     log = log or MemoryLog(partitions=2)
 
     async def main() -> Any:
-        async with CommandClient(log, CommandRegistry.load(["listings"]), **options) as client:
+        async with CommandClient(log, CommandRegistry.load(modules), **options) as client:
             return await scenario(client)
 
-    with handled(log):
+    with handled(log, modules):
         return asyncio.run(main())
 
 
@@ -123,15 +129,27 @@ def test_what_went_along_is_in_the_log() -> None:
     log = MemoryLog(partitions=2)
 
     async def scenario(client: CommandClient) -> None:
-        await client.send(listed(), command_id="k", correlation_id="c", causation_id="b", traceparent="00-a")
+        sent: Options = {
+            "command_id": "k",
+            "correlation_id": "c",
+            "causation_id": "b",
+            "traceparent": "00-a",
+            "actor": "import",
+        }
+        receipt = await client.send(listed(), **sent)
+        assert (receipt.actor, await client.receipt("k")) == ("import", receipt)
+        assert (await client.send(listed("L2"))).actor == "nightly"
+        with pytest.raises(ValueError, match="the actor is 'process:x'"):
+            await client.send(listed("L3"), actor="process:x")
 
-    play(scenario, log)
+    play(scenario, log, actor="nightly")
     command, event = (
         decode(next(record for p in (0, 1) for record in log.read(topic, p, 0) if "heartbeat" not in record.key).value)
         for topic in (COMMANDS, EVENTS)
     )
     assert (command.id, command.correlation_id, command.causation_id, command.traceparent) == ("k", "c", "b", "00-a")
     assert (event.causation_id, event.correlation_id, event.traceparent) == ("k", "c", "00-a")
+    assert (command.actor, event.actor) == ("import", "import")
 
 
 @pytest.mark.parametrize("stored", [False, True])

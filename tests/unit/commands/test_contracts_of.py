@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from commands.testing import contracts_of
+from headwater.testing import contracts_of
 
 DOMAIN = """
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from commands import Aggregate, Command, Event, Rejected, after, rename
+from headwater import Aggregate, Command, Event, Rejected, after, rename
 
 
 class Put(Event, type="shelf.put", version=2, history=[after(1, rename("thing", "what"))]):
@@ -47,7 +47,7 @@ def decide(command: PutThere, state: Shelf) -> Sequence[Event]:
 shelf = Aggregate(name="shelf", id_field="shelf_id", initial=Shelf(), decide=decide, evolve=evolve)
 """
 TESTS = """
-from commands.testing import contracts_of
+from headwater.testing import contracts_of
 
 TestShelf = contracts_of("store.domain")
 """
@@ -88,7 +88,7 @@ def golden(package: Path, version: int) -> Path:
 def test_golden_files_are_asked_for_made_and_kept(package: Path) -> None:
     before = checked(package, "-k", "version")
     assert before.returncode == 1, before.stdout + before.stderr
-    assert "`python -m commands.testing store.domain` writes it" in before.stdout
+    assert "`headwater golden store.domain` writes it" in before.stdout
 
     made = run(package, "commands.testing", "store.domain")
     # nothing makes the first version of an event that is declared with a second one already

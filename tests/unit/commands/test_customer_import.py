@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from commands.declaring.row_inputs import RowDeleted
-from commands.testing import given
 from headwater.samples.shop.domain.customer import (
     CustomerDetailsChanged,
     CustomerRegistered,
@@ -18,6 +17,7 @@ from headwater.samples.shop.domain.customer import (
 )
 from headwater.samples.shop.processes import customer_import
 from headwater.samples.shop.source import Customer, Product
+from headwater.testing import given
 from tests.support.captured_customers import ADA
 
 IMPORTED = ImportCustomer(

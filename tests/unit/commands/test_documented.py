@@ -11,11 +11,11 @@ from typing import Any
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, TimedOut
 from commands.declaring.row_inputs import RowDeleted
-from commands.testing import given
 from headwater.samples.orders.domain import order
 from headwater.samples.payments.domain import BlockCard
 from headwater.samples.shop.domain.customer import ImportCustomer, RemoveCustomer
 from headwater.samples.shop.source import Customer
+from headwater.testing import given
 from tests.support.captured_customers import ADA
 
 DOCS = Path(__file__).parents[3] / "docs"

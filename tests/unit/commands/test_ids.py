@@ -8,13 +8,11 @@ from enum import Enum, IntEnum, StrEnum
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands import Aggregate, Command, Event
 from commands.codec import read_command
 from commands.declaring.ids import id_text
 from commands.declaring.registry import CommandRegistry
-from commands.testing import given
-from projections import Postgres, TableView, count
-from projections.testing import rows_of
+from headwater import Aggregate, Command, Event, Postgres, TableView, count
+from headwater.testing import given, rows_of
 
 
 class Region(Enum):

@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from commands.declaring.aggregate import Command, Event
-from commands.testing import given
 from headwater.samples.listings.domain import (
     ChangePrice,
     DetailsRevised,
@@ -26,6 +25,7 @@ from headwater.samples.listings.domain import (
     Withdrawn,
     listing,
 )
+from headwater.testing import given
 from tests.support.listed import LISTING
 
 DETAILS = LISTING | {"listing_id": "L1", "description": ""}

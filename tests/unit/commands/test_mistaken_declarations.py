@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands import (
+from commands.errors import DeclarationError
+from eventlog.declaring import WrongDeclaration
+from headwater import (
     Aggregate,
     Command,
     Event,
@@ -30,8 +32,6 @@ from commands import (
     split,
     written,
 )
-from commands.errors import DeclarationError
-from eventlog.declaring import WrongDeclaration
 
 
 class Lit(Event, type="lamp.lit"):

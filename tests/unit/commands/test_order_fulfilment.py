@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands import testing
 from commands.declaring.process import TimedOut
 from eventlog import topics
 from eventlog.envelope import decode
 from eventlog.ports import NEXT_OFFSET, PROCESSES, Record
+from headwater import testing
 from headwater.samples.orders.domain import order, stock
 from headwater.samples.orders.domain.order import Order
 from headwater.samples.orders.domain.refund import Refund
@@ -109,6 +109,7 @@ def test_the_follow_up_commands_carry_on_what_they_follow_from() -> None:
     assert reserve.id == "order_fulfilment:order/O/2:0"
     assert (reserve.causation_id, reserve.correlation_id) == (paid.id, paid.correlation_id)
     reserved = events["stock/tea/2"]
+    assert (reserve.actor, reserved.actor) == ("process:order_fulfilment", "process:order_fulfilment")
     assert (reserved.causation_id, reserved.correlation_id) == (reserve.id, paid.correlation_id)
     assert confirmed.correlation_id == paid.correlation_id
     assert confirmed.causation_id == f"order_fulfilment:{reserved.id}:0"

@@ -81,6 +81,7 @@ def test_a_message_becomes_a_command_whose_id_is_its_place(outbox: Outbox) -> No
     assert (sent.expected_version, sent.correlation_id, sent.causation_id) == (None, None, "shop@0/3E8")
     assert (other.id, other.expected_version, other.correlation_id) == ("mine", 3, "order-7")
     assert sent.time.timestamp() == 1_767_323_045.678
+    assert (sent.actor, other.actor) == ("outbox:shop", "outbox:shop")
 
 
 def test_an_empty_id_of_a_related_message_is_none(outbox: Outbox) -> None:

@@ -17,7 +17,8 @@ from commands.receipt import Receipt
 from commands.sending import receipt_follower
 from commands.sending.gateway import CommandGateway
 from commands.sending.receipt_follower import ReceiptFollower
-from commands.sending.receipt_index import ReceiptIndex, RecentReceipts, StoredReceipts, open_stored
+from commands.sending.receipt_index import ReceiptIndex, RecentReceipts
+from commands.sending.stored_receipts import StoredReceipts, open_stored
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog, MemoryTail
 from eventlog.ports import Entry, Record

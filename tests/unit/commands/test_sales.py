@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from commands.testing import given
 from headwater.samples.sales.domain.membership import ChangeTier, TierChanged, membership
 from headwater.samples.sales.domain.sale import MakeSale, SaleMade, sale
 from headwater.samples.sales.domain.tax_rate import ChangeTaxRate, TaxRateChanged, tax_rate
+from headwater.testing import given
 
 SALE: dict[str, Any] = {"sale_id": "S1", "customer": "Ada", "country": "AT", "category": "books", "cents": 250}
 

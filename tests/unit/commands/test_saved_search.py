@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from commands.testing import given
 from headwater.samples.saved_searches.domain import (
     Change,
     Delete,
@@ -16,6 +15,7 @@ from headwater.samples.saved_searches.domain import (
     SearchSaved,
     saved_search,
 )
+from headwater.testing import given
 
 ANY: dict[str, Any] = {
     "min_price": None, "max_price": None, "beds": 0, "words": "", "latitude": None, "longitude": None,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from commands import Aggregate, Command, Event, Process, Reaction, Refused, TimedOut, after, rename
 from commands.errors import BadDecision, BadReaction, MalformedCommand, Rejected, UnreadableEvent
-from commands.testing import at, given, recorded
+from headwater import Aggregate, Command, Event, Process, Reaction, Refused, TimedOut, after, rename
 from headwater.samples.listings import domain as listing
 from headwater.samples.orders.domain import order, refund, stock
 from headwater.samples.orders.processes import PAY_WITHIN, UNPAID, order_fulfilment
+from headwater.testing import at, given, recorded
 from tests.support.badly_behaved import BAD_COMMANDS, BAD_ENDS, BAD_EVENTS, BAD_SAYINGS, BAD_STATES, Do, wild
 from tests.support.listed import LISTING
 
@@ -293,7 +293,7 @@ def test_a_command_that_its_aggregate_could_not_read_fails_the_test() -> None:
 
 def test_the_kit_imports_no_client_no_server_and_no_pytest() -> None:
     others = {"confluent_kafka", "psycopg", "elasticsearch", "valkey", "pyspark", "pyarrow", "rocksdict", "fastapi"}
-    check = "import sys; from commands.testing import given; print(*sys.modules, sep='\\n')"
+    check = "import sys; from headwater.testing import given; print(*sys.modules, sep='\\n')"
     ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=600)
     loaded = set(ran.stdout.split())
     assert "commands.reacting.turn" in loaded

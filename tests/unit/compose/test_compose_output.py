@@ -1,4 +1,4 @@
-"""What people see of `python -m compose`, on a terminal of 80 columns, and what pipes get."""
+"""What people see of `headwater stack`, on a terminal of 80 columns, and what pipes get."""
 
 from __future__ import annotations
 

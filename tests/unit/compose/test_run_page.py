@@ -135,7 +135,7 @@ curl -sS http://127.0.0.1:18080/streams/listing/sacramento-1
 # rebuild a view while it answers queries
 {BIN}/replay rebuild listings
 # follow the logs
-{BIN}/python -m compose logs --follow"""
+{BIN}/headwater stack logs --follow"""
 SERVERS = (
     "HEADWATER_KAFKA=127.0.0.1:19092 HEADWATER_POSTGRES=postgresql://headwater@127.0.0.1:15432/headwater "
     "HEADWATER_ELASTICSEARCH=http://127.0.0.1:19200 HEADWATER_VALKEY=valkey://127.0.0.1:16379"

@@ -8,17 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from commands import Event
 from commands.codec import read_command
 from commands.declaring.registry import CommandRegistry
 from compose.samples.sample import Request
 from compose.samples.stored_rows import differences
+from headwater import Event
 from headwater.samples.shop.domain.payment import Payment, payment
 from headwater.samples.shop.expected import with_payments
 from headwater.samples.shop.source import Customer
 from headwater.samples.shop.traffic import PAYMENTS, ROUNDS, Shop
 from headwater.samples.shop.views import customer_360
-from projections.testing import rows_of
+from headwater.testing import rows_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """The time of an event in `rows_of`."""

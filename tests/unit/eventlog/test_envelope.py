@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import orjson
 import pytest
@@ -28,6 +29,7 @@ FULL = Envelope(
     correlation_id="c",
     causation_id="d",
     traceparent="00-e",
+    actor="ci",
 )
 
 
@@ -52,7 +54,14 @@ envelopes = st.builds(
     causation_id=st.none() | texts,
     traceparent=st.none() | texts,
     recorded_time=st.none() | st.datetimes(timezones=st.just(UTC)),
+    actor=st.none() | texts,
 )
+
+
+@pytest.mark.parametrize("actor", [7, None, "", {"id": "x"}, ["x"], True])
+def test_a_record_whose_actor_means_something_else_is_still_read(actor: Any) -> None:
+    document = orjson.loads(encode(FULL)) | {"actor": actor}
+    assert decode(orjson.dumps(document)) == structs.replace(FULL, actor=None)
 
 
 def test_the_document_is_the_one_that_is_fixed() -> None:
@@ -70,6 +79,7 @@ def test_the_document_is_the_one_that_is_fixed() -> None:
         "correlationid": "c",
         "causationid": "d",
         "traceparent": "00-e",
+        "actor": "ci",
         "data": {"price": 1, "city": "Åkra"},
     }
 

@@ -124,7 +124,7 @@ def test_a_package_that_is_installed_like_a_library_is_named_too(
 
 def test_a_wrong_declaration_is_one_sentence_with_its_line(package: Path) -> None:
     bad = package / "bad.py"
-    bad.write_text("from commands import Event\n\n\nclass Placed(Event, type='Placed'):\n    order_id: str\n")
+    bad.write_text("from headwater import Event\n\n\nclass Placed(Event, type='Placed'):\n    order_id: str\n")
     with pytest.raises(ModuleBroken) as broken:
         find(["shop_x"], Path)
     assert str(broken.value) == f"{bad}:4: {broken.value.__cause__}"

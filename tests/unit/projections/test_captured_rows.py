@@ -12,8 +12,8 @@ import pytest
 from eventlog.envelope import Envelope, Position
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
+from headwater import EVERY, Deleted, Postgres, TableView, count, current, envelope, last
 from headwater.samples.listings.domain import PriceChanged
-from projections import EVERY, Deleted, Postgres, TableView, count, current, envelope, last
 from projections.errors import ViewDeclarationError
 from projections.folding import unclear
 from projections.folding.compiled import compiled

@@ -13,7 +13,7 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
-from projections.spark.stream_queries.checkpoint import STATE_FORMAT, Checkpoint
+from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.ledgers import initial_ledger
 from projections.stores.store import Ledger, Target
@@ -121,6 +121,18 @@ def test_a_query_that_has_not_begun_has_lost_its_state_only_if_there_were_record
     assert why_lost(GATES, [ledgers({"observations/0": 2})], settings, log) == OLDER
 
 
+def test_what_another_release_has_written_in_another_form_is_lost(settings: LogSettings) -> None:
+    note = disk(three_batches(settings)) / "headwater.json"
+    written = json.loads(note.read_text())
+    assert why_lost(GATES, [], settings, MemoryLog()) is None
+    note.write_text(json.dumps({**written, "format": 2}))
+    lost = "has the format 2 of another release of Headwater, and this one has 1"
+    assert why_lost(GATES, [], settings, MemoryLog()) == lost
+    del written["format"]
+    note.write_text(json.dumps(written))
+    assert why_lost(GATES, [], settings, MemoryLog()) is None, "the first release wrote none"
+
+
 @pytest.mark.parametrize(("noted", "lost"), [
     ({"spark": "4.0.1"}, None),
     ({"spark": "4.2.9"}, None),
@@ -140,28 +152,3 @@ def test_what_a_newer_spark_has_written_is_lost(
     assert why_lost(GATES, [], settings, MemoryLog()) == lost
     (disk(checkpoint) / "headwater.json").unlink()
     assert why_lost(GATES, [], settings, MemoryLog()) is None, "an earlier release wrote no note"
-
-
-@pytest.mark.parametrize(("noted", "lost"), [
-    ({"spark": "4.2.0"}, None),
-    ({"spark": "4.2.0", "format": 1, "headwater": "9.9.9"}, None),
-    ({"spark": "4.2.0", "format": 2, "headwater": "9.9.9"}, "was written in format 2 (Headwater 9.9.9)"),
-    ({"spark": "4.2.0", "format": "x"}, "was written in format x (Headwater unknown)"),
-])  # fmt: skip
-def test_a_state_in_another_format_is_lost_whatever_release_wrote_it(
-    settings: LogSettings, noted: object, lost: str | None
-) -> None:
-    checkpoint = three_batches(settings)
-    (disk(checkpoint) / "headwater.json").write_text(json.dumps(noted))
-    said = f"{lost}, and this release continues format {STATE_FORMAT}" if lost else None
-    assert why_lost(GATES, [], settings, MemoryLog()) == said
-
-
-def test_a_release_that_raises_the_format_computes_earlier_states_again(
-    settings: LogSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoint = three_batches(settings)
-    monkeypatch.setattr("projections.spark.stream_queries.checkpoint.STATE_FORMAT", STATE_FORMAT + 1)
-    assert (why_lost(GATES, [], settings, MemoryLog()) or "").startswith(f"was written in format {STATE_FORMAT} ")
-    checkpoint.create()
-    assert why_lost(GATES, [], settings, MemoryLog()) is None

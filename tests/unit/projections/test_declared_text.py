@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.samples.shop.source import Customer
-from projections import (
+from headwater import (
     Postgres,
     TableView,
     add,
@@ -40,6 +39,7 @@ from projections import (
     value,
     when,
 )
+from headwater.samples.shop.source import Customer
 from projections.generations.registry.registry import declaration_changes
 from projections.registry import ViewRegistry
 from projections.table.declared import described

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections import BOOLEAN, INTEGER, JSON, TEXT, TIME
+from headwater import BOOLEAN, INTEGER, JSON, TEXT, TIME
 from projections.stream.in_order import past, tail
 from projections.stream.in_order.early import EarlySteps
 from projections.stream.in_order.early_state import EarlyRows

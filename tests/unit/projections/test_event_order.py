@@ -24,7 +24,7 @@ from projections.testing.orders import check_sources
 
 GATES = {
     "events": """
-from commands import Event
+from headwater import Event
 
 class Opened(Event, type="gate.opened"):
     gate_id: str
@@ -32,7 +32,7 @@ class Opened(Event, type="gate.opened"):
 """,
     "domain": """
 from pydantic import BaseModel, ConfigDict
-from commands import Aggregate, Command
+from headwater import Aggregate, Command
 from .events import Opened
 
 class Open(Command, type="gate.open"):
@@ -50,7 +50,7 @@ def evolve(state: Gate, event: Opened) -> Gate:
 gate = Aggregate(name="gate", id_field="gate_id", initial=Gate(), decide=decide, evolve=evolve)
 """,
     "views": """
-from projections import Postgres, TableView, last
+from headwater import Postgres, TableView, last
 from .events import Opened
 
 gates = TableView(name="gates", key="gate_id", columns={"by": last({Opened: "by"})}, stores=(Postgres(),))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from commands import Event
 from eventlog.envelope import Envelope
+from headwater import Deleted, Event, events, observations
 from headwater.samples.orders.domain.order import Placed
-from projections import Deleted, events, observations
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.view import View
@@ -110,7 +109,7 @@ def test_a_fingerprint_follows_the_classes() -> None:
 def test_the_domain_of_the_events_must_be_deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "orders_by_time.py").write_text(
         "from headwater.samples.orders.domain.order import Placed\n"
-        "from projections import TEXT, Postgres, StreamView, events\n"
+        "from headwater import TEXT, Postgres, StreamView, events\n"
         "def all_of_them(placed):\n    return placed.select('order_id')\n"
         "orders_by_time = StreamView(name='orders_by_time', key='order_id', columns={'order_id': TEXT},\n"
         "    sources={'placed': events(Placed, late_after='1h')}, query=all_of_them, stores=(Postgres(),))\n"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from commands import after, default, drop, rename
 from commands.declaring.aggregate import Event
+from headwater import after, default, drop, rename
 from projections.generations.registry.event_versions import changes, fields_of
 
 FIRST = {"box_id": "str", "cents": "int", "note": "str | null"}

@@ -15,7 +15,7 @@ from projections.stream.fingerprint.imported import Ours
 from tests.support.observed import gate_view
 
 VIEW = """
-from projections import in_order
+from headwater import in_order
 {how}
 
 def by_gate(passed):
@@ -123,7 +123,7 @@ def test_what_a_module_of_a_shipped_sample_imports_from_the_face_is_not_its_own(
 
 
 RULES = """
-from projections import in_order, occurs, pattern
+from headwater import in_order, occurs, pattern
 from tests.support.observed import Closed, Passed
 from .limits import LIMIT
 from .steps import compare

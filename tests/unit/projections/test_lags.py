@@ -163,7 +163,7 @@ def test_a_stream_view_whose_query_has_lost_its_state_is_lost_until_a_new_genera
     found = scene.look(settings)["gates"]
     assert (found.standing, to_replay([found], lambda _: False)) == ("lost", ["gates"])
     assert found.problem == (
-        "its state is gone: `python -m projections` computes the view again; or run `replay rebuild gates`"
+        "its state is gone: `headwater projections` computes the view again; or run `replay rebuild gates`"
     )
 
 

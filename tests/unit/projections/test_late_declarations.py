@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from projections import (
+from headwater import (
     FLOAT,
     INTEGER,
     JSON,

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from eventlog.declaring import WrongDeclaration
-from headwater.samples.shop.source import Customer
-from projections import (
+from headwater import (
     INTEGER,
     POINT,
     TEXT,
@@ -56,6 +55,7 @@ from projections import (
     value,
     when,
 )
+from headwater.samples.shop.source import Customer
 from projections.errors import ViewDeclarationError
 from tests.contracts.view_histories import Put, Removed, Taken
 from tests.support.observed import Passed

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands import Observation
-from projections import JSON, TEXT, TIME, occurs, pattern
+from headwater import JSON, TEXT, TIME, Observation, occurs, pattern
 from projections.stream.in_order.patterns import Matcher, Occurs, Pattern
 from projections.stream.in_order.steps import Memory, StepFailed, Steps
 from tests.support.seeds import examples

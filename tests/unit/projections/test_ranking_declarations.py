@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from projections import BOOLEAN, FLOAT, INTEGER, JSON, TEXT, TIME, Cache, Lookup, Postgres, Ranking, StreamView
+from headwater import BOOLEAN, FLOAT, INTEGER, JSON, TEXT, TIME, Cache, Lookup, Postgres, Ranking, StreamView
 from projections.errors import ViewDeclarationError
 from projections.stores.valkey.rankings import Ranked, changed_places, ranked_of
 from projections.table.types import ColumnType

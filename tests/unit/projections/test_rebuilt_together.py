@@ -266,7 +266,7 @@ def test_a_log_that_is_away_fails_every_view_by_name(staged: Staged, monkeypatch
 
 
 @pytest.mark.parametrize(("exists", "why"), [
-    (False, 'there is no topic "cdc.shop.public.customers": start `python -m projections` with this code, which'),
+    (False, 'there is no topic "cdc.shop.public.customers": start `headwater projections` with this code, which'),
     (True, 'the log is unavailable while asking for the end of "cdc.shop.public.customers": no leader;'),
 ])  # fmt: skip
 def test_a_topic_without_an_end_fails_only_the_views_that_read_it(

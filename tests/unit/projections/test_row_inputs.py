@@ -11,9 +11,22 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands import Process, Reaction, RowDeleted, ViewRow
 from commands.errors import DeclarationError
-from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, Postgres, Topic
+from headwater import (
+    BOOLEAN,
+    FLOAT,
+    INTEGER,
+    JSON,
+    POINT,
+    TEXT,
+    TIME,
+    Postgres,
+    Process,
+    Reaction,
+    RowDeleted,
+    Topic,
+    ViewRow,
+)
 from projections.registry import ViewRegistry
 from projections.row_inputs import FITTING, check_view_rows
 from tests.support.observed import gate_view

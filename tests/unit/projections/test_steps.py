@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, UNCHANGED
+from headwater import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, UNCHANGED
 from projections.stream.in_order.steps import Memory, StepFailed, Steps
 
 GIVEN = {"id": TEXT, "time": TIME, "recordedtime": TIME, "value": INTEGER}

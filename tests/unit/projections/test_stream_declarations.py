@@ -12,8 +12,18 @@ from typing import Any
 
 import pytest
 
-from commands import Observation
-from projections import FLOAT, INTEGER, TEXT, UNCHANGED, Elasticsearch, Postgres, StreamView, Topic, observations
+from headwater import (
+    FLOAT,
+    INTEGER,
+    TEXT,
+    UNCHANGED,
+    Elasticsearch,
+    Observation,
+    Postgres,
+    StreamView,
+    Topic,
+    observations,
+)
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
@@ -270,13 +280,13 @@ def test_the_shipped_view_is_found_without_spark() -> None:
 
 
 def test_names_that_a_declaration_needs_come_from_one_place() -> None:
-    import projections
+    import headwater
 
     view = StreamView(
         name="gates",
         key="gate",
-        columns={"gate": projections.TEXT, "minute": projections.TIME, "number": INTEGER, "weight": INTEGER},
-        sources={"passed": projections.observations(Passed, late_after="10m")},
+        columns={"gate": headwater.TEXT, "minute": headwater.TIME, "number": INTEGER, "weight": INTEGER},
+        sources={"passed": headwater.observations(Passed, late_after="10m")},
         stores=(Postgres(),),
         query=by_minute,
     )

@@ -223,7 +223,7 @@ def test_a_generation_without_its_state_is_not_continued(scene: Scene, caplog: p
     scene.live = [Target(GATES, 7)]
     scene.streams.step()
     assert not scene.started
-    assert "its state is not on this machine: `python -m projections` computes the view again" in caplog.text
+    assert "its state is not on this machine: `headwater projections` computes the view again" in caplog.text
     report = read_report(scene.settings, "gates@1.g7")
     assert report is not None
     assert report.state_lost == "is not on this machine"
@@ -268,7 +268,7 @@ def test_a_generation_whose_state_is_older_than_its_rows_is_not_continued(
     scene.store.create(other, {"observations/0": 50}, {0: 0})
     scene.serve(older, other)
     assert list(scene.streams.running) == ["doors@1.g1"]
-    assert "its state is older than its rows: `python -m projections` computes the view again" in caplog.text
+    assert "its state is older than its rows: `headwater projections` computes the view again" in caplog.text
     with scene.checkpoint(older).held() as free:
         assert free
 

@@ -13,16 +13,31 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands import Aggregate, Command, Event, after, default, rename
 from commands.errors import UnreadableEvent
-from commands.testing import at, recorded
+from headwater import (
+    EVERY,
+    Aggregate,
+    Command,
+    Event,
+    Lookup,
+    Postgres,
+    TableView,
+    add,
+    after,
+    at_least,
+    count,
+    default,
+    envelope,
+    item,
+    last,
+    rename,
+)
 from headwater.samples.listings.domain import Listed, PriceChanged, Withdrawn
 from headwater.samples.listings.views import listings
-from projections import EVERY, Lookup, Postgres, TableView, add, at_least, count, envelope, item, last
+from headwater.testing import at, check_any_order, contracts_of_views, recorded, rows_of
 from projections.table.folds.fold import Cases, Ordering, Stored, read
 from projections.table.monoids import Pick, State, StateField
 from projections.table.types import ColumnType
-from projections.testing import check_any_order, contracts_of_views, rows_of
 from projections.views.streams import streams
 from tests.support.listed import LISTING
 
@@ -189,7 +204,7 @@ def test_a_fold_that_breaks_the_laws_is_found_and_the_seed_repeats_it(monkeypatc
 
 
 def test_the_kit_imports_no_client_no_spark_and_no_pytest() -> None:
-    check = "import sys; from projections.testing import rows_of, check_any_order; print(*sys.modules, sep='\\n')"
+    check = "import sys; from headwater.testing import rows_of, check_any_order; print(*sys.modules, sep='\\n')"
     ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=600)
     loaded = set(ran.stdout.split())
     assert "projections.table.reference" in loaded

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from projections import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order
+from headwater import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order
 from projections.errors import ViewDeclarationError
 from projections.spark.stream_queries.failures import reason
 from projections.spark.stream_queries.query import computed

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from projections import events, observations
+from headwater import events, observations
 from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
 from tests.support.gate_events import Entered, Locked, document, event_of, owner_s_beat, raw_event
 from tests.support.observed import (

@@ -9,8 +9,7 @@ import orjson
 import pytest
 from pyspark.sql import Row
 
-from commands import Observation
-from projections import events, observations
+from headwater import Observation, events, observations
 from projections.spark.stream_queries.frames import TAKEN, UNREADABLE, judged
 from projections.stream.declaring.sources import StreamSource
 from projections.table.event_data import problem

@@ -18,10 +18,10 @@ from eventlog.envelope import partition_of
 from eventlog.letters import VALUE_BYTES
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS, OBSERVATIONS
+from headwater import TEXT, events
 from headwater.samples.orders.expected import large_order_lines as expected_lines
 from headwater.samples.orders.traffic import ORDERS, Orders
 from headwater.samples.orders.views import large_order_lines
-from projections import TEXT, events
 from projections.errors import ViewDeclarationError
 from projections.loading.decoding import read_into
 from projections.spark.stream_queries import realtime

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from projections import INTEGER, TEXT, TIME, events, observations
+from headwater import INTEGER, TEXT, TIME, events, observations
 from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
 from tests.support.gate_events import Entered, Locked, document, entered_view, event_of, owner_s_beat, raw_event
 from tests.support.observed import LATE_AFTER, START, Passed, Report, beat, cut, record_of, reports, rows_in_python

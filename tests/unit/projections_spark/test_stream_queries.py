@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 
 from commands.declaring.observation import ObservationRegistry, to_entry
 from eventlog.settings import LogSettings
+from headwater import FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
 from headwater.samples.listings.views import hourly_views
-from projections import FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
 from projections.errors import ViewDeclarationError
 from projections.spark.stream_queries.failures import reason
 from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame

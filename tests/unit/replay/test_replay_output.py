@@ -72,7 +72,7 @@ def test_status_names_stream_views_whose_queries_are_not_here(stage: Stage) -> N
     assert known.startswith("listings: batch 3 took")
     assert unknown == (
         "not on this machine, or without records so far: the queries of city_market, streams; what they do is shown on "
-        "the machine of `python -m projections`"
+        "the machine of `headwater projections`"
     )
     stage.lags = [here, lag("streams")]
     assert "machine" not in stage.run("status", terminal=True).out

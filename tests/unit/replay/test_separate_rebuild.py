@@ -27,7 +27,7 @@ def test_a_live_generation_that_stays_behind_is_named_with_what_to_do(
         verify(stage.rebuilder, view)
     assert str(failed.value) == (
         'rebuild of "gates" failed during compare: memory has not applied all of source observations/1: see '
-        "`replay status`; without new events, it needs the heartbeats of a running `python -m commands`; the live "
+        "`replay status`; without new events, it needs the heartbeats of a running `headwater handler`; the live "
         "generation is untouched"
     )
     assert not caplog.records, "it is no defect"

@@ -5,7 +5,7 @@ from typing import Annotated, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands import Aggregate, Command, Event, Rejected, after, convert, default, rename, scaled
+from headwater import Aggregate, Command, Event, Rejected, after, convert, default, rename, scaled
 
 Pieces = Annotated[int, Field(gt=0, le=1000)]
 

@@ -1,6 +1,6 @@
 """What lies in the baskets, by product and by basket."""
 
-from projections import Cache, Lookup, Postgres, TableView, add, count, envelope, first, last, negative, nested
+from headwater import Cache, Lookup, Postgres, TableView, add, count, envelope, first, last, negative, nested
 
 from .domain import CheckedOut, ProductAdded, ProductRemoved
 

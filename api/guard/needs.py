@@ -1,0 +1,86 @@
+"""What a route needs of its caller: a dependency of every route, so that none is open by mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import Depends, Request
+from fastapi.params import Depends as Dependency
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Mount, Route
+
+from api.guard.caller import Caller, caller_of
+from api.guard.scopes import OPERATE, Kind
+
+PUBLIC: Final = frozenset({"/health/live", "/health/ready"})
+"""Paths that need no caller: load balancers have no key, and the answers show nothing of what is stored."""
+DOCUMENTATION: Final = frozenset({"/", "/openapi.json", "/docs", "/docs/oauth2-redirect", "/docs/assets"})
+"""Paths that need any caller, or none by a setting."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """A dependency that refuses callers whose scopes do not allow what the route does.
+
+    scope: as the documentation shows it.
+    """
+
+    scope: str
+    check: Callable[[Caller, Request], None]
+
+    async def __call__(self, request: Request) -> None:
+        """Raise Forbidden if the caller of the request may not use the route."""
+        self.check(caller_of(request), request)
+
+
+def named(kind: Kind, name: str) -> Sequence[Dependency]:
+    """The dependencies of a route about one command, observation, view or aggregate."""
+    return [Depends(Need(f"{kind}:{name}", lambda caller, _: caller.must(kind, name)))]
+
+
+def of_parameter(kind: Kind, parameter: str) -> Sequence[Dependency]:
+    """Those of a route whose path has the name as a parameter."""
+
+    def check(caller: Caller, request: Request) -> None:
+        caller.must(kind, request.path_params[parameter])
+
+    return [Depends(Need(f"{kind}:{{{parameter}}}", check))]
+
+
+def some(kind: Kind) -> Sequence[Dependency]:
+    """Those of a route that checks each name itself, and refuses who may do nothing of this kind."""
+    return [Depends(Need(f"{kind}:…", lambda caller, _: caller.must_some(kind)))]
+
+
+def operating() -> Sequence[Dependency]:
+    """Those of a route for operators."""
+    return [Depends(Need(OPERATE, lambda caller, _: caller.must(OPERATE, "*")))]
+
+
+def need_of(route: APIRoute) -> Need | None:
+    """What a route needs."""
+    return next((each.dependency for each in route.dependencies if isinstance(each.dependency, Need)), None)
+
+
+def needs_of(routes: Sequence[BaseRoute]) -> Iterator[tuple[APIRoute, Need]]:
+    """Every route that needs something."""
+    for route in routes:
+        inner: Any = getattr(route, "original_router", None)
+        if inner is not None:
+            yield from needs_of(inner.routes)
+        elif isinstance(route, APIRoute) and (need := need_of(route)) is not None:
+            yield route, need
+
+
+def unguarded(routes: Sequence[BaseRoute]) -> Iterator[str]:
+    """The paths of routes that need nothing, although they should."""
+    for route in routes:
+        inner: Any = getattr(route, "original_router", None)
+        if inner is not None:
+            yield from unguarded(inner.routes)
+        elif isinstance(route, APIRoute) and need_of(route) is not None:
+            continue
+        elif not (isinstance(route, Route | Mount) and route.path in PUBLIC | DOCUMENTATION):
+            yield getattr(route, "path", None) or repr(route)

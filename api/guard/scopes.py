@@ -1,0 +1,92 @@
+"""Scopes: what a caller may do, as words such as `commands:account.open`, `views:*` and `operate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["commands", "observations", "views", "streams", "operate"]
+
+OPERATE: Final = "operate"
+ALL: Final = "*"
+READING: Final = frozenset({"views", "streams"})
+"""What `operate` includes: reading everything, sending nothing."""
+SCOPE: Final = re.compile(r"operate|(commands|observations|views|streams):([A-Za-z0-9_.-]+\*?|\*)")
+FORM: Final = (
+    "commands:TYPE, observations:TYPE, views:VIEW, streams:AGGREGATE (each also with a prefix and *), or operate"
+)
+
+
+@dataclass(frozen=True)
+class Scopes:
+    """What a caller may do. exact: kind and name. prefixes: kind and the beginning of names."""
+
+    exact: frozenset[tuple[str, str]] = frozenset()
+    prefixes: tuple[tuple[str, str], ...] = ()
+    operates: bool = False
+
+    @classmethod
+    def of(cls, words: Iterable[str]) -> Scopes:
+        """The scopes among `words`; tokens also have words that mean something to others, such as `openid`."""
+        exact, prefixes, operates = set[tuple[str, str]](), dict[tuple[str, str], None](), False
+        for word in words:
+            if SCOPE.fullmatch(word) is None:
+                continue
+            kind, _, name = word.partition(":")
+            if word == OPERATE:
+                operates = True
+            elif name.endswith(ALL):
+                prefixes[kind, name.removesuffix(ALL)] = None
+            else:
+                exact.add((kind, name))
+        return cls(frozenset(exact), tuple(prefixes), operates)
+
+    def allow(self, kind: Kind, name: str) -> bool:
+        """Whether this is allowed; name: `*` for all names of the kind, which only `*` and `operate` allow."""
+        if self.operates and (kind in READING or kind == OPERATE):
+            return True
+        if (kind, name) in self.exact:
+            return True
+        named = "" if name == ALL else name
+        return any(kind == each and named.startswith(start) for each, start in self.prefixes)
+
+    def allow_some(self, kind: Kind) -> bool:
+        """Whether any name of this kind may be allowed."""
+        if self.operates and kind in READING:
+            return True
+        return any(kind == each for each, _ in (*self.exact, *self.prefixes))
+
+
+EVERYTHING: Final = Scopes.of(("commands:*", "observations:*", "views:*", "streams:*", OPERATE))
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The names that scopes may have, by kind."""
+
+    names: Mapping[str, frozenset[str]]
+
+    def problem(self, word: str) -> str | None:
+        """Why `word` is no scope of this deployment, and what to do; None if it is one.
+
+        A prefix of views may stand for views that are made later with `replay rebuild --as`.
+        """
+        if SCOPE.fullmatch(word) is None:
+            return f'"{word}" is not a scope: write {FORM}'
+        kind, _, name = word.partition(":")
+        if word == OPERATE or name == ALL:
+            return None
+        known = self.names[kind]
+        if name.endswith(ALL):
+            start = name.removesuffix(ALL)
+            found = kind == "views" or any(each.startswith(start) for each in known)
+        else:
+            found = name in known
+        if found:
+            return None
+        hint = f"use one of {', '.join(sorted(known))}" if known else f"this deployment has no {kind}"
+        if kind == "views":
+            hint += "; for a view made with --as, write the beginning of its name and *"
+        return f'the scope "{word}" names nothing in the modules of HEADWATER_MODULES: {hint}'

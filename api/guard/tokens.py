@@ -1,0 +1,149 @@
+"""Callers with tokens of an OpenID Connect issuer: JSON Web Tokens (RFC 7519)."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import jwt
+from jwt import PyJWK
+from jwt.exceptions import (
+    ExpiredSignatureError,
+    ImmatureSignatureError,
+    InvalidAudienceError,
+    InvalidIssuerError,
+    MissingRequiredClaimError,
+    PyJWTError,
+)
+
+from api.errors import IssuerUnavailable, Unauthenticated
+from api.guard.caller import Caller
+from api.guard.jwks import ALGORITHMS, IssuerKeys, KeySource
+from api.guard.roles import Roles
+from api.guard.scopes import Scopes
+from eventlog.actors import NEEDS, is_actor
+
+LEEWAY_S: Final = 30
+"""How far the clocks of the issuer and of this machine may differ."""
+MAX_TOKEN_BYTES: Final = 16 * 1024
+REMEMBERED: Final = 10_000
+"""Tokens whose signature is not verified again."""
+
+
+class Tokens:
+    """The tokens of one issuer, for one audience."""
+
+    def __init__(
+        self,
+        issuer: str,
+        audience: str,
+        keys: KeySource,
+        roles: Roles,
+        is_taken: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """is_taken: whether a name is that of an API key, which no token may have as its subject."""
+        self._issuer, self._audience, self._keys, self._roles = issuer, audience, keys, roles
+        self._is_taken = is_taken
+        self._verified = OrderedDict[bytes, tuple[Caller, Any]]()
+
+    async def caller(self, token: str) -> Caller:
+        """Whose token it is; raises Unauthenticated, or IssuerUnavailable if no keys were ever fetched."""
+        if len(token) > MAX_TOKEN_BYTES:
+            raise Unauthenticated(f"the token has more than {MAX_TOKEN_BYTES} bytes")
+        keys, name = self._keys.current(), hashlib.sha256(token.encode()).digest()
+        known = self._verified.get(name)
+        if known is not None and known[1] is keys and _is_current(known[0]):
+            caller = known[0]
+        else:
+            key, keys = await self._key(token, keys)
+            caller = self._caller(self._claims(token, key))
+            self._remember(name, caller, keys)
+        if self._is_taken(caller.name or ""):  # also by a key that was made since
+            raise Unauthenticated("the subject of the token is the name of an API key")
+        return self._with_scopes(caller)
+
+    def is_valid(self, caller: Caller) -> bool:
+        """Whether the token of this caller is still valid, with the same scopes."""
+        return _is_current(caller) and self._with_scopes(caller).scopes == caller.scopes
+
+    def close(self) -> None:
+        """Stop looking for keys."""
+        self._keys.close()
+
+    async def _key(self, token: str, keys: IssuerKeys) -> tuple[PyJWK, IssuerKeys]:
+        """The key that the token names, which may have to be fetched, and all keys."""
+        try:
+            header = jwt.get_unverified_header(token)
+        except PyJWTError:
+            raise Unauthenticated("the token is no JSON Web Token") from None
+        algorithm, key_id = header.get("alg"), header.get("kid", "")
+        if algorithm not in ALGORITHMS:
+            raise Unauthenticated(f"the token is not signed with one of {', '.join(ALGORITHMS)}")
+        if "crit" in header or not isinstance(key_id, str):
+            raise Unauthenticated("the token has a header that is not supported")
+        if key_id not in keys:
+            keys = await self._keys.with_key(key_id)
+        if not keys:
+            raise IssuerUnavailable(self._issuer)
+        found = keys.get(key_id) or (next(iter(keys.values())) if not key_id and len(keys) == 1 else None)
+        if found is None:
+            raise Unauthenticated("the token names a key that its issuer does not have")
+        return found, keys
+
+    def _claims(self, token: str, key: PyJWK) -> Mapping[str, Any]:
+        """The claims of a token with a valid signature, time, issuer and audience."""
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=[key.algorithm_name],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_S,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+            float(claims["exp"])  # which may be too large
+        except ExpiredSignatureError:
+            raise Unauthenticated("the token has expired: get a new one") from None
+        except ImmatureSignatureError:
+            raise Unauthenticated("the token is not valid yet: compare the clocks of the issuer and the API") from None
+        except InvalidAudienceError:
+            raise Unauthenticated("the token is for another audience") from None
+        except InvalidIssuerError:
+            raise Unauthenticated("the token is of another issuer") from None
+        except MissingRequiredClaimError as error:
+            raise Unauthenticated(f'the token has no claim "{error.claim}"') from None
+        except (PyJWTError, ValueError, TypeError, OverflowError):
+            raise Unauthenticated("the token is not valid: its signature or a claim is wrong") from None
+        return claims
+
+    def _caller(self, claims: Mapping[str, Any]) -> Caller:
+        subject = claims["sub"]
+        if not is_actor(subject):
+            raise Unauthenticated(f"the subject of the token is not {NEEDS}")
+        return Caller(subject, Scopes(), float(claims["exp"]), claims)
+
+    def _with_scopes(self, caller: Caller) -> Caller:
+        """The caller with the scopes of its token and of its roles, whose file may have changed."""
+        claims = caller.claims
+        words = (*_words(claims.get("scope")), *_words(claims.get("scp")), *self._roles.scopes(claims))
+        return Caller(caller.name, Scopes.of(words), caller.expires_s, claims)
+
+    def _remember(self, name: bytes, caller: Caller, keys: IssuerKeys) -> None:
+        self._verified[name] = (caller, keys)
+        if len(self._verified) > REMEMBERED:
+            self._verified.popitem(last=False)
+
+
+def _is_current(caller: Caller) -> bool:
+    return caller.expires_s is None or time.time() < caller.expires_s + LEEWAY_S
+
+
+def _words(claim: Any) -> Sequence[str]:
+    """The words of `scope`, a text, or of `scp`, which some issuers write as a list."""
+    if isinstance(claim, str):
+        return claim.split()
+    return [each for each in claim if isinstance(each, str)] if isinstance(claim, list) else []

@@ -1,0 +1,94 @@
+"""What the modules on disk declare, read in a process of its own: this one keeps what it has imported.
+
+`python -m compose.declared MODULE…` prints it as JSON, or the mistake in one line, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.errors import CommandError
+from compose.errors import ComposeError
+from eventlog.errors import EventLogError
+from eventlog.modules import SAFE_PATH, SAMPLES
+from projections.errors import ProjectionError
+from projections.registry import ViewRegistry
+
+_INSTALLED: Final = {"site-packages", "dist-packages"}
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """read_side: digest of all that its processes know: views, and fields and versions of what these read.
+
+    files: of the modules and of what they import, without installed packages and Headwater's own.
+    """
+
+    read_side: str
+    files: tuple[str, ...]
+
+
+def declared(modules: Sequence[str]) -> Declared:
+    """What `modules` declare now; raises ComposeError with the mistake that makes them impossible to run."""
+    ran = subprocess.run(
+        [sys.executable, *SAFE_PATH, "-m", "compose.declared", *modules], capture_output=True, text=True, check=False
+    )
+    if ran.returncode != 0:
+        raise ComposeError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "its import ended Python")
+    found = json.loads(ran.stdout.splitlines()[-1])  # a module may print while it is imported
+    return Declared(found["read_side"], tuple(found["files"]))
+
+
+def main(modules: Sequence[str]) -> int:
+    """Print what these modules declare; returns the exit code."""
+    try:
+        ProcessRegistry.load(modules)
+        found = Declared(_read_side(modules), tuple(sorted(_files())))
+    except (EventLogError, CommandError, ProjectionError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 1
+    print(json.dumps({"read_side": found.read_side, "files": found.files}))
+    return 0
+
+
+def _read_side(modules: Sequence[str]) -> str:
+    views = ViewRegistry.load(modules).views.values()
+    events, observations = CommandRegistry.load(modules).events, ObservationRegistry.load(modules).types
+    parts = [
+        *(repr((view.name, view.tag, view.fingerprint, view.row_types)) for view in views),
+        *(repr((name, event.history, event.model_json_schema())) for name, event in events.items()),
+        *(repr((name, each.model_json_schema())) for name, each in observations.items()),
+    ]
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
+
+
+def _files() -> set[str]:
+    """The files of all modules that this process has imported, except those that nobody edits."""
+    here, libraries = Path(__file__).parents[1], Path(json.__file__).parents[1]
+    found = set()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not file or not file.endswith(".py") or _INSTALLED & set(Path(file).parts):
+            continue
+        path = Path(file).resolve()
+        own = here in path.parents and path.relative_to(here).parts[0] in _PACKAGES
+        if libraries not in path.parents and (not own or name.startswith(f"{SAMPLES}.")):
+            found.add(str(path))
+    return found
+
+
+_PACKAGES: Final = {"api", "commands", "compose", "eventlog", "headwater", "projections", "replay"}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

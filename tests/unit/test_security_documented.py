@@ -1,0 +1,139 @@
+"""docs/security.md: each step that it shows works, one after another."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from api.guard.declared import declared_names
+from api.settings import ApiSettings, Limits
+from commands.declaring.filled_fields import filled_fields
+from tests.unit.api.fake_service import catch_up, fake_service
+from tests.unit.api.issuing import ISSUER, bearer, jwks, token
+from tests.unit.api.serving_clients import serving
+from tests.unit.api.test_guard_settings import certified
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+
+
+def blocks(heading: str) -> list[str]:
+    """The commands under a heading, in their order."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+
+class Shell:
+    """Runs commands one after another: each sees the variables that those before it exported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        programs = Path(sys.executable).parent
+        self.env = {"PATH": f"{programs}:{os.environ['PATH']}", "HEADWATER_MODULES": "listings", "NO_COLOR": "1"}
+
+    def run(self, commands: str) -> str:
+        script = f"set -euo pipefail\n{commands}\nenv -0 > {self.folder}/.env"
+        ended = subprocess.run(
+            ["bash", "-c", script], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120
+        )
+        assert ended.returncode == 0, ended.stderr
+        pairs = (each.partition("=") for each in (self.folder / ".env").read_text().split("\0") if each)
+        self.env = {name: value for name, _, value in pairs}
+        return ended.stdout
+
+    def settings(self, **more: str) -> ApiSettings:
+        return ApiSettings.from_environment(self.env | more)
+
+
+@contextmanager
+def answering(settings: ApiSettings) -> Any:
+    """An API of a service without servers, with these settings."""
+    service = fake_service()
+    guard = settings.guard.open_guard(declared_names(service.commands, service.observations, service.views))
+    guarded = replace(service, guard=guard)
+    catch_up(guarded)
+    with serving(guarded, Limits(), settings.tls) as (_, address):
+        yield f"{address[0]}:{address[1]}"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_api_keys(shell: Shell) -> None:
+    make, call, revoke = blocks("API keys")
+    assert "  active  ci  commands:listing.* views:listings  expires " in shell.run(make)
+    assert "$HEADWATER_API_TOKEN" in call
+    with answering(shell.settings()) as address:
+        here = call.replace("127.0.0.1:18080", address)
+        assert json.loads(shell.run(here)) == {"rows": [], "next": None, "links": {}}
+        without = here.replace("Bearer $HEADWATER_API_TOKEN", "Bearer hw_x")
+        assert json.loads(shell.run(without))["type"] == "urn:headwater:problem:unauthenticated"
+        shell.run(revoke)
+    assert "  revoked ci  " in shell.run("headwater keys list")
+
+
+def test_tokens_of_an_issuer(shell: Shell) -> None:
+    issuer, roles = blocks("Tokens of an issuer")
+    shell.run(issuer + roles)
+    assert shell.env["HEADWATER_API_ISSUER"] == ISSUER
+    (shell.folder / "jwks.json").write_text(json.dumps(jwks()))
+    settings = shell.settings(HEADWATER_API_JWKS=str(shell.folder / "jwks.json"))
+    with answering(settings) as address:
+        for text, status in (
+            (token("views:listings"), 200),
+            (token(realm_access={"roles": ["clerk"]}), 200),
+            (token(realm_access={"roles": ["guest"]}), 403),
+            (token("views:listings", aud="another"), 401),
+        ):
+            assert status_of(f"http://{address}/views/listings", bearer(text)) == status
+
+
+def status_of(url: str, headers: Mapping[str, str], verify: Any = True) -> int:
+    import httpx
+
+    return httpx.get(url, headers=dict(headers), trust_env=False, verify=verify).status_code
+
+
+def test_tls(shell: Shell) -> None:
+    import ssl
+
+    issuer = trustme.CA()
+    certified(shell.folder, "127.0.0.1", issuer)
+    shell.run("".join(blocks("TLS")))
+    trusted = ssl.create_default_context()
+    issuer.configure_trust(trusted)
+    with answering(shell.settings()) as address:
+        assert status_of(f"https://{address}/health/live", {}, trusted) == 200
+
+
+def test_another_address(shell: Shell) -> None:
+    (listen,) = blocks("Listen on another address")
+    shell.run(listen + blocks("API keys")[0])
+    settings = shell.settings()
+    assert settings.host == "0.0.0.0"  # noqa: S104
+    assert settings.hosts.has("api.example.com") and not settings.hosts.has("other.example.com")
+
+
+def test_every_block_is_run() -> None:
+    headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
+    run = {"API keys", "Tokens of an issuer", "TLS", "Listen on another address"}
+    assert {each for each in headings if blocks(each)} == run
+
+
+def test_filled_fields() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {"__name__": "security_page"}
+    exec(compile(code, "security.md", "exec", dont_inherit=True), found)  # noqa: S102
+    assert filled_fields(found["Open"]) == ({"owner": "sub"}, ("at",))
