@@ -22,6 +22,7 @@ from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
 from projections.generations.rebuild.engine import holds_events
 from projections.generations.registry.followed import followed
+from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.registry.state_places import NOTE_S
 from projections.generations.registry.stream_report import note_start
@@ -127,6 +128,7 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
     )
     batches = trigger_s(len(views) - len(realtime), threads)
     with (
+        closing(QueryLocks(service.stores.postgres, service.settings.environment, "the read side")) as locks,
         followed(service.generations) as live,
         _beating(service, views),
         starter(
@@ -139,6 +141,7 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
             start,
             service.why_lost,
             service.other_state_place,
+            locks,
             time.monotonic,
         )
         on_running = ready_file(service.settings, STREAMS).touch

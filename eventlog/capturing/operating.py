@@ -211,11 +211,15 @@ class Operator:
         with self.open_database() as database:
             database.beat()
             problems = unchunked(self.source, database, late)
+        is_told = bool(late) and not problems and control_topics.are_signals_kept(self.settings.log, self.names)
+        if is_told:
+            self._read_again(late)
         self.connect.resume(self.names.connector)
         wait_until_running(self.connect, self.source, self.names)
         if problems:  # changes are captured meanwhile, as they were
             raise SourceProblem(self.source.name, *problems)
-        self._read_again(late)
+        if not is_told:
+            self._read_again(late)
 
     def restart(self) -> None:
         """Restart the connector and its task, and wait until they run."""

@@ -92,7 +92,8 @@ class Layout(msgspec.Struct, frozen=True):
     parts: by number. columns: the declared ones that it has, each with the numbers of the column and of its type; what
     is noted of one that was gone is GONE.
     labels: of its enums, by number. published: differs if its changes were left out of the log for a time; empty if
-    they are now. named: differs if it had another name for a time.
+    they are now. named: differs if it had another name for a time. order: the names of all its columns. shown: differs
+    if its definition does.
     """
 
     version: int
@@ -102,6 +103,8 @@ class Layout(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     published: str = ""
     named: str = ""
+    order: list[str] = []
+    shown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

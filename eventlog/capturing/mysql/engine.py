@@ -12,11 +12,13 @@ import msgspec
 from eventlog.capturing.column_checks import why_misread
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.mysql.address import MySqlAddress
-from eventlog.capturing.mysql.checks import check_server
+from eventlog.capturing.mysql.checks import account_sql, check_server
 from eventlog.capturing.mysql.database import CapturedServer, open_server
+from eventlog.capturing.mysql.layouts import missed, read_layouts, sees_parts
 from eventlog.capturing.mysql.misread_values import misread_values
 from eventlog.capturing.mysql.properties import properties
 from eventlog.capturing.mysql.rows import absent
+from eventlog.capturing.mysql.sql import SERVER
 from eventlog.capturing.naming import HEARTBEATS, SourceNames
 from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 
@@ -108,14 +110,19 @@ class BinlogSession:
         """None: the log has no timelines."""
 
     def warnings(self) -> list[str]:
-        return []
+        if sees_parts(self.server):
+            return []
+        account = account_sql(self.server.rows(SERVER)[0]["account"])
+        return [
+            f"account {account} lacks PROCESS, without which TRUNCATE, exchanged partitions and rows that ALTER TABLE "
+            f"writes anew are not noticed: run GRANT PROCESS ON *.* TO {account}"
+        ]
 
     def layouts(self) -> dict[str, Layout]:
-        """None: the binary log has no numbers of tables."""
-        return {}
+        return read_layouts(self.server)
 
     def missed(self, was: Layout, now: Layout) -> list[Missed]:
-        return []
+        return missed(was, now)
 
     def unchunked(self, table: type[Captured]) -> str | None:
         """Keys of all types that are captured can be compared, but not all values are read as they are."""

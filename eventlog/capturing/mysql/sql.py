@@ -18,7 +18,7 @@ SHOW GLOBAL VARIABLES WHERE Variable_name IN
 
 TABLE: Final = """
 -- a table; no row if there is none of this name that the account may see
-SELECT TABLE_TYPE AS kind FROM information_schema.TABLES
+SELECT TABLE_TYPE AS kind, CREATE_TIME AS created FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s
 """
 
@@ -45,6 +45,20 @@ SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name FROM information_schema.TAB
 WHERE TABLE_SCHEMA IN %(databases)s AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1
 """
 
+_INNODB_PARTS: Final = """
+-- the numbers of a table's partitions, by the end of their names, or that of the table itself
+SELECT TABLE_ID AS id, SUBSTRING(NAME, CHAR_LENGTH(SUBSTRING_INDEX(NAME, '#', 1)) + 1) AS part
+FROM information_schema.{view}
+WHERE BINARY SUBSTRING_INDEX(NAME, '#', 1) = CONCAT(%(schema)s, '/', %(name)s)
+ORDER BY 2
+"""
+INNODB_PARTS: Final = {
+    "mariadb": _INNODB_PARTS.format(view="INNODB_SYS_TABLES"),
+    "mysql": _INNODB_PARTS.format(view="INNODB_TABLES"),
+}
+"""By the `engine` of a Source."""
+
+VERSION: Final = "SELECT @@version AS version"
 GRANTS: Final = "SHOW GRANTS"
 LOGS: Final = "SHOW BINARY LOGS"
 STATUS: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")

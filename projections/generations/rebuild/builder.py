@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from projections.errors import NotPublished, ProjectionError, RebuildFailed
+from projections.errors import NotPublished, ProjectionError, RebuildFailed, StreamQueryFailed
 from projections.generations.rebuild.build import DEFAULT, Build, Loaded, Options, Step
 from projections.generations.rebuild.catching_up import loading
 from projections.generations.rebuild.cooperation import Waits, pause, wait_for
@@ -29,6 +29,7 @@ from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import top_up
 from projections.generations.registry.dropping import Drop, drop_unfinished
 from projections.generations.registry.publishing import publish_everywhere
+from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.registry import Generation, Generations
 from projections.generations.registry.selection import Selection
 from projections.generations.registry.sources import Ends, Noted
@@ -166,12 +167,20 @@ class Builder:
         """
         with loading(build.target, self.settings, self.stores) as loaders:
             with ExitStack() as query:
+                self._hold(build.target, query)
                 with build.phase("bulk"):
                     yield from query.enter_context(self.queries.running(build.target, anew=anew))
                 yield from build.catch_up(loaders)
                 then()
             with build.phase("hand-over"):
                 yield from until_taken_over()
+
+    def _hold(self, target: Target, query: ExitStack) -> None:
+        """Hold the query until the context ends; raises StreamQueryFailed if another process does, on any machine."""
+        environment = self.settings.environment
+        locks = query.enter_context(closing(QueryLocks(self.stores.postgres, environment, "replay")))
+        if (holder := locks.hold(target.tag)) is not None:
+            raise StreamQueryFailed(target.tag, f"another process runs it ({holder}): wait until it has stopped")
 
     @contextmanager
     def going_live(self, build: Build) -> Iterator[None]:

@@ -207,6 +207,7 @@ UPDATE {schema}.generations SET topics = %s WHERE view = %s AND generation = %s 
 """
 
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 
 # an advisory lock on a bigint is listed by its two halves
 HOLDER = """

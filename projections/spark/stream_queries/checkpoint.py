@@ -38,9 +38,8 @@ STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBS
 class Checkpoint:
     """One checkpoint. folder: Spark's files; the query of a generation without this folder cannot continue.
 
-    lock: the file that is locked while the query runs. Beside the folder, it holds for all machines that share it.
-    For a URL it is in the local state, and holds for this machine; Spark ends the query of another machine that writes
-    the same batch.
+    lock: the file that is locked while the query runs. It holds for this machine, also for a process that deletes
+    checkpoints; `QueryLocks` holds for all.
     """
 
     folder: StateFolder

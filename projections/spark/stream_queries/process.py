@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from eventlog.backoff import Backoff
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable
+from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.stream_report import note_failure, recomputed
 from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.failures import reason
@@ -32,6 +33,8 @@ LOOK_S: Final = 0.5
 SWEEP_S: Final = 300.0
 RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None)
 """Of a query that fails: for ever, since what it waits for may come back, and a restart of all would not help it."""
+HAND_OVER_S: Final = 5.0
+"""How long the query of a rebuild may take to end after it has made its generation live."""
 REFUSALS: Final = 4
 """After so many failures in a row, the checkpoint that Spark refuses is lost: a disk may be full for a moment."""
 LOGGED_FAILURES: Final = 20
@@ -51,6 +54,7 @@ class _Run:
     """The query of one generation, running or waiting for its next attempt.
 
     failures: since an attempt has held. not_before: time of the next attempt, by the monotonic clock.
+    holder: the process elsewhere that held the query at the last attempt.
     is_of_other_spark: whether another version of Spark has made the checkpoint. is_noted: whether that is over.
     """
 
@@ -60,6 +64,7 @@ class _Run:
     held: ExitStack = field(default_factory=ExitStack)
     failures: int = 0
     not_before: float = 0.0
+    holder: str | None = None
     is_of_other_spark: bool = False
     is_noted: bool = False
 
@@ -93,7 +98,7 @@ class Streams:
     """Keeps a query running for each live generation; one that fails does not stop the others.
 
     live: the live generations; raises StoreUnavailable. start: starts a query. why_lost: looked at before. elsewhere:
-    looked at if the state is lost.
+    looked at if the state is lost. locks: held while queries run.
     """
 
     def __init__(
@@ -103,10 +108,11 @@ class Streams:
         start: Start,
         why_lost: WhyLost,
         elsewhere: Elsewhere,
+        locks: QueryLocks,
         now: Callable[[], float],
     ) -> None:
         self._settings, self._live, self._start, self._now = settings, live, start, now
-        self._why_lost, self._elsewhere = why_lost, elsewhere
+        self._why_lost, self._elsewhere, self._locks = why_lost, elsewhere, locks
         self._runs: dict[str, _Run] = {}
 
     def step(self) -> None:
@@ -119,6 +125,7 @@ class Streams:
         for tag in self._runs.keys() - wanted.keys():
             log.info("%s is no longer live: its query ends", tag)
             self._runs.pop(tag).stop()
+        self._stop_taken()
         for tag, target in wanted.items():
             run = self._runs.setdefault(tag, _Run(target, Checkpoint.of(self._settings, tag)))
             if run.query is not None:
@@ -137,11 +144,27 @@ class Streams:
         """The running queries by tag."""
         return {tag: run.query for tag, run in self._runs.items() if run.query is not None}
 
+    def _stop_taken(self) -> None:
+        """Stop queries that other processes run since PostgreSQL was away. While it is, nobody else can begin one."""
+        try:
+            taken = self._locks.taken()
+        except StoreUnavailable as error:
+            log.warning("queries go on, and their locks are taken again later: %s", error)
+            return
+        for tag, holder in taken.items():
+            if tag in self._runs:
+                self._failed(tag, self._runs[tag], _held_by(holder))
+
     def _try_to_start(self, tag: str, run: _Run) -> None:
         try:
             if not run.held.enter_context(run.checkpoint.held()):
                 run.held.close()  # a rebuild has just made it live, and still runs its query
                 return
+            if (holder := self._locks.hold(tag)) is not None:
+                self._wait_for(tag, run, holder)
+                return
+            run.held.callback(self._locks.release, tag)
+            run.holder = None
             if run.target.view.has_state and (lost := self._why_lost(run.target)) is not None:
                 self._lost(tag, run, lost)
                 return
@@ -152,6 +175,14 @@ class Streams:
         else:
             level = logging.INFO if run.is_logged else logging.DEBUG
             log.log(level, "the query of %s continues after batch %d", tag, committed)
+
+    def _wait_for(self, tag: str, run: _Run, holder: str) -> None:
+        """Try again soon: a rebuild elsewhere may have just made it live. Whoever holds it for longer is named."""
+        run.held.close()
+        if holder == run.holder:
+            self._failed(tag, run, _held_by(holder))
+        else:
+            run.holder, run.not_before = holder, self._now() + HAND_OVER_S
 
     def _look(self, tag: str, run: _Run, query: RunningQuery) -> None:
         try:
@@ -185,6 +216,10 @@ class Streams:
             log.error(
                 "the query of %s failed (%d in a row), trying again in %.0f s: %s", tag, run.failures, pause_s, cause
             )
+
+
+def _held_by(holder: str) -> str:
+    return f"another process runs it ({holder}): let one read side run at a time"
 
 
 def trigger_s(views: int, cores: int) -> float:

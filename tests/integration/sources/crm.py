@@ -94,6 +94,6 @@ SCHEMA = (
        PRIMARY KEY (country, number))""",
     "CREATE TABLE crm.changing (id int PRIMARY KEY, small int NOT NULL, word text)",
     f"CREATE USER capture IDENTIFIED BY '{PASSWORD}'",
-    "GRANT REPLICATION SLAVE, REPLICATION CLIENT, RELOAD ON *.* TO capture",
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT, RELOAD, PROCESS ON *.* TO capture",
     "GRANT SELECT ON crm.* TO capture",
 )

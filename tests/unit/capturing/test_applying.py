@@ -73,6 +73,7 @@ class World:
         self.dies_after_register = False
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.waiting: list[dict[str, Any]] = []
+        self.told_while_stopped: list[bool] = []
         self.said: list[str] = []
         self.log = MemoryLog(partitions=2)
         self.database = "postgresql://reader@db/crm"
@@ -106,6 +107,8 @@ class World:
 
     def send(self, _log: object, _names: object, key: str, document: Mapping[str, Any]) -> None:
         self.sent.append((key, dict(document)))
+        if key == "test.cdc.crm":
+            self.told_while_stopped.append(self.connector is STOPPED)
         if key == "test.cdc.crm" and self.connector is STOPPED:
             self.waiting.append(dict(document))
         elif key == "test.cdc.crm":
@@ -263,6 +266,17 @@ def test_it_is_read_when_a_connector_that_was_paused_runs_again(world: World) ->
     assert world.read == ["public.places"]
     assert problems(world) == []
     assert not world.operator(BOTH).apply(dry_run=False)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_resume_tells_a_connector_while_it_is_stopped_if_it_reads_signals_then(world: World, kept: bool) -> None:
+    """Debezium mixes the rows of two tables if changes come in at the moment when it is told."""
+    world.connector, world.are_signals_kept = PAUSED, kept
+    with pytest.raises(ConnectError, match="not RUNNING"):
+        world.operator(BOTH).apply(dry_run=False)
+    world.operator(BOTH).resume()
+    assert world.told_while_stopped == [kept]
+    assert world.read == ["public.places"]
 
 
 def test_it_is_read_by_the_next_apply_if_one_was_killed_after_it_changed_the_connector(world: World) -> None:

@@ -51,6 +51,32 @@ class Query:
             raise ConnectionRefusedError("no JVM")
 
 
+class Locks:
+    """Who holds a query elsewhere, by tag. away: whether PostgreSQL is."""
+
+    def __init__(self) -> None:
+        self.others: dict[str, str] = {}
+        self.held: list[str] = []
+        self.away = False
+
+    def hold(self, tag: str) -> str | None:
+        self._answer()
+        if tag not in self.others:
+            self.held.append(tag)
+        return self.others.get(tag)
+
+    def release(self, tag: str) -> None:
+        self.held.remove(tag)
+
+    def taken(self) -> Mapping[str, str]:
+        self._answer()
+        return {tag: self.others[tag] for tag in self.held if tag in self.others}
+
+    def _answer(self) -> None:
+        if self.away:
+            raise StoreUnavailable("PostgreSQL", "gone")
+
+
 class Scene:
     """A process over the generations in `live`. refused: why a view's query cannot start."""
 
@@ -64,8 +90,10 @@ class Scene:
         self.store = MemoryStore(Memory())
         start: Any = self._start
         self.elsewhere: str | None = None
+        self.locks = Locks()
+        locks: Any = self.locks
         self.streams = Streams(
-            self.settings, self._live, start, self._why_lost, lambda: self.elsewhere, lambda: self.now
+            self.settings, self._live, start, self._why_lost, lambda: self.elsewhere, locks, lambda: self.now
         )
 
     def serve(self, *targets: Target) -> None:
@@ -469,3 +497,40 @@ def test_what_an_older_spark_has_made_is_continued_or_computed_again(scene: Scen
         assert not report.state_lost
         scene.now += 60
         scene.streams.step()
+
+
+def test_a_query_that_another_machine_runs_waits_and_names_it(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    tag, holder = "gates@1.g1", "the read side, process 7 on other"
+    scene.locks.others[tag] = holder
+    scene.serve(Target(GATES, 1))
+    assert (scene.started, caplog.messages) == ([], []), "a rebuild may just hand it over"
+    scene.now += 5
+    scene.streams.step()
+    assert f"another process runs it ({holder}): let one read side run at a time" in caplog.text
+    assert not scene.started
+    scene.locks.others.clear()
+    scene.now += 60
+    scene.streams.step()
+    assert list(scene.streams.running) == [tag]
+    scene.streams.stop()
+    assert scene.locks.held == []
+
+
+def test_a_query_goes_on_without_postgresql_and_ends_if_another_machine_has_it_then(scene: Scene) -> None:
+    tag = "gates@1.g1"
+    scene.serve(Target(GATES, 1))
+    scene.locks.away = True
+    scene.streams.step()
+    assert list(scene.streams.running) == [tag]
+    scene.locks.away = False
+    scene.locks.others[tag] = "the read side, process 7 on other"
+    scene.streams.step()
+    assert (scene.started[0].stopped, scene.streams.running) == (True, {})
+
+
+def test_a_query_does_not_begin_without_postgresql(scene: Scene) -> None:
+    scene.locks.away = True
+    scene.serve(Target(GATES, 1))
+    assert not scene.started
+    with scene.checkpoint(Target(GATES, 1)).held() as is_free:
+        assert is_free
