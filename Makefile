@@ -15,8 +15,8 @@ export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 # Some images turn bytecode files off; then each of the many processes would compile everything that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-# each process of the tests may start a JVM of its own
-SIDE_BY_SIDE := --maxprocesses 6 --no-loadscope-reorder
+# each process of the tests may start a JVM of its own: on two cores, six processes took longer than four
+SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
 PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
 
 # the samples that `run` and `demo` are about

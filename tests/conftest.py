@@ -46,11 +46,11 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """With `-n auto` four processes more than processors, since tests wait for servers most of their time.
+    """With `-n auto` two processes more than processors, since tests wait for servers half of their time.
 
     With `-n logical`, for tests without servers, one more: some wait for a process.
     """
-    return (os.cpu_count() or 1) + (1 if config.option.numprocesses == "logical" else 4)
+    return (os.cpu_count() or 1) + (1 if config.option.numprocesses == "logical" else 2)
 
 
 def pytest_report_header() -> str:

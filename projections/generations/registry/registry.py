@@ -11,7 +11,7 @@ import difflib
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -283,7 +283,12 @@ class Generations:
             if not cursor.execute(statements.LOCK, lock).fetchone():
                 holder = cursor.execute(statements.HOLDER, lock).fetchone() or "a process that has just ended"
                 raise RebuildFailed(view, "start", f"another rebuild is running ({holder}): wait for it or stop it")
-            yield RebuildLock(view, connection)
+            try:
+                yield RebuildLock(view, connection)
+            finally:
+                # a server that is busy notices the end of a connection late, and would refuse the next rebuild
+                with suppress(psycopg.Error):
+                    connection.execute(statements.UNLOCK, lock)
 
     def of_this_code(self, view: View) -> Generation | None:
         """The generation that serves `view`, if any; raises ViewDeclarationError if it has another declaration.
