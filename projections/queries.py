@@ -22,7 +22,6 @@ from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
 from projections.generations.rebuild.engine import holds_events
 from projections.generations.registry.followed import followed
-from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.registry.state_places import NOTE_S
 from projections.generations.registry.stream_report import note_start
@@ -128,7 +127,7 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
     )
     batches = trigger_s(len(views) - len(realtime), threads)
     with (
-        closing(QueryLocks(service.stores.postgres, service.settings.environment, "the read side")) as locks,
+        closing(service.generations.query_locks("the read side")) as locks,
         followed(service.generations) as live,
         _beating(service, views),
         starter(

@@ -76,7 +76,7 @@ class PatchReader:
 
     def pause(self) -> None:
         """Read nothing until `move_to`: a fetch that waits delays every question, which has the same connection."""
-        self._consumer.unassign()
+        self._consumer.assign([])
 
     def move_to(self, positions: dict[int, int]) -> None:
         """Read these partitions, each from its offset; with none, nothing is read."""

@@ -29,7 +29,6 @@ from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import top_up
 from projections.generations.registry.dropping import Drop, drop_unfinished
 from projections.generations.registry.publishing import publish_everywhere
-from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.registry import Generation, Generations
 from projections.generations.registry.selection import Selection
 from projections.generations.registry.sources import Ends, Noted
@@ -177,8 +176,7 @@ class Builder:
 
     def _hold(self, target: Target, query: ExitStack) -> None:
         """Hold the query until the context ends; raises StreamQueryFailed if another process does, on any machine."""
-        environment = self.settings.environment
-        locks = query.enter_context(closing(QueryLocks(self.stores.postgres, environment, "replay")))
+        locks = query.enter_context(closing(self.generations.query_locks("replay")))
         if (holder := locks.hold(target.tag)) is not None:
             raise StreamQueryFailed(target.tag, f"another process runs it ({holder}): wait until it has stopped")
 

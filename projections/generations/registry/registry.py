@@ -25,6 +25,7 @@ from commands.declaring.aggregate import Event
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations.registry import statements
 from projections.generations.registry.event_versions import Fields, fields_of
+from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.state_places import StatePlace
 from projections.stores.names import table_name
 from projections.stores.postgres.connection import connect, holders_of, retrying_locks, set_lock_limit
@@ -289,6 +290,10 @@ class Generations:
                 # a server that is busy notices the end of a connection late, and would refuse the next rebuild
                 with suppress(psycopg.Error):
                     connection.execute(statements.UNLOCK, lock)
+
+    def query_locks(self, program: str) -> QueryLocks:
+        """Locks on queries of stream views, none held yet, to be closed; program: what this process is, for people."""
+        return QueryLocks(self._url, self._environment, program)
 
     def of_this_code(self, view: View) -> Generation | None:
         """The generation that serves `view`, if any; raises ViewDeclarationError if it has another declaration.

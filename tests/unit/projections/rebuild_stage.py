@@ -42,13 +42,35 @@ SETTINGS = LogSettings(partitions=2, patch_partitions=2)
 
 
 @dataclass
+class Locks:
+    """The locks on queries that a process holds. registry: of who holds which."""
+
+    registry: Registry
+
+    def hold(self, tag: str) -> str | None:
+        if tag not in self.registry.query_holders:
+            self.registry.query_holders[tag] = "this process"
+            return None
+        return self.registry.query_holders[tag]
+
+    def close(self) -> None:
+        for tag, holder in list(self.registry.query_holders.items()):
+            if holder == "this process":
+                del self.registry.query_holders[tag]
+
+
+@dataclass
 class Registry:
-    """Generations by view and number: their state. places: those of read sides."""
+    """Generations by view and number: their state. places: those of read sides. query_holders: by tag."""
 
     states: dict[tuple[str, int], str] = field(default_factory=dict)
     topics: dict[str, str] | None = None
     held: set[str] = field(default_factory=set)
     places: list[StatePlace] = field(default_factory=list)
+    query_holders: dict[str, str] = field(default_factory=dict)
+
+    def query_locks(self, program: str) -> Locks:
+        return Locks(self)
 
     def state_places(self) -> list[StatePlace]:
         return self.places

@@ -443,6 +443,18 @@ def test_a_stream_view_whose_query_fails_leaves_the_live_generation(staged: Stag
         stage.rebuilder.build_part(gate_view(), "part", Options())
 
 
+def test_a_stream_view_whose_query_another_machine_runs_is_not_built_and_names_it(staged: Staged) -> None:
+    stage = staged({})
+    observed(stage, "passed/s1/1")
+    stage.registry.query_holders["gates@1.g1"] = "the read side, process 7 on other"
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert "another process runs it (the read side, process 7 on other): wait until it has stopped" in str(outcome)
+    del stage.registry.query_holders["gates@1.g1"]
+    ((_, outcome),) = stage.rebuilder.rebuild_all([gate_view()])
+    assert isinstance(outcome, Rebuilt)
+    assert stage.registry.query_holders == {}, "released"
+
+
 @pytest.mark.parametrize("moves_during_build", [False, True])
 def test_a_stream_view_that_the_running_read_side_could_not_continue_is_not_made_live(
     staged: Staged, moves_during_build: bool
