@@ -57,7 +57,7 @@ def token(
     """A signed token for the API that is valid for some minutes; without: a claim that it does not have."""
     now = int(time.time())
     kid = key_id or KEYS[algorithm]
-    body = {"iss": ISSUER, "aud": AUDIENCE, "sub": "user-1", "iat": now, "exp": now + 600, "scope": " ".join(scopes)}
+    body = {"iss": ISSUER, "aud": AUDIENCE, "sub": "user-1", "iat": now, "exp": now + 86_400, "scope": " ".join(scopes)}
     body |= claims
     body.pop(without, None)
     return jwt.encode(body, private_key(kid), algorithm, {"kid": kid, **(header or {})})
