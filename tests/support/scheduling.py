@@ -17,8 +17,8 @@ from tests.support.seeds import is_long
 ROOT: Final = Path(__file__).parents[2]
 MARK: Final = re.compile(r'xdist_group\("([^"]+)"\)')
 GUESSED_S: Final = {"timeout": 180.0, "jvm": 60.0, "xdist_group": 10.0, "servers": 2.0}
-"""Seconds of a test with this mark, the first that it has, as long as it was not measured. What has a timeout of its own
-is long: if a cluster and the demo came last, they would hinder each other."""
+"""Seconds of a test with this mark, the first that it has, as long as it was not measured. What has a timeout of
+its own is long: if a cluster and the demo came last, they would hinder each other."""
 KEPT: Final = "headwater/seconds"
 """Where pytest's cache has the seconds of tests, by their ids."""
 
