@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import Final
 
 import psycopg
-from psycopg.rows import scalar_row
 
 from projections.errors import StoreUnavailable
 from projections.generations.registry import statements
+from projections.generations.registry.advisory_locks import release_locks, take_lock
 from projections.stores.postgres.connection import KEEPALIVES, LimitedConnection, connect
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class QueryLocks:
     def hold(self, tag: str) -> str | None:
         """Hold the query of a generation; returns who holds it if that is another process."""
         with self._connected() as connection:
-            if (holder := self._try(connection, tag)) is None:
+            if (holder := take_lock(connection, self._lock_name(tag))) is None:
                 self._held.add(tag)
             return holder
 
@@ -73,7 +73,11 @@ class QueryLocks:
             connection.execute("SELECT 1")
             if not self._is_lost:
                 return {}
-            found = {tag: holder for tag in sorted(self._held) if (holder := self._try(connection, tag)) is not None}
+            found = {
+                tag: holder
+                for tag in sorted(self._held)
+                if (holder := take_lock(connection, self._lock_name(tag))) is not None
+            }
             self._is_lost = False
         self._held -= found.keys()
         return found
@@ -83,6 +87,7 @@ class QueryLocks:
         self._held.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
+            release_locks(connection)
             connection.close()
 
     @contextmanager
@@ -101,14 +106,6 @@ class QueryLocks:
             if self._connection is not None:
                 self._connection.close()
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
-
-    def _try(self, connection: LimitedConnection, tag: str) -> str | None:
-        """Take a lock; returns who has it otherwise."""
-        name = [self._lock_name(tag)]
-        cursor = connection.cursor(row_factory=scalar_row)
-        if cursor.execute(statements.LOCK, name).fetchone():
-            return None
-        return cursor.execute(statements.HOLDER, name).fetchone() or "a process that has just ended"
 
     def _lock_name(self, tag: str) -> str:
         return f"headwater/{self._environment}/query/{tag}"

@@ -11,7 +11,7 @@ import difflib
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -24,6 +24,7 @@ from psycopg.types.json import Jsonb
 from commands.declaring.aggregate import Event
 from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations.registry import statements
+from projections.generations.registry.advisory_locks import release_locks, take_lock
 from projections.generations.registry.event_versions import Fields, fields_of
 from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.state_places import StatePlace
@@ -82,7 +83,7 @@ class Generation:
 
 
 class RebuildLock:
-    """The rebuild lock of one view; it is released when its connection closes."""
+    """The rebuild lock of one view; it is released before its connection closes, or when that breaks."""
 
     def __init__(self, view: str, connection: psycopg.Connection[Any]) -> None:
         self._view, self._connection = view, connection
@@ -275,21 +276,16 @@ class Generations:
     @contextmanager
     def rebuilding(self, view: str) -> Iterator[RebuildLock]:
         """Hold the rebuild lock of `view`; raises RebuildFailed, naming the process that already holds it."""
-        lock = [self._lock_name(view)]
         # PostgreSQL shows 63 bytes of it to the process that is refused
         name = f"replay, process {os.getpid()} on {socket.gethostname()}"[:63]
         with self._connect(autocommit=True, application_name=name) as connection:
             connection.execute(statements.STAY_IDLE)
-            cursor = connection.cursor(row_factory=scalar_row)
-            if not cursor.execute(statements.LOCK, lock).fetchone():
-                holder = cursor.execute(statements.HOLDER, lock).fetchone() or "a process that has just ended"
+            if (holder := take_lock(connection, self._lock_name(view))) is not None:
                 raise RebuildFailed(view, "start", f"another rebuild is running ({holder}): wait for it or stop it")
             try:
                 yield RebuildLock(view, connection)
             finally:
-                # a server that is busy notices the end of a connection late, and would refuse the next rebuild
-                with suppress(psycopg.Error):
-                    connection.execute(statements.UNLOCK, lock)
+                release_locks(connection)
 
     def query_locks(self, program: str) -> QueryLocks:
         """Locks on queries of stream views, none held yet, to be closed; program: what this process is, for people."""

@@ -208,6 +208,7 @@ UPDATE {schema}.generations SET topics = %s WHERE view = %s AND generation = %s 
 
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
+UNLOCK_ALL = "SELECT pg_advisory_unlock_all()"
 
 # an advisory lock on a bigint is listed by its two halves
 HOLDER = """
