@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from api.guard.scopes import Declared
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 
-STREAMS: str = "streams"
+STREAMS: Final = "streams"
 """The view of all events: it needs `streams:*`, so it is no name of a view in a scope."""
 
 

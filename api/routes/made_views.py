@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from api.errors import NeverChanges
 from api.guard import needs
 from api.guard.caller import Caller, caller_of
+from api.guard.declared import STREAMS
 from api.guard.scopes import ALL
 from api.leaving import ReadingRoute
 from api.made_views import made_view
@@ -19,7 +20,6 @@ from api.parameters import check_names
 from api.ports import Made
 from api.problems import documented
 from api.routes.changes import PARAMETERS as FOLLOWING
-from api.routes.streams import VIEW as STREAMS
 from api.routes.views import MAX_KEYS, ViewRoutes, may_read
 from api.service import Service
 from projections.errors import UnknownView

@@ -16,6 +16,7 @@ from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.filters import Filter
 from api.guard import needs
 from api.guard.caller import caller_of
+from api.guard.declared import STREAMS
 from api.leaving import ReadingRoute
 from api.openapi import schemas
 from api.openapi.components import ACCEPTED_HEADERS, TEXT
@@ -31,7 +32,6 @@ from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import Envelope, decode, format_time, stream_name
 from projections.errors import UnknownView
 
-VIEW: Final = "streams"
 FIRST_ROWS: Final = 20
 """Of the events that are read at once; more if they are small."""
 HIGHEST_VERSION: Final = 2**53
@@ -117,7 +117,7 @@ class Streams:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._view = service.views.get(VIEW)
+        self._view = service.views.get(STREAMS)
         self._reader: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
 
     async def answer(self, plain: Mapping[str, str], aggregate: str, aggregate_id: str, path: str) -> Response:
@@ -144,7 +144,7 @@ class Streams:
     async def wait(self, plain: Mapping[str, str]) -> None:
         """Wait for the positions of `after`."""
         if self._view is None or self._reader is None:
-            raise UnknownView(VIEW, tuple(self._service.views))
+            raise UnknownView(STREAMS, tuple(self._service.views))
         reader: ViewReader = self._reader
         await self._service.waiter.wait(self._view, reader, After.read(plain, self._service.limits))
 

@@ -15,6 +15,7 @@ from api.cursor import continued, write_cursor
 from api.errors import BadParameter, KeyOnly, NoSearch, RowMissing
 from api.guard import needs
 from api.guard.caller import Caller, caller_of
+from api.guard.declared import STREAMS
 from api.guard.scopes import ALL, Kind
 from api.leaving import ReadingRoute
 from api.made_views import described, is_served, made_view
@@ -28,7 +29,6 @@ from api.query import Query, read_fields, read_query
 from api.rankings import ranking_for
 from api.reading import KeyReaders, Readers, read_live
 from api.routes import changes
-from api.routes.streams import VIEW as STREAMS
 from api.routes.under import RoutesUnder
 from api.service import Service
 from projections.errors import GenerationMissing

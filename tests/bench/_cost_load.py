@@ -10,25 +10,15 @@ import asyncio
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import orjson
 
-LISTING: Final[Mapping[str, Any]] = {
-    "city": "SACRAMENTO",
-    "zip": "95815",
-    "property_type": "Residential",
-    "beds": 3,
-    "baths": 2.0,
-    "square_feet": 1_200,
-    "price": 250_000,
-    "latitude": 38.6,
-    "longitude": -121.4,
-    "description": "three bedrooms and a garden",
-}
+from tests.bench._listing import LISTING
+
 LISTED: Final = 400
 """Properties whose prices change."""
 CONNECTIONS: Final = 64

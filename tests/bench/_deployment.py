@@ -26,20 +26,9 @@ from compose.ports import free_port
 from eventlog import admin
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
+from tests.bench._listing import LISTING
 
 ROOT = Path(__file__).parents[2]
-LISTING = {
-    "city": "SACRAMENTO",
-    "zip": "95815",
-    "property_type": "Residential",
-    "beds": 3,
-    "baths": 2.0,
-    "square_feet": 1_200,
-    "price": 250_000,
-    "latitude": 38.6,
-    "longitude": -121.4,
-    "description": "three bedrooms and a garden",
-}
 
 
 @dataclass(frozen=True)
@@ -88,16 +77,16 @@ def own_environment() -> Iterator[tuple[LogSettings, StoreSettings]]:
 
 
 @contextmanager
-def process(words: Sequence[str], variables: Mapping[str, str], log: Path) -> Iterator[None]:
-    """Python with these arguments, its output in `log`, until it is asked to end."""
+def process(words: Sequence[str], variables: Mapping[str, str], log: Path, cwd: Path = ROOT) -> Iterator[int]:
+    """The id of a Python with these arguments, its output in `log`, until it is asked to end."""
     with log.open("ab") as output:
-        started = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=variables, stdout=output, stderr=output)
+        started = subprocess.Popen([sys.executable, *words], cwd=cwd, env=variables, stdout=output, stderr=output)
     try:
-        yield
+        yield started.pid
     finally:
         started.terminate()
         try:
-            started.wait(30)
+            started.wait(60)
         except subprocess.TimeoutExpired:
             started.kill()
             started.wait()

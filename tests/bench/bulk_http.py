@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 import orjson
 import psutil
 
-from tests.bench._deployment import LISTING, Deployment, accepted, quantiles, services
+from tests.bench._deployment import Deployment, accepted, quantiles, services
+from tests.bench._listing import LISTING
 from tests.bench._waiting import eventually
 
 NAMES = ("bulk_http", "bulk_http_invalid")

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
-from tests.bench._deployment import ROOT, accepted, in_every_view
+from tests.bench._deployment import ROOT, accepted, in_every_view, process
 from tests.bench._processes import KafkaRequests, pid_of, spent_s
 from tests.bench._servers import answers
 from tests.bench._waiting import eventually
@@ -163,7 +163,7 @@ def deployment(checkout: Path) -> Iterator[Running]:
         }
 
         def start(name: str, *words: str) -> int:
-            return running.enter_context(_process(checkout, name, words, variables, folder))
+            return running.enter_context(process(["-P", "-m", *words], variables, folder / f"{name}.log", checkout))
 
         try:
             roots = {"servers": start("servers", "compose", "up")}
@@ -183,21 +183,3 @@ def _wait_for_servers(stack: StackSettings) -> None:
     endpoints = stack.endpoints
     for address in (endpoints.kafka, endpoints.postgres, endpoints.elasticsearch, endpoints.valkey):
         eventually(partial(answers, address), f"{address} answers", 180)
-
-
-@contextmanager
-def _process(
-    checkout: Path, name: str, words: tuple[str, ...], variables: Mapping[str, str], folder: Path
-) -> Iterator[int]:
-    with (folder / f"{name}.log").open("ab") as output:
-        argv = [sys.executable, "-P", "-m", *words]
-        started = subprocess.Popen(argv, cwd=checkout, env=variables, stdout=output, stderr=output)
-    try:
-        yield started.pid
-    finally:
-        started.terminate()
-        try:
-            started.wait(60)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()

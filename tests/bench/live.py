@@ -108,7 +108,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
 
 def part(
     name: str, views: int, environment: str, folder: str, more: Mapping[str, str] = MappingProxyType({})
-) -> AbstractContextManager[None]:
+) -> AbstractContextManager[int]:
     """The live query or a loader, of the first so many of VIEWS, as a process with `more` variables."""
     variables = {**os.environ, "HEADWATER_ENVIRONMENT": environment, "HEADWATER_STATE": folder, **more}
     return process(["-m", "tests.bench.live", name, str(views)], variables, Path(folder) / f"{name}.log")

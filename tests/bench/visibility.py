@@ -42,7 +42,6 @@ from projections.settings import StoreSettings
 from projections.stores.names import alias_name, cache_key, cache_pointer
 from projections.table.view import TableView
 from tests.bench._deployment import (
-    LISTING,
     ROOT,
     Deployment,
     accepted,
@@ -51,6 +50,7 @@ from tests.bench._deployment import (
     send,
     services,
 )
+from tests.bench._listing import LISTING
 from tests.bench._waiting import eventually
 
 NAMES = ("freshness", "end_to_end")
