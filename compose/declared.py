@@ -20,11 +20,12 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
 from compose.errors import ComposeError
 from eventlog.errors import EventLogError
-from eventlog.modules import SAFE_PATH, SAMPLES
+from eventlog.modules import PACKAGES, SAFE_PATH, SAMPLES
 from projections.errors import ProjectionError
 from projections.registry import ViewRegistry
 
 _INSTALLED: Final = {"site-packages", "dist-packages"}
+_NOT_EDITED: Final = {*PACKAGES, *sys.stdlib_module_names, "__main__"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +75,14 @@ def _read_side(modules: Sequence[str]) -> str:
 
 def _files() -> set[str]:
     """The files of all modules that this process has imported, except those that nobody edits."""
-    here, libraries = Path(__file__).parents[1], Path(json.__file__).parents[1]
     found = set()
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not file or not file.endswith(".py") or _INSTALLED & set(Path(file).parts):
+        top, file = name.partition(".")[0], getattr(module, "__file__", None)
+        if top in _NOT_EDITED and not name.startswith(f"{SAMPLES}."):
             continue
-        path = Path(file).resolve()
-        own = here in path.parents and path.relative_to(here).parts[0] in _PACKAGES
-        if libraries not in path.parents and (not own or name.startswith(f"{SAMPLES}.")):
-            found.add(str(path))
+        if file and file.endswith(".py") and not _INSTALLED & set(Path(file).parts):
+            found.add(str(Path(file).resolve()))
     return found
-
-
-_PACKAGES: Final = {"api", "commands", "compose", "eventlog", "headwater", "projections", "replay"}
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ class Reloader:
         names = [*ALWAYS, *(READ_SIDE if new.read_side != self._declared.read_side else ())]
         self._declared, self._stamps = new, {**stamps(new.files), **now}
         self._began = time.monotonic()
+        self._shown.clear()
         for name in names:
             self._restarting[name] = self._services[name].status.pid
             self._services[name].renew()

@@ -18,6 +18,8 @@ from eventlog.places import place_of, raised_at
 
 Declaration = TypeVar("Declaration")
 
+PACKAGES: Final = frozenset({"api", "commands", "compose", "eventlog", "headwater", "projections", "replay"})
+"""Headwater's own."""
 SAMPLES: Final = "headwater.samples"
 """The package of the samples, a sub-package each."""
 DECLARING: Final = ("source", "domain", "processes", "views")

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from eventlog.modules import shipped_domains
+from eventlog.modules import PACKAGES, shipped_domains
 
 TEMPLATES: Final = {
     "README.md": "README.md.txt",
@@ -23,8 +23,7 @@ TEMPLATES: Final = {
     "tests/test_{name}.py": "test.py.txt",
 }
 """By path in the project, the template in `headwater/project`, where NAME stands for the name; None: an empty file."""
-RESERVED: Final = frozenset({"account", "headwater", "test", "tests"})
-OURS: Final = frozenset({"api", "commands", "compose", "eventlog", "projections", "replay"})
+RESERVED: Final = frozenset({"account", "test", "tests"})
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -55,7 +54,7 @@ def wrong_name(name: str) -> str:
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         return f'"{name}" is a keyword of Python: choose another name'
     kinds = {
-        "a package of Headwater": OURS,
+        "a package of Headwater": PACKAGES,
         "a shipped sample": shipped_domains(),
         "a module of Python": sys.stdlib_module_names,
         "a name that the project needs itself": RESERVED,
