@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.support.background import check_background
+
 BOUND_S = 300.0
 """Long, because machines are shared: only a fault comes near it."""
 PAUSE_S = 2.0
@@ -21,7 +23,7 @@ def eventually(
     *,
     every_s: float = 0.05,
 ) -> Answer:
-    """The first true answer of `condition`; fails where it takes too long.
+    """The first true answer of `condition`; fails if it takes too long, or if work in the background of the test ends.
 
     every_s: between two questions; a condition that takes long is asked less often, since what is awaited needs the
     processor.
@@ -31,6 +33,7 @@ def eventually(
         began = time.monotonic()
         if answer := condition():
             return answer
+        check_background()
         now = time.monotonic()
         assert now < deadline, f"{what}: not within {timeout_s:g} s"
         time.sleep(max(every_s, min(4 * (now - began), PAUSE_S)))

@@ -29,7 +29,7 @@ def send(producer: Producer, settings: LogSettings, told: History) -> None:
                 offset, number = patch.place
                 value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             producer.produce(settings.topic(PATCHES), orjson.dumps(value), key, partition)
-    producer.flush(BOUND_S)
+    assert producer.flush(BOUND_S) == 0
 
 
 def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.patch_partitions) -> Target:

@@ -66,7 +66,7 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
         producer.produce(settings.topic(PATCHES), value, key, 0)
     too_much = {"p": 2, "o": 0, "i": 0, "t": 1, "c": {"total": "many"}}
     producer.produce(settings.topic(PATCHES), orjson.dumps(too_much), "by_thing@1/y", 1)
-    producer.flush(BOUND_S)
+    assert producer.flush(BOUND_S) == 0
     send(producer, settings, told)
     target = create(server, BY_THING)
     loader = Loader(server.open(), lambda: [target], settings)

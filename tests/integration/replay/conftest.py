@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Producer
 
 from compose.settings import StackSettings
-from eventlog import admin
+from eventlog import admin, kafka
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
-from tests.integration.replay.deployed import Deployed
+from tests.integration.replay.deployed import BOUND_S, Deployed
 
 
 @pytest.fixture
@@ -25,7 +25,11 @@ def modules() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def deployed(stack: StackSettings, tmp_path: Path, modules: tuple[str, ...]) -> Iterator[Deployed]:
+def deployed(
+    stack: StackSettings, tmp_path: Path, modules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Deployed]:
+    # what is appended here is no request that somebody waits for: a busy broker may take its time
+    monkeypatch.setattr(kafka, "SUBMIT_TIMEOUT_MS", int(BOUND_S * 1000))
     at, name = stack.endpoints, f"t_{uuid.uuid4().hex[:12]}"
     settings = LogSettings(name, at.kafka, 2, 2, state=tmp_path, modules=modules)
     stores = StoreSettings(name, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions, log=settings)

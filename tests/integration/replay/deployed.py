@@ -41,7 +41,7 @@ from projections.table.reference import fold, lift, remaining, states
 from projections.table.shown import DELETED
 from projections.table.view import TableView
 from tests.contracts.opened_stores import Server
-from tests.support.background import running
+from tests.support.background import check_background, running
 from tests.support.states import differences
 from tests.support.waiting import eventually
 
@@ -104,15 +104,19 @@ class Deployed:
             self.producer.produce(
                 topic, each.record, each.envelope.id, partition, note(each), timestamp=each.timestamp_ms
             )
-        self.producer.flush(BOUND_S)
+        self.flush()
         assert len(placed) == len(events)
         self.sources += placed
         self.beat()
 
+    def flush(self) -> None:
+        """Wait until all that `producer` got is in the log."""
+        assert self.producer.flush(BOUND_S) == 0, f"Kafka did not take all records within {BOUND_S:g} s"
+
     def append_raw(self, key: str, value: bytes | None, partition: int) -> None:
         """Append a record that may be no event."""
         self.producer.produce(self.settings.topic(EVENTS), value, key, partition)
-        self.producer.flush(BOUND_S)
+        self.flush()
 
     def erase(self, source: Source) -> None:
         """Append the tombstone of an event; histories with other seeds have other events under the same key."""
@@ -128,7 +132,7 @@ class Deployed:
             self.producer.produce(
                 self.settings.topic(EVENTS), beat.value, beat.key, partition, timestamp=beat.timestamp_ms
             )
-        self.producer.flush(BOUND_S)
+        self.flush()
 
     def emit(self, views: Sequence[TableView]) -> None:
         """Make the patches of what was appended since the last call, as the live query does, with its progress."""
@@ -149,7 +153,7 @@ class Deployed:
             }
             for each in range(self.settings.patch_partitions):
                 self._patch(f"progress/{partition}", progress, each)
-        self.producer.flush(BOUND_S)
+        self.flush()
 
     def _patch(self, key: str, value: dict[str, Any], partition: int) -> None:
         self.producer.produce(self.settings.topic(PATCHES), orjson.dumps(value), key, partition)
@@ -174,6 +178,7 @@ class Deployed:
         deadline = time.monotonic() + timeout_s
         for name, server in self.servers.items():
             while (told := differences(server.rows(view), expected)) and time.monotonic() < deadline:
+                check_background()
                 time.sleep(0.1)
             assert told == [], f"{view.name} in {name}"
 

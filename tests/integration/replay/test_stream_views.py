@@ -90,7 +90,7 @@ def decide(deployed: Deployed, numbers: range, chance: random.Random) -> None:
         row = event_of(Report(number, chance.choice("ab"), chance.randrange(9), accepted, now))
         partition = partition_of(f"gate/{number}", deployed.settings.partitions)
         deployed.producer.produce(topic, row.value, row.key, partition, timestamp=timestamp_ms(accepted))
-    deployed.producer.flush(BOUND_S)
+    deployed.flush()
 
 
 def move(deployed: Deployed, steps: range, chance: random.Random) -> None:

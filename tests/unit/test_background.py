@@ -1,0 +1,60 @@
+"""What a test sees of work in its background that fails."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.support.background import EndedTooSoon, running
+from tests.support.waiting import eventually
+
+
+def fails(_: threading.Event) -> None:
+    raise KeyError("the reason")
+
+
+def ends(_: threading.Event) -> None:
+    """Before it is told to."""
+
+
+def fails_at_the_end(stop: threading.Event) -> None:
+    stop.wait()
+    raise KeyError("the reason")
+
+
+def test_waiting_ends_at_once_with_the_error_of_what_has_failed() -> None:
+    with pytest.raises(EndedTooSoon, match="fails has ended") as raised, running(threading.Event.wait, fails):
+        eventually(lambda: False, "what only the background brings")
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_waiting_ends_at_once_if_it_has_ended_without_an_error() -> None:
+    with pytest.raises(EndedTooSoon, match="ends has ended"), running(ends):
+        eventually(lambda: False, "what only the background brings")
+
+
+def test_it_is_the_reason_if_something_else_fails_because_of_it() -> None:
+    dead = threading.Event()
+
+    def dies(_: threading.Event) -> None:
+        dead.set()
+        raise KeyError("the reason")
+
+    with pytest.raises(EndedTooSoon) as raised, running(dies):
+        dead.wait()
+        assert eventually(lambda: all(each.name != dies.__qualname__ for each in threading.enumerate()))
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_work_that_fails_while_it_ends_fails_the_test() -> None:
+    with pytest.raises(KeyError, match="the reason"), running(fails_at_the_end):
+        pass
+
+
+def test_what_runs_to_the_end_of_its_block_is_fine_and_nothing_is_left_to_check() -> None:
+    with running(threading.Event.wait):
+        assert eventually(lambda: True)
+    with pytest.raises(ValueError, match="of the block"), running(threading.Event.wait):
+        raise ValueError("of the block")
+    assert eventually(lambda: True)
