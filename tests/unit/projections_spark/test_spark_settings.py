@@ -133,6 +133,7 @@ def terminate(*_):
     raise SystemExit(7)
 
 signal.signal(signal.SIGTERM, terminate)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
 if sys.argv[2] == "JVM":
     time.sleep = starting
 else:
