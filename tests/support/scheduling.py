@@ -13,12 +13,13 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.support.seeds import is_long
+from tests.support.typical_seconds import TYPICAL_S
 
 ROOT: Final = Path(__file__).parents[2]
 MARK: Final = re.compile(r'xdist_group\("([^"]+)"\)')
-GUESSED_S: Final = {"timeout": 180.0, "jvm": 60.0, "xdist_group": 10.0, "servers": 2.0}
-"""Seconds of a test with this mark, the first that it has, as long as it was not measured. What has a timeout of
-its own is long: if a cluster and the demo came last, they would hinder each other."""
+GUESSED_S: Final = {"timeout": 180.0, "jvm": 5.0, "xdist_group": 2.0, "servers": 0.5}
+"""Seconds of a test with this mark, the first that it has, if it was not measured and its file is not in TYPICAL_S.
+What has a timeout of its own is long: if a cluster and the demo came last, they would hinder each other."""
 KEPT: Final = "headwater/seconds"
 """Where pytest's cache has the seconds of tests, by their ids."""
 
@@ -32,8 +33,13 @@ class ByGroup(LoadFileScheduling):  # type: ignore[misc]
 
 def scope_of(nodeid: str) -> str:
     """The group of a test, or else its file."""
-    file = nodeid.partition("::")[0]
+    file = file_of(nodeid)
     return group_of(ROOT / file) or file
+
+
+def file_of(nodeid: str) -> str:
+    """The file of a test, from the root of the repository."""
+    return nodeid.partition("::")[0]
 
 
 @cache
@@ -68,7 +74,7 @@ class Seconds:
         if self._cache and self._measured and not is_long():
             measured = {name: round(took_s, 1) for name, took_s in self._measured.items()}
             known = self.known() | measured
-            self._cache.set(KEPT, {name: each for name, each in known.items() if _exists(name.partition("::")[0])})
+            self._cache.set(KEPT, {name: each for name, each in known.items() if _exists(file_of(name))})
 
 
 @cache
@@ -79,15 +85,19 @@ def _exists(file: str) -> bool:
 def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
     """Tests in the order in which they begin, so that all processes end together; those of a scope keep their order.
 
-    seconds: as `Seconds.known` has them; those of other tests are guessed.
+    seconds: as `Seconds.known` has them; other tests are taken to share the typical seconds of their file, or guessed.
     """
+    numbers = Counter(file_of(item.nodeid) for item in items)
     scopes = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         scopes[scope_of(item.nodeid)].append(item)
 
     def takes_s(item: pytest.Item) -> float:
-        guessed = (guess for mark, guess in GUESSED_S.items() if item.get_closest_marker(mark))
-        return seconds[item.nodeid] if item.nodeid in seconds else next(guessed, 0.0)
+        if item.nodeid in seconds:
+            return seconds[item.nodeid]
+        if (file := file_of(item.nodeid)) in TYPICAL_S:
+            return TYPICAL_S[file] / numbers[file]
+        return next((guess for mark, guess in GUESSED_S.items() if item.get_closest_marker(mark)), 0.0)
 
     ordered = sorted(scopes.values(), key=lambda tests: -sum(map(takes_s, tests)))
     return [each for tests in ordered for each in tests]

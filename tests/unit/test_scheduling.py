@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support import scheduling
 from tests.support.scheduling import ROOT, Seconds, group_of, longest_first, scope_of
+from tests.support.typical_seconds import TYPICAL_S
 
 SPARK, CONNECT, MARIADB = (
     "tests/unit/projections_spark/test_late_views.py",
@@ -60,6 +61,17 @@ def test_what_was_not_measured_is_guessed_by_its_marks() -> None:
     assert order(items, **{"unit::1": 3.0, "real::1": 0.5, "spark::1": 1.0}) == [
         "unit::1", "real::1", "real::2", "spark::1"
     ]  # fmt: skip
+
+
+def test_in_a_checkout_that_was_never_measured_a_long_file_comes_first() -> None:
+    long, longer = sorted(TYPICAL_S, key=lambda file: TYPICAL_S[file])[-2:]
+    items = [item("real::1", "servers"), *(item(f"{long}::{n}") for n in range(4)), item(f"{longer}::1", "jvm")]
+    assert order(items) == [f"{longer}::1", *(f"{long}::{n}" for n in range(4)), "real::1"]
+    assert order(items, **{f"{longer}::1": 1.0})[0] == f"{long}::0", "what was measured counts more"
+
+
+def test_the_files_of_typical_seconds_are_there() -> None:
+    assert [file for file in TYPICAL_S if not (ROOT / file).exists()] == []
 
 
 def test_seconds_of_tests_that_did_not_run_are_kept_as_long_as_their_file() -> None:
