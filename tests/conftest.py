@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import socket
+import sys
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -24,6 +25,9 @@ choose_seed()
 load_profile()
 for _name in ("no_proxy", "NO_PROXY"):  # a proxy in the environment is not for servers on this machine
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
+# Some images turn bytecode files off; then each of the many processes would compile everything that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # The JVMs of tests live for minutes: what their optimizing compiler would cost, it would not save. Without it a JVM has
 # a fifth of the usual room for compiled code; Spark's was full, and spent a tenth of its time on sweeping it.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")

@@ -30,10 +30,20 @@ class Patient(httpx.AsyncHTTPTransport):
         return answer
 
 
+PAUSE_S = 0.2
+
+
 class FewMeasured(Orders):
-    """The orders of the demo, with few measurements of how fresh rows are."""
+    """The orders of the demo, with few measurements of how fresh rows are, and pauses between those that are traded.
+
+    On a busy machine a rebuild would take as long as traffic takes the processors from it, and have more to read.
+    """
 
     measured = 5
+
+    async def trade(self, client: Client, number: int) -> None:
+        await super().trade(client, number)
+        await asyncio.sleep(PAUSE_S)
 
 
 def test_all_orders_are_right_before_and_after_a_rebuild_under_traffic(service: Service, stack: StackSettings) -> None:

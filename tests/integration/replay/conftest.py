@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +16,10 @@ from eventlog import admin, kafka
 from eventlog.kafka import KafkaLog
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
+from replay import cli
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
-from tests.integration.replay.deployed import BOUND_S, Deployed
+from tests.integration.replay.deployed import BOUND_S, Command, Deployed, Told
+from tests.support.spark_rows import session
 
 
 @pytest.fixture
@@ -41,3 +45,22 @@ def deployed(
         yield Deployed(settings, stores, servers, log, producer)
     log.close()
     admin.remove(settings)
+
+
+@pytest.fixture
+def replay(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `replay` with `--json` in this process, whose Spark session it shares."""
+    for name, value in deployed.variables.items():
+        monkeypatch.setenv(name, value)
+    session()
+
+    def run(*words: str) -> Told:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["replay", *words, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        output = capsys.readouterr()
+        code = ended.value.code
+        return Told(code if isinstance(code, int) else 0, json.loads(output.out) if output.out else None, output.err)
+
+    return run

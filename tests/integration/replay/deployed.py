@@ -52,6 +52,19 @@ START_S = 900.0
 
 
 @dataclass
+class Told:
+    """How a command ended: its exit code, its document, and its complaint."""
+
+    code: int
+    document: Any
+    complaint: str
+
+
+Command = Callable[..., Told]
+"""Runs `replay` with these words."""
+
+
+@dataclass
 class Deployed:
     """One environment on the servers. sources: the events appended so far, as they stand in the log."""
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 import psycopg
@@ -28,45 +25,13 @@ from projections.stores.names import cache_ranking
 from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.table.view import TableView
-from replay import cli
-from tests.integration.replay.deployed import Deployed
+from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.things import by_group, things
 from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.states import differences
 
 pytestmark = pytest.mark.xdist_group("another Spark session")
-
-
-@dataclass
-class Told:
-    """How a command ended: its exit code, its document, and its complaint."""
-
-    code: int
-    document: Any
-    complaint: str
-
-
-Command = Callable[..., Told]
-
-
-@pytest.fixture
-def replay(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs `replay` with `--json` in this process, whose Spark session it shares."""
-    for name, value in deployed.variables.items():
-        monkeypatch.setenv(name, value)
-    session()
-
-    def run(*words: str) -> Told:
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["replay", *words, "--json"])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        output = capsys.readouterr()
-        code = ended.value.code
-        return Told(code if isinstance(code, int) else 0, json.loads(output.out) if output.out else None, output.err)
-
-    return run
 
 
 def rebuilder(deployed: Deployed) -> Rebuilder:

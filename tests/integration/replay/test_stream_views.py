@@ -24,7 +24,7 @@ from eventlog.topics import EVENTS, OBSERVATIONS
 from eventlog.topics import VIEWS as VIEWS_TOPIC
 from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.stream.declaring.view import StreamView
-from tests.integration.replay.deployed import BOUND_S, START_S, Deployed
+from tests.integration.replay.deployed import BOUND_S, START_S, Command, Deployed
 from tests.integration.replay.gates import entered, gates
 from tests.integration.replay.test_replay_under_traffic import kill, part, projections
 from tests.support.background import running
@@ -198,22 +198,24 @@ def rows_become_python_s(deployed: Deployed) -> None:
     carts_become_pythons(deployed)
 
 
-def standings(deployed: Deployed) -> set[str]:
-    code, found, complaint = deployed.replay("status", *VIEWS)
-    assert code == 0, complaint
-    return {each["standing"] for each in found}
+def standings(replay: Command) -> set[str]:
+    told = replay("status", *VIEWS)
+    assert told.code == 0, told.complaint
+    return {each["standing"] for each in told.document}
 
 
 @pytest.mark.soak
-def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(deployed: Deployed) -> None:
+def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(
+    deployed: Deployed, replay: Command
+) -> None:
     with projections(deployed) as supervisor:
         with traffic(deployed):
             eventually(lambda: has_rows(deployed), "the first rows", START_S)
             kill(part(supervisor, "projections", "streams"))
             kill(part(supervisor, "load", "topic"))
-            code, rebuilt, complaint = deployed.replay("rebuild", *REBUILT)
-            assert code == 0, complaint
-            *in_batches, at_once = rebuilt["views"]
+            rebuilt = replay("rebuild", *REBUILT)
+            assert rebuilt.code == 0, rebuilt.complaint
+            *in_batches, at_once = rebuilt.document["views"]
             assert in_batches
             assert all(each["events"] > 0 and each["rows"] is None for each in in_batches)
             assert at_once["events"] is None
@@ -221,12 +223,12 @@ def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_tr
             killed_at = len(recorded(deployed))
             eventually(lambda: len(recorded(deployed)) > killed_at + 100)
         rows_become_python_s(deployed)
-        code, verified, complaint = deployed.replay("verify", *VERIFIED)
-        assert code == 0, complaint or verified
+        verified = replay("verify", *VERIFIED)
+        assert verified.code == 0, verified.complaint or verified.document
         for name in REBUILT:
             assert [each.state for each in deployed.generations.of(name)] == ["retired", "live"]
-        code, _, complaint = deployed.replay("rollback", *ROLLED_BACK)
-        assert code == 0, complaint
+        rolled_back = replay("rollback", *ROLLED_BACK)
+        assert rolled_back.code == 0, rolled_back.complaint
         record(deployed, range(1_000_000, 1_000_050), random.Random(1))
         decide(deployed, range(1_000_000, 1_000_050), random.Random(1))
         move(deployed, range(1_000_000, 1_000_050), random.Random(1))
@@ -235,6 +237,6 @@ def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_tr
             now = ["live", "retired"] if name in ROLLED_BACK else ["retired", "live"]
             assert [each.state for each in deployed.generations.of(name)] == now
         # a view without batches is caught up with the next heartbeat
-        eventually(lambda: standings(deployed) == {"caught up"}, "all views are caught up", BOUND_S)
+        eventually(lambda: standings(replay) == {"caught up"}, "all views are caught up", BOUND_S)
     tags = [gates.patch_tag(1), entered.patch_tag(1), entered.patch_tag(2)]
     assert all(Checkpoint.of(deployed.settings, tag).exists for tag in tags)
