@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import Metric
 
 from api.metrics import ServiceMetrics
@@ -19,6 +22,7 @@ from projections.metrics import PartMetrics
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
+ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
 for _package in ("api", "commands", "projections"):
     importlib.import_module(f"{_package}.metrics")
 
@@ -53,8 +57,16 @@ def test_the_table_has_every_metric_with_its_labels_and_its_help() -> None:
     assert rows() == {name: (labels(each), each.documentation.rstrip(".")) for name, each in measured().items()}
 
 
-def test_expressions_name_metrics_that_exist() -> None:
-    named = set(re.findall(r"headwater_\w+", PAGE))
+@pytest.mark.parametrize("text", [PAGE, ALERTS], ids=["page", "alerts"])
+def test_expressions_name_metrics_that_exist(text: str) -> None:
+    named = set(re.findall(r"headwater_\w+", text))
     suffixes = {name + suffix for name in measured() for suffix in ("", "_bucket", "_sum", "_count")}
     assert named <= suffixes
-    assert len(named) > 30
+    assert len(named) > 10
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool of Prometheus is not here")
+def test_the_alerts_name_what_is_at_fault_and_nothing_else() -> None:
+    rules = ROOT / "compose" / "monitoring" / "alerts_test.yml"
+    done = subprocess.run(["promtool", "test", "rules", str(rules)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -140,9 +140,9 @@ def families(sample: Sample) -> Iterator[Metric]:
     yield _gauge("look_timestamp_seconds", "When the views were last looked at.", (), [((), sample.at_ms / 1000)])
     yield _gauge(
         "view_applied_timestamp_seconds",
-        "Time up to which a view has everything: its freshness is the time now minus this.",
-        PLACE,
-        [(place, at / 1000) for place, at in sample.applied_ms.items()],
+        "Time up to which a view has everything: its freshness is the time now minus this. query: the part that makes it.",
+        (*PLACE, "query"),
+        [((*place, lag.query), at / 1000) for place, lag in places if (at := sample.applied_ms.get(place)) is not None],
     )
     behind = "Events that a view has not applied."
     yield _gauge("view_lag_events", behind, PLACE, [(place, lag.lag_events) for place, lag in places])

@@ -60,7 +60,9 @@ class Looks:
 
 def values(metrics: ViewMetrics, name: str) -> dict[tuple[str, ...], float]:
     (found,) = (each for each in metrics.collect() if each.name == f"headwater_{name}")
-    return {tuple(each.labels.values()): each.value for each in found.samples}
+    return {
+        tuple(value for label, value in each.labels.items() if label != "query"): each.value for each in found.samples
+    }
 
 
 @pytest.fixture(autouse=True)
