@@ -140,7 +140,7 @@ def families(sample: Sample) -> Iterator[Metric]:
     yield _gauge("look_timestamp_seconds", "When the views were last looked at.", (), [((), sample.at_ms / 1000)])
     yield _gauge(
         "view_applied_timestamp_seconds",
-        "Time up to which a view has everything: its freshness is the time now minus this. query: the part that makes it.",
+        "Time up to which a view has everything: its freshness is the time now minus this. query: what makes it.",
         (*PLACE, "query"),
         [((*place, lag.query), at / 1000) for place, lag in places if (at := sample.applied_ms.get(place)) is not None],
     )
