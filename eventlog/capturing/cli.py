@@ -20,10 +20,12 @@ from eventlog.capturing.errors import SourceDeclarationError
 from eventlog.capturing.kafka_connect import RETRY_S, KafkaConnect
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings, read_connect
+from eventlog.capturing.source_metrics import SourceMetrics
 from eventlog.capturing.source_status import SourceStatus, status_of
 from eventlog.capturing.watching import Watcher
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
+from eventlog.metrics import REGISTRY, serve_metrics
 from eventlog.programs import called_as
 from eventlog.settings import LogSettings
 
@@ -128,6 +130,10 @@ def watch(sources: Sources = None) -> None:
     """
     stopped = _end_on_signals()
     with ExitStack() as opened:
+        if serve_metrics(os.environ, "sources") is not None:
+            measured = SourceMetrics(opened.enter_context(each) for each in _operators(sources, WATCH_RETRY_S))
+            REGISTRY.register(measured)
+            threading.Thread(target=measured.run, args=[stopped.wait], name="metrics", daemon=True).start()
         operators = [opened.enter_context(operator) for operator in _operators(sources, WATCH_RETRY_S)]
         Watcher(operators).run(stopped.wait)
 
