@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
+from api import serving as serving_api
 from api.protocol import MAX_HEAD_BYTES, BoundedProtocol
 from api.serving import config_of
 from api.settings import Limits
@@ -25,6 +26,12 @@ POST = b"POST /commands/listing.sell HTTP/1.1\r\nhost: headwater\r\ncontent-type
 MANY = b"POST /commands HTTP/1.1\r\nhost: headwater\r\ncontent-type: application/x-ndjson\r\n"
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: headwater\r\n\r\n"
 SELL = b'{"type": "listing.sell", "body": {"listing_id": "L1", "sold_for": 1}}\n'
+
+
+@pytest.fixture(autouse=True)
+def at_every_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for idle clients ten times per second."""
+    monkeypatch.setattr(serving_api, "TICKS", 1)
 
 
 def answer(client: socket.socket) -> bytes:
@@ -58,7 +65,7 @@ def test_a_client_that_follows_is_not_idle() -> None:
     service = fake_service()
     service.readers["postgres"].reached = dict.fromkeys(range(4), 0)
     with serving(service, SOON) as (_, address), connected(address) as client, connected(address) as idle:
-        client.sendall(b"GET /views/listings/changes?for_ms=3000 HTTP/1.1\r\nhost: headwater\r\n\r\n")
+        client.sendall(b"GET /views/listings/changes?for_ms=1500 HTTP/1.1\r\nhost: headwater\r\n\r\n")
         assert answer(idle) == b""
         assert answer(client).endswith(b"0\r\n\r\n")  # to its own end
 
