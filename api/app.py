@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -29,6 +30,8 @@ from api.routes.positions import position_routes
 from api.routes.streams import stream_routes
 from api.routes.views import view_routes
 from api.service import Service
+
+logger = logging.getLogger(__name__)
 
 DESCRIPTION = """\
 Send commands, which append events to the log, and read views of these events.
@@ -83,7 +86,18 @@ def create_app(service: Service) -> FastAPI:
     if open_paths := list(unguarded(app.routes)):
         raise RuntimeError(f"routes without a need of their callers (see api.guard.needs): {', '.join(open_paths)}")
     _add_edge(app, service)
+    _warn_of_open_rows(service)
     return app
+
+
+def _warn_of_open_rows(service: Service) -> None:
+    names = sorted(view.name for view in service.views.values() if view.readable_by)
+    if service.guard.is_open and names:
+        logger.warning(
+            "everybody reads all rows of %s, although they declare readable_by, because the API does not know its "
+            "callers: set HEADWATER_API_KEYS or HEADWATER_API_ISSUER",
+            ", ".join(names),
+        )
 
 
 def _add_edge(app: FastAPI, service: Service) -> None:

@@ -20,12 +20,10 @@ from eventlog.topics import EVENTS
 from projections.errors import ProjectionError
 from projections.generations.registry.stream_report import StreamReport
 from projections.generations.upkeep.lag import Lag, Standing
+from projections.generations.upkeep.source_ends import last_time
 
 SAMPLE_S: Final = 5.0
 """Seconds between two looks at the views."""
-FIRST_WINDOW: Final = 16
-LAST_WINDOW: Final = 16_384
-"""Offsets before a position in which the last record is looked for: most are markers of transactions, or compacted."""
 RECORDS: Final = ("records", "amending", "dropped", "unreadable", "lost")
 """The fields of StreamReport that count records or rows."""
 
@@ -106,20 +104,8 @@ class LastTimes:
         """
         wanted = [(source, each) for source, of_source in positions.items() for each in of_source]
         known = self._known
-        self._known = {each: known[each] if each in known else self._read(*each) for each in wanted}
+        self._known = {each: known[each] if each in known else last_time(self._log, *each) for each in wanted}
         return self._known
-
-    def _read(self, source: str, position: int) -> int | None:
-        window = FIRST_WINDOW
-        while position and window <= LAST_WINDOW:
-            start = max(0, position - window)
-            last = None
-            for record in self._log.read(*topic_and_partition(source), start, position):
-                last = record.timestamp_ms
-            if last is not None or not start:
-                return last
-            window *= 4
-        return None
 
 
 def _applied(lag: Lag, times: Mapping[tuple[str, int], int | None], at_ms: int) -> int:

@@ -15,6 +15,7 @@ from projections.errors import StoreUnavailable
 from projections.generations.registry.stream_report import StreamReport
 from projections.generations.upkeep import view_metrics
 from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.source_ends import FIRST_WINDOW
 from projections.generations.upkeep.view_metrics import LastTimes, Sample, ViewMetrics, families
 
 OBSERVED = f"{OBSERVATIONS}/0"
@@ -122,7 +123,7 @@ def test_the_time_before_a_position_is_found_behind_markers_and_gaps_and_read_on
     for _ in range(60):  # aborted transactions leave offsets without records
         log.own(0).begin().append([Entry(EVENTS, heartbeat_key(0), b"{}", 1)])
     times, end = LastTimes(log), log.end(EVENTS, 0)
-    assert end > 4 * view_metrics.FIRST_WINDOW
+    assert end > 4 * FIRST_WINDOW
     assert times.before({"0": [end]}) == {("0", end): 50_000}
     reads = log.reads
     assert times.before({"0": [end, 0]}) == {("0", end): 50_000, ("0", 0): None}
