@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -79,14 +80,11 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
         with traffic(deployed, 20_000):
             eventually(lambda: len(deployed.sources) > EVENTS_PER_S)
             # a rebuild while every loader dies; the live query dies after it
-            rebuild = threading.Thread(target=lambda: done.append(deployed.replay("rebuild", "by_group")))
-            done: list[tuple[int, dict[str, object], str]] = []
-            rebuild.start()
-            for name in ("postgres", "elasticsearch", "valkey"):
-                kill(part(supervisor, "load", name))
-            rebuild.join()
-            assert done, "the rebuild did not end"
-            code, _, complaint = done[0]
+            with ThreadPoolExecutor(1) as other_thread:
+                rebuild = other_thread.submit(deployed.replay, "rebuild", "by_group")
+                for name in ("postgres", "elasticsearch", "valkey"):
+                    kill(part(supervisor, "load", name))
+            code, _, complaint = rebuild.result()
             assert code == 0, complaint
             live.unlink()
             kill(part(supervisor, "live"))
