@@ -14,6 +14,7 @@ from api.edge.callers import KnownCallers
 from api.edge.failures import Failures
 from api.edge.heads import Heads
 from api.edge.hosts import CheckedHosts
+from api.edge.measured import Measured
 from api.edge.origins import AllowedOrigins
 from api.edge.targets import CheckedTargets
 from api.guard.needs import unguarded
@@ -23,6 +24,7 @@ from api.routes.bulk import bulk_routes
 from api.routes.commands import command_routes
 from api.routes.health import health_routes
 from api.routes.made_views import made_view_routes
+from api.routes.metrics import metrics_routes
 from api.routes.observations import observation_routes
 from api.routes.positions import position_routes
 from api.routes.streams import stream_routes
@@ -76,6 +78,7 @@ def create_app(service: Service) -> FastAPI:
         audit_routes,
         stream_routes,
         position_routes,
+        metrics_routes,
     ):
         app.include_router(routes(service))
     problems.install(app)
@@ -106,4 +109,5 @@ def _add_edge(app: FastAPI, service: Service) -> None:
         app.add_middleware(AllowedOrigins, origins=service.origins)
     if not service.hosts.is_any:
         app.add_middleware(CheckedHosts, hosts=service.hosts)
+    app.add_middleware(Measured)
     app.add_middleware(Heads)

@@ -47,6 +47,10 @@ class Gateway(Protocol):
     def ready(self) -> bool:
         """Whether every earlier receipt is known."""
 
+    @property
+    def awaited(self) -> int:
+        """How many commands wait for their receipts."""
+
     async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
         """Append a command and return its receipt.
 

@@ -54,6 +54,11 @@ class ChangeFeeds:
         self._running: dict[FeedName, asyncio.Task[None]] = {}
         self._followed: dict[Subscription, ViewFeed] = {}
 
+    @property
+    def followers(self) -> int:
+        """How many there are."""
+        return len(self._followed)
+
     async def open(self) -> None:
         """Nothing to do: `patches` is read once a view is followed."""
 

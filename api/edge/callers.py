@@ -30,9 +30,10 @@ class KnownCallers:
             return
         state = dict(scope.get("state") or {})
         state.pop(STATE, None)
+        scope["state"] = state
         limits = self._guard.limits
         if not (self._guard.needs_caller(_path(scope)) or self._guard.is_open):
-            await self._app({**scope, "state": state}, receive, send)
+            await self._app(scope, receive, send)
             return
         with ExitStack() as admitted:
             try:
@@ -42,7 +43,7 @@ class KnownCallers:
             except ApiError as error:
                 await problems.answer(error, scope, receive, send)
                 return
-            await self._app({**scope, "state": state}, receive, send)
+            await self._app(scope, receive, send)
 
 
 def _path(scope: Scope) -> str:

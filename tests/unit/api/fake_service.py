@@ -52,6 +52,7 @@ class FakeGateway:
     several: Exception | None = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     ready: bool = True
+    awaited: int = 0
 
     async def submit(self, command_type: str, body: bytes | Mapping[str, Any], **options: Any) -> Receipt:
         command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
