@@ -42,6 +42,7 @@ from tests.integration.commands.handler_process import (
 )
 from tests.support.badly_behaved import BAD, BAD_COMMANDS, CODES
 from tests.support.listed import LISTING
+from tests.support.scraped import free_ports_in_a_row, scraped
 from tests.support.seeds import examples
 from tests.support.waiting import eventually
 
@@ -58,8 +59,14 @@ def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> 
             await gateway.submit("listing.sell", {"listing_id": "Ä/1", "sold_for": 5}),
         ]
 
-    with handler(log_settings):
+    port = free_ports_in_a_row(1)
+    with handler(log_settings, HEADWATER_METRICS_PORT=str(port)):
         receipts = with_gateway(log_settings, play)
+        # counted once the transaction has ended, which the receipt does not wait for
+        counted = eventually(lambda: len(found := scraped(port, "headwater_commands_total")) == 4 and found)
+        owned = scraped(port, "headwater_partitions_owned")
+    assert counted == {(("outcome", receipt.outcome), ("type", receipt.type)): 1 for receipt in receipts}
+    assert owned == {(("role", "handler"),): log_settings.partitions}
     assert [receipt.outcome for receipt in receipts] == ["accepted", "conflict", "accepted", "rejected"]
     assert [receipt.version for receipt in receipts] == [1, 1, 2, 2]
     streams = stored_events(log_settings)

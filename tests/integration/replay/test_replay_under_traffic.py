@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -17,11 +18,14 @@ from projections.running_parts import EVERYTHING, LIVE, ready_file
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.background import running
+from tests.support.scraped import free_ports_in_a_row, scraped
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600)]
 
 EVENTS_PER_S = 50
+FRESH_S = 60.0
+"""Long enough for a busy machine; a view that is not kept up to date grows older without end."""
 
 
 @contextmanager
@@ -73,8 +77,23 @@ def kill(process: psutil.Process) -> None:
             each.kill()
 
 
-def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_every_part(deployed: Deployed) -> None:
+PARTS = ("live", "load-postgres", "load-elasticsearch", "load-valkey")
+
+
+def are_fresh(port: int) -> bool:
+    """Whether both views are at most some seconds old in each store, by what Prometheus reads."""
+    times = scraped(port, "headwater_view_applied_timestamp_seconds")
+    places = {(dict(labels)["view"], dict(labels)["store"]) for labels in times}
+    wanted = {(view.name, store.name) for view in (by_thing, by_group) for store in view.stores}
+    return wanted <= places and time.time() - min(times.values()) < FRESH_S
+
+
+def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_every_part(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     views = (by_thing, by_group)
+    port = free_ports_in_a_row(1 + len(PARTS))
+    monkeypatch.setenv("HEADWATER_METRICS_PORT", str(port))
     with projections(deployed) as supervisor:
         live = ready_file(deployed.settings, LIVE)
         with traffic(deployed, 20_000):
@@ -92,5 +111,15 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
         deployed.beat()
         for view in views:
             deployed.rows_become_the_references(view)
+
+        def is_fresh() -> bool:
+            deployed.beat()
+            return are_fresh(port)
+
+        eventually(is_fresh, "the metrics say that the views are fresh", every_s=1.0)
+        assert scraped(port, "headwater_part_up") == {(("part", part),): 1 for part in PARTS}
+        restarts = scraped(port, "headwater_part_restarts_total")
+        assert all(restarts[(("part", part),)] >= 1 for part in PARTS)
+        assert sum(scraped(port + 2, "headwater_loader_patches_total").values()) > 0
         assert [each.state for each in deployed.generations.of("by_group")] == ["retired", "live"]
     assert len(deployed.sources) > 10 * EVENTS_PER_S
