@@ -19,14 +19,17 @@ CAPTURED_S: Final = 30.0
 POLL_S: Final = 0.2
 
 
-def wait_until_running(connect: KafkaConnect, source: Source, names: SourceNames) -> None:
-    """Return once it has been running for STEADY_S: a changed connector runs for a moment before it restarts."""
+def wait_until_running(connect: KafkaConnect, source: Source, names: SourceNames, was_stopped: bool = False) -> None:
+    """Return once it runs, and was running for STEADY_S: a changed connector runs for a moment before it restarts.
+
+    was_stopped: it had no task before, so that the first one that runs is the right one.
+    """
     began: float | None = None
 
     def is_steady(state: ConnectorState | None) -> bool:
         nonlocal began
         began = (began or time.monotonic()) if state is not None and state.is_running else None
-        return began is not None and time.monotonic() - began > STEADY_S
+        return began is not None and (was_stopped or time.monotonic() - began > STEADY_S)
 
     _wait_for(connect, source, names, "RUNNING", is_steady)
 
@@ -54,9 +57,9 @@ def wait_until_removed(connect: KafkaConnect, source: Source, names: SourceNames
     _wait_for(connect, source, names, "removed", lambda state: state is None)
 
 
-def is_reached(condition: Callable[[], bool]) -> bool:
-    """Whether this becomes true within CAPTURED_S."""
-    deadline = time.monotonic() + CAPTURED_S
+def is_reached(condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+    """Whether this becomes true within this time; None: CAPTURED_S."""
+    deadline = time.monotonic() + (CAPTURED_S if timeout_s is None else timeout_s)
     while not condition():
         if time.monotonic() > deadline:
             return False

@@ -1,4 +1,4 @@
-"""What is noted beside the signals to a connector, which ignores it: it is kept until the source is removed."""
+"""What is noted of a source in the topic `signals`: it is kept until the source is removed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 from eventlog.capturing.ports import Layout
 
 SNAPSHOT: Final = "execute-snapshot"
-"""The signal to read the rows of tables."""
+"""A note: tables that the connector was told to read. Earlier releases sent it to the connector as a signal."""
 UNREAD: Final = "unread"
-"""A note of ours beside the signals."""
+"""A note: tables that are to be read, and of which the connector was not told yet."""
 SERVER: Final = "server"
 """A note: which server is captured."""
 FIRST_SNAPSHOT: Final = "first-snapshot"
@@ -34,12 +34,12 @@ SWEPT: Final = "swept"
 SKIPPED_CHANGES: Final = "skipped-changes"
 """A note: why changes are missing."""
 DATA_COLLECTIONS: Final = "data-collections"
-"""The tables in a signal."""
+"""The tables in a note."""
 
 
 @dataclass(slots=True)
 class Notes:
-    """What the notes and the signals say together.
+    """What the notes say together.
 
     unread: tables that were declared later and not read. first: tables that a first snapshot is to read, each with
     where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason. signalled:

@@ -17,8 +17,8 @@ from eventlog.capturing.connector import captures
 from eventlog.capturing.control_notes import DATA_COLLECTIONS
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import GONE, Database, Layout, Missed
-from eventlog.capturing.unread_tables import Offset, Unread, find_unread, problem_of, with_rows
+from eventlog.capturing.ports import GONE, Database, Layout, Missed, StoredOffset
+from eventlog.capturing.unread_tables import Unread, find_unread, problem_of, with_rows
 from eventlog.settings import LogSettings
 
 
@@ -36,8 +36,9 @@ class Findings:
     layouts: Mapping[str, Layout] = field(default_factory=dict)
 
     def late(self) -> list[type[Captured]]:
-        """Tables that were declared later, and not read."""
-        return [table for table in self.source.tables if table.table in self.unread.late]
+        """Tables that were declared or changed later, and not read."""
+        due = self.unread.late | self.unread.lost
+        return [table for table in self.source.tables if table.table in due]
 
     def changed(self) -> list[type[Captured]]:
         """Tables whose rows are to be read again."""
@@ -74,7 +75,7 @@ def reconcile(
     log: LogSettings,
     names: SourceNames,
     source: Source,
-    offset: Offset,
+    offset: StoredOffset,
     config: Mapping[str, str] | None,
     database: Database | None,
 ) -> Findings:

@@ -1,4 +1,4 @@
-"""Restarts connectors that failed, once their databases answer."""
+"""Restarts connectors that failed, once their databases answer, and lets them read tables that were not read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ CHECKS: Final = RETRY_FOREVER
 
 LOST_S: Final = 10.0
 """Between looks at whether a connector that runs skips changes: the log of the database may pass its place soon."""
+CAPTURED_S: Final = 5.0
+"""How long a look waits for a connector to capture all before it is told to read tables: there are other sources."""
 ABSENT_S: Final = 30.0
 """How long a connector is absent before it is named: a worker that starts does not know its connectors at first."""
 
 Prepare = Callable[[Operator], Sequence[str]]
 FindLost = Callable[[Operator], str | None]
+ReadLate = Callable[[Operator, float], bool]
 log = logging.getLogger(__name__)
 
 
@@ -74,8 +77,8 @@ class Watcher:
 
     Each distinct problem is logged once until the connector runs steadily again. A source that lost changes is named,
     and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
-    find_lost: says what a connector that runs has not captured, as `uncaptured` does. clock: seconds that never go
-    back.
+    find_lost: says what a connector that runs has not captured, as `uncaptured` does. read_late: lets it read tables
+    that it should have read before, as `Operator.read_late` does. clock: seconds that never go back.
     """
 
     def __init__(
@@ -83,10 +86,11 @@ class Watcher:
         operators: Sequence[Operator],
         prepare: Prepare = Operator.prepare_restart,
         find_lost: FindLost = uncaptured,
+        read_late: ReadLate = Operator.read_late,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watched = [_Watched(operator) for operator in operators]
-        self._prepare, self._find_lost, self._clock = prepare, find_lost, clock
+        self._prepare, self._find_lost, self._read_late, self._clock = prepare, find_lost, read_late, clock
         self._connect_is_away = False
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -156,9 +160,15 @@ class Watcher:
             self._look_for_lost(watched)
 
     def _look_for_lost(self, watched: _Watched) -> None:
-        """Name what a connector that runs skips. It is left running: what it captures is right, but not all."""
+        """Name what a connector that runs skips. It is left running: what it captures is right, but not all.
+
+        Tables that it should have read are read if they were named by the look before, too: a command that was about to
+        do that has ended.
+        """
         try:
             lost = self._find_lost(watched.operator)
+            if lost is not None and lost == watched.lost and self._read_late(watched.operator, CAPTURED_S):
+                log.info('source "%s": its connector reads tables again', watched.operator.source.name)
         except ConnectError:
             raise
         except SourceProblem as error:

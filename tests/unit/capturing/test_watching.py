@@ -45,7 +45,9 @@ class World:
         self.checked: dict[str, list[float]] = {name: [] for name in names}
         self.lost: dict[str, str | Exception | None] = dict.fromkeys(names)
         self.looked: list[float] = []
-        self.watcher = Watcher([self._operator(name) for name in names], self.prepare, self.find_lost, lambda: self.now)
+        self.watcher = Watcher(
+            [self._operator(name) for name in names], self.prepare, self.find_lost, self.read_late, lambda: self.now
+        )
 
     def state(self, connector: str) -> ConnectorState | None:
         return found(self.states[connector.rpartition(".")[2]])
