@@ -9,7 +9,7 @@ from typing import Final
 from eventlog.capturing.columns import Hashed, Truncated
 from eventlog.capturing.declaring import Captured, Source, column_pattern
 from eventlog.capturing.engines import engine_of
-from eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, TRANSACTIONS, SourceNames
+from eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
 from eventlog.capturing.settings import SourceSettings, is_reference
 from eventlog.limits import MAX_RECORD_BYTES
 
@@ -33,6 +33,9 @@ FIXED: Final[Mapping[str, str]] = {
     "skipped.operations": "t",  # it has no key, so a compacted topic refuses it
     "provide.transaction.metadata": "true",
     "extended.headers.enabled": "false",
+    "signal.enabled.channels": "kafka",
+    "signal.poll.interval.ms": "1000",
+    "signal.kafka.poll.timeout.ms": "500",  # by default it does not wait for the answers of Kafka between two polls
     "notification.enabled.channels": "sink",
     "decimal.handling.mode": "string",
     "time.precision.mode": "isostring",
@@ -62,6 +65,10 @@ def connector_config(source: Source, settings: SourceSettings, server_version: i
         "message.key.columns": ";".join(map(_key_columns, source.tables)),
         **_masks(source, settings.salt),
         "heartbeat.interval.ms": str(source.heartbeat_ms),
+        "signal.kafka.topic": names.topic(SIGNALS),
+        "signal.kafka.groupId": names.connector,
+        "signal.kafka.bootstrap.servers": settings.connect_kafka,
+        **{f"signal.consumer.{name}": value for name, value in security.items()},
         "notification.sink.topic.name": names.topic(NOTIFICATIONS),
         **engine.properties(source, names, server_version, {"bootstrap.servers": settings.connect_kafka, **security}),
     }

@@ -20,14 +20,14 @@ from eventlog.capturing.connector_states import (
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.errors import ConnectError, SourceProblem
-from eventlog.capturing.kafka_connect import KafkaConnect
+from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import EMPTIED, SourceNames, source_topics, topic_about
 from eventlog.capturing.planning import Plan, make_plan, unchunked
 from eventlog.capturing.ports import Database, Engine
 from eventlog.capturing.reconciling import Findings, note_mending, reconcile
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
-from eventlog.capturing.snapshot_queue import is_after_snapshot, with_tables
+from eventlog.capturing.snapshot_queue import BROKEN, all_queued, is_after_snapshot, with_tables, without_tables
 from eventlog.capturing.sweeping import sweep
 from eventlog.capturing.unread_tables import find_unread, note_first_snapshot
 
@@ -96,6 +96,8 @@ class Operator:
         due = bool(plan.again or sweeps)
         if not (due and self._mend_rows(plan.again, sweeps, problems, lambda: self._register(plan))):
             self._register(plan)
+            if due and _is_stopped(self.connect.state(self.names.connector)):
+                self._go_on()  # an earlier command was killed while it had stopped the connector
             wait_until_running(self.connect, self.source, self.names)
             if due and not self._mend_rows(plan.again, sweeps, problems):
                 self._report_late(plan.again, sweeps)
@@ -177,7 +179,9 @@ class Operator:
         return Findings(self.source, unread).late()
 
     def read_late(self, timeout_s: float) -> bool:
-        """Let the connector read what an earlier command could not, if it captures all within this time; whether it does.
+        """Let the connector read what an earlier command could not, once it has captured all; whether it does.
+
+        timeout_s: how long to wait for that.
 
         Tables that cannot be read again, or that its configuration does not have, are left: only `apply` helps.
         """
@@ -243,8 +247,9 @@ class Operator:
     def resume(self) -> None:
         """Continue capturing where it was paused, and read tables that were declared meanwhile."""
         self._registered()
+        self._give_up_reading()
         late, state = self._late(), self.connect.state(self.names.connector)
-        was_stopped = bool(late) or (state is not None and state.connector == "STOPPED")
+        was_stopped = bool(late) or _is_stopped(state)
         if late:
             self._stop()  # a paused task keeps its earlier configuration
         with self.open_database() as database:
@@ -257,9 +262,27 @@ class Operator:
         if late and not self._mend_rows(late, [], []):
             self._report_late(late, [])
 
+    def _give_up_reading(self) -> None:
+        """Stop a connector that failed because the database refused to let a table be read, and leave its tables out.
+
+        It would fail at its next start, too. The tables are named as failed.
+        """
+        state = self.connect.state(self.names.connector)
+        if state is None or state.state != "FAILED" or BROKEN not in state.error:
+            return
+        if tables := all_queued(self._offset()):
+            self._stop()
+            failed = {
+                control_notes.DATA_COLLECTIONS: dict.fromkeys(tables, "SQL_EXCEPTION"),
+                control_notes.SINCE: control_topics.new_signal(self.names),
+            }
+            control_topics.note(self.settings.log, self.names, control_notes.FAILED, failed)
+            self.connect.change_offset(self.names.connector, without_tables)
+
     def restart(self) -> None:
         """Restart the connector and its task, and wait until they run."""
         self._registered()
+        self._give_up_reading()
         self._stop()
         self.resume()
 
@@ -277,6 +300,9 @@ class Operator:
                 database.beat()
             except SourceProblem as error:
                 raise SourceProblem(self.source.name, *problems, *error.problems) from error
+        self._give_up_reading()
+        if _is_stopped(self.connect.state(self.names.connector)):
+            self.connect.resume(self.names.connector)
         return problems
 
     def snapshot(self, tables: Sequence[type[Captured]], where: str = "") -> None:
@@ -287,8 +313,14 @@ class Operator:
         self._registered()
         with self.open_database() as database:
             problems = unchunked(self.source, database, tables)
+            for table in tables if where else ():
+                database.plan(table, where)
         if problems:
             raise SourceProblem(self.source.name, *problems)
+        self.snapshot_unchecked(tables, where)
+
+    def snapshot_unchecked(self, tables: Sequence[type[Captured]], where: str = "") -> None:
+        """The same, although some values may be misread."""
         if not is_after_snapshot(self._offset()):
             raise SourceProblem(self.source.name, "its first snapshot still runs: wait until it is completed")
         before = self.connect.state(self.names.connector)
@@ -298,7 +330,7 @@ class Operator:
         finally:
             if before is not None and before.connector == "PAUSED":
                 self.connect.pause(self.names.connector)
-            elif before is None or before.connector != "STOPPED":
+            elif not _is_stopped(before):
                 self._go_on()
 
     def _read_again(self, tables: Sequence[type[Captured]], where: str = "") -> None:
@@ -413,3 +445,7 @@ class Operator:
     def _registered(self) -> None:
         if self.connect.config(self.names.connector) is None:
             raise SourceProblem(self.source.name, "it has no connector: run headwater sources apply")
+
+
+def _is_stopped(state: ConnectorState | None) -> bool:
+    return state is not None and state.connector == "STOPPED"

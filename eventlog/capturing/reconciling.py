@@ -85,19 +85,27 @@ def reconcile(
     is known.
     """
     unread = find_unread(log, names, source, offset)
+    declared = {table.table for table in source.tables}
+    missed: dict[str, Sequence[Missed]] = {name: each for name, each in unread.missed.items() if name in declared}
     if config is None or database is None:
-        return Findings(source, unread)
-    found, missed, kept = database.layouts(), dict[str, Sequence[Missed]](), dict[str, Layout]()
+        return Findings(source, unread, missed)
+    found, kept = database.layouts(), dict[str, Layout]()
+    new = dict[str, Sequence[Missed]]()
     for name, now in found.items():
         if not captures(config, name):
             continue
         noted = unread.layouts.get(name)
         if changes := database.missed(noted or now, now):
-            missed[name] = changes
-        elif (new := _kept(noted or now, now)) != noted:
-            kept[name] = new
+            new[name] = changes
+        if (layout := _kept(noted or now, now)) != noted:
+            kept[name] = layout
+    if new:  # first, and kept: a change may be undone, and leave rows behind, before anybody mends it
+        noted_changes = {name: msgspec.to_builtins(list(each)) for name, each in new.items()}
+        control_topics.note(log, names, control_notes.MISSED, {DATA_COLLECTIONS: noted_changes})
     if kept:
         note_layouts(log, names, kept)
+    for name, changes in new.items():
+        missed[name] = list(dict.fromkeys([*missed.get(name, ()), *changes]))
     return Findings(source, unread, missed, found)
 
 
@@ -120,14 +128,15 @@ def note_mending(
     unswept = [name for name, missed in found.missed.items() if any(each.sweeps for each in missed)]
     if unswept := unswept + with_rows(log, new):
         control_topics.note(log, names, control_notes.UNSWEPT, {DATA_COLLECTIONS: unswept})
-    mended = set(again) | found.missed.keys()
-    # a publication that is altered for other tables is not what makes a table unlike itself
-    kept = {
-        name: layout if name in mended else _published(found.layouts.get(name, layout), layout)
-        for name, layout in layouts.items()
-    }
+    kept = {}
+    for name, layout in layouts.items():
+        # a publication that is altered for other tables is not what makes a table unlike itself
+        now = _published(found.layouts.get(name, layout), layout)
+        kept[name] = now if name in again else _kept(found.unread.layouts.get(name, now), now)
     if kept:
         note_layouts(log, names, kept)
+    if found.missed:
+        control_topics.note(log, names, control_notes.MENDED, {DATA_COLLECTIONS: sorted(found.missed)})
     return set(unswept)
 
 

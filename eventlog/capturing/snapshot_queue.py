@@ -21,6 +21,8 @@ PROGRESS: Final = ("incremental_snapshot_primary_key", "incremental_snapshot_max
 """How far the first table is read, and up to where."""
 INITIAL: Final = "snapshot"
 """In the offset of a connector whose first snapshot is not over. It begins anew if the connector is stopped."""
+BROKEN: Final = 'currentDataCollectionId()" is null'
+"""What a task fails with if the database refused to let the last table be read: Debezium 3.6 has left it by then."""
 
 Offset = Mapping[str, Any]
 
@@ -43,6 +45,16 @@ def is_after_snapshot(offset: Offset | None) -> bool:
 def queued(offset: Offset | None) -> list[str]:
     """The tables of which all rows are still to be read again, the one that is being read first."""
     return [each.table for each in _entries(offset or {}) if each.is_whole]
+
+
+def all_queued(offset: Offset | None) -> list[str]:
+    """The tables of which some or all rows are still to be read again."""
+    return list(dict.fromkeys(each.table for each in _entries(offset or {})))
+
+
+def without_tables(offset: Offset) -> dict[str, Any]:
+    """The offset without anything to be read again."""
+    return {name: value for name, value in offset.items() if name not in (TABLES, SIGNAL, *PROGRESS)}
 
 
 def with_tables(offset: Offset, tables: Sequence[str], where: str, signal: str) -> dict[str, Any]:

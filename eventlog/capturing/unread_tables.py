@@ -16,7 +16,7 @@ from eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
 from eventlog.capturing.control_topics import SKIPPED, Scan
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Layout, StoredOffset
+from eventlog.capturing.ports import Layout, Missed, StoredOffset
 from eventlog.capturing.snapshot_queue import is_after_snapshot, queued
 from eventlog.heartbeats import PREFIX
 from eventlog.kafka import KafkaLog
@@ -31,7 +31,7 @@ class Unread:
     late: declared later, and not read. never: left out by the first snapshot. failed: by their last snapshot, each with
     how Debezium calls the reason. reading: that the connector is reading again, or is going to. lost: that it was told
     to read, and neither has read nor is going to. unswept: whose topics may have rows that are gone. layouts: how
-    tables are stored, as noted.
+    tables are stored, as noted. missed: changes of tables that were not captured, as noted.
     """
 
     late: frozenset[str]
@@ -41,6 +41,7 @@ class Unread:
     lost: frozenset[str] = frozenset()
     unswept: frozenset[str] = frozenset()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    missed: Mapping[str, Sequence[Missed]] = field(default_factory=dict)
 
 
 def note_first_snapshot(settings: LogSettings, names: SourceNames, source: Source) -> None:
@@ -73,7 +74,7 @@ def find_unread(settings: LogSettings, names: SourceNames, source: Source, store
     first = _to_be_read_first(settings, names, source, notes) if is_after_snapshot(offset) else {}
     read = {name for name, ends in first.items() if _is_read(settings, source.table(name), scans.get(name), ends)}
     failed = {name: scan.ended for name, scan in scans.items() if not scan.is_read}
-    repaired = {name for name in notes.failed if name in scans and scans[name].is_read}
+    repaired = {name for name in notes.failed if name in scans and _is_repaired(name, scans[name], notes)}
     done_reading = {
         name for name, signal in notes.reading.items() if name in scans and scans[name].is_read_since(signal)
     }
@@ -96,7 +97,13 @@ def find_unread(settings: LogSettings, names: SourceNames, source: Source, store
         lost=frozenset(lost - all_failed.keys()),
         unswept=frozenset(notes.unswept),
         layouts=notes.layouts,
+        missed=notes.missed,
     )
+
+
+def _is_repaired(table: str, scan: Scan, notes: Notes) -> bool:
+    since = notes.failed_since.get(table)
+    return scan.is_read if since is None else scan.is_read_since(since)
 
 
 def _to_be_read_first(

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from compose.stack import Stack
-from eventlog.capturing import Captured, Source, control_notes, control_topics
+from eventlog.capturing import Captured, Source
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
@@ -342,8 +342,8 @@ def connector(servers: Stack) -> Iterator[Connector]:
                 connection.execute(f"UPDATE {table} SET touched = 1".encode())
         eventually(lambda: len(matrix.read()) >= 2 * COUNT, "they are changed")
         eventually(lambda: len(made.topic(Timed).read()) >= 2 * len(TIMED), "times are changed")
-        again = {"type": "INCREMENTAL", "data-collections": [matrix.table.table, Keyed.table]}
-        control_topics.signal(made.log, made.names, control_notes.SNAPSHOT, again)
+        with Operator(made.source, made.settings, KafkaConnect(made.settings.connect), print) as operator:
+            operator.snapshot_unchecked([matrix.table, Keyed])
         eventually(lambda: len(matrix.read()) >= 3 * COUNT, "they are read again")
         eventually(lambda: len(keyed.read()) >= 3 * len(KEYED), "keys are read again")
         yield made

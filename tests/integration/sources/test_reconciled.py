@@ -320,6 +320,16 @@ class Crm:
         eventually(is_mended, f"{said}\nis mended", every_s=0.5)
 
 
+def differences(found: Mapping[str, Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line per row that differs."""
+    return "\n".join(
+        f"{table} {key}: {found[table].get(key)}, not {expected[table].get(key)}"
+        for table in expected
+        for key in sorted(found[table].keys() | expected[table].keys())
+        if found[table].get(key) != expected[table].get(key)
+    )
+
+
 @pytest.fixture
 def crm(servers: Stack) -> Iterator[Crm]:
     environment = f"t_{uuid.uuid4().hex[:12]}"
@@ -369,9 +379,10 @@ def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm
                 crm.mend(said)
             crm.wait_captured()
             status, expected = crm.status(), crm.expected()
-            is_equal = crm.found() == expected
+            found = crm.found()
+            is_equal = found == expected
             differed += not is_equal
-            assert is_equal or not status.is_healthy, said
+            assert is_equal or not status.is_healthy, f"{said}\n{differences(found, expected)}"
             if status.state == "RUNNING":
                 assert (uncaptured(crm.operator) is None) == status.is_healthy, "watch says what status says"
             if not status.is_healthy:
@@ -381,7 +392,8 @@ def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm
             crm.mend(said)
             crm.wait_captured()
             expected = crm.expected()
-            assert crm.found() == expected, said
+            found = crm.found()
+            assert found == expected, f"{said}\n{differences(found, expected)}"
             for is_compacted in (False, True):
                 assert crm.viewed(is_compacted) == expected, json.dumps([is_compacted, said])
     assert differed, "the changes of definitions are seen"

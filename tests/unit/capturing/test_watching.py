@@ -32,6 +32,7 @@ class World:
 
     states: of connectors, by source; an error is raised. restarting: what restarts raise, or the state after them.
     databases: what each database lets a restart find. lost: what the sources skip. looked: when that was looked for.
+    read: when tables were to be read that had not been; can_read: whether they could.
     restarted: when each source's connector was restarted, in
     seconds.
     """
@@ -45,6 +46,8 @@ class World:
         self.checked: dict[str, list[float]] = {name: [] for name in names}
         self.lost: dict[str, str | Exception | None] = dict.fromkeys(names)
         self.looked: list[float] = []
+        self.read: list[float] = []
+        self.can_read = False
         self.watcher = Watcher(
             [self._operator(name) for name in names], self.prepare, self.find_lost, self.read_late, lambda: self.now
         )
@@ -65,6 +68,10 @@ class World:
     def find_lost(self, operator: Operator) -> str | None:
         self.looked.append(self.now)
         return found(self.lost[operator.source.name])
+
+    def read_late(self, operator: Operator, timeout_s: float) -> bool:
+        self.read.append(self.now)
+        return self.can_read
 
     def _operator(self, name: str) -> Operator:
         class Person(Captured, table="public.people", key="id"):
