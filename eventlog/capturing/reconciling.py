@@ -104,8 +104,8 @@ def reconcile(
         control_topics.note(log, names, control_notes.MISSED, {DATA_COLLECTIONS: noted_changes})
     if kept:
         note_layouts(log, names, kept)
-    for name, changes in new.items():
-        missed[name] = list(dict.fromkeys([*missed.get(name, ()), *changes]))
+    for name, found_now in new.items():
+        missed[name] = list(dict.fromkeys([*missed.get(name, ()), *found_now]))
     return Findings(source, unread, missed, found)
 
 

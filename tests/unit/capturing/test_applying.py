@@ -574,6 +574,29 @@ def test_a_table_that_is_stored_otherwise_is_named_read_again_and_swept(
     assert not world.operator(PEOPLE).apply(dry_run=False)
 
 
+def test_what_was_found_is_mended_although_a_later_change_hides_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition is attached with rows, seen, and detached: rows that were added meanwhile are in the topic."""
+    tables = swept(world, monkeypatch)
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    assert problems(world) == []
+    more = {**PEOPLE_STORED.parts, "101": Part("public.people_1", 8, "5", "100")}
+    world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, parts=more)}
+    attached = f'table "public.people" has got the rows of public.people_1, which was attached{ADVICE}'
+    assert problems(world) == [attached]
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    named = problems(world)
+    assert named[0] == attached
+    assert len(named) == 2
+    assert "public.people_1" in named[1]
+    assert problems(world) == named
+    assert world.operator(PEOPLE).apply(dry_run=False)
+    assert world.read == tables == ["public.people"]
+    assert problems(world) == []
+    assert not world.operator(PEOPLE).apply(dry_run=False)
+
+
 def test_what_was_found_is_known_until_it_is_mended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if `apply` ends after it has noted how the table is stored now, and the connector does not run."""
     tables = swept(world, monkeypatch)

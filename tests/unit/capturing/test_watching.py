@@ -15,7 +15,7 @@ from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.watching import ABSENT_S, EVERY_S, RESTARTS, Watcher
+from eventlog.capturing.watching import ABSENT_S, EVERY_S, LOST_S, RESTARTS, Watcher
 from eventlog.errors import LogUnavailable
 
 RUNNING = ConnectorState("RUNNING", "RUNNING")
@@ -367,3 +367,21 @@ def test_what_prevents_that_look_is_named_once_and_ends_nothing(
     world.states["crm"] = REFUSED
     world.pass_time(5)
     assert len(world.restarted["crm"]) == 1
+
+
+def test_tables_that_were_not_read_are_read_once_two_looks_have_named_them(caplog: pytest.LogCaptureFixture) -> None:
+    """A command that has noted them may be about to let them be read."""
+    world = World("crm")
+    world.states["crm"] = RUNNING
+    world.pass_time(2 * LOST_S)
+    assert world.read == []
+    world.lost["crm"] = 'rows of table "public.people" were not read'
+    world.pass_time(3 * LOST_S)
+    assert world.read == [3 * LOST_S, 4 * LOST_S], "as long as they are named"
+    assert "its connector reads tables again" not in caplog.text
+    world.can_read = True
+    world.pass_time(1)
+    world.lost["crm"] = None
+    world.pass_time(3 * LOST_S)
+    assert len(world.read) == 3
+    assert caplog.text.count("its connector reads tables again") == 1
