@@ -13,25 +13,14 @@ from eventlog.capturing.naming import SourceNames
 
 RUNNING_S: Final = 60.0
 """How long a connector may take to run, or to stop."""
-STEADY_S: Final = 1.5
 CAPTURED_S: Final = 30.0
 """How long a connector may take to capture what the database has logged already."""
-POLL_S: Final = 0.2
+POLL_S: Final = 0.1
 
 
-def wait_until_running(connect: KafkaConnect, source: Source, names: SourceNames, was_stopped: bool = False) -> None:
-    """Return once it runs, and was running for STEADY_S: a changed connector runs for a moment before it restarts.
-
-    was_stopped: it had no task before, so that the first one that runs is the right one.
-    """
-    began: float | None = None
-
-    def is_steady(state: ConnectorState | None) -> bool:
-        nonlocal began
-        began = (began or time.monotonic()) if state is not None and state.is_running else None
-        return began is not None and (was_stopped or time.monotonic() - began > STEADY_S)
-
-    _wait_for(connect, source, names, "RUNNING", is_steady)
+def wait_until_running(connect: KafkaConnect, source: Source, names: SourceNames) -> None:
+    """Return once it and its task run."""
+    _wait_for(connect, source, names, "RUNNING", lambda state: state is not None and state.is_running)
 
 
 def wait_until_paused(connect: KafkaConnect, source: Source, names: SourceNames) -> None:

@@ -95,10 +95,7 @@ class Operator:
         problems: list[str] = []
         due = bool(plan.again or sweeps)
         if not (due and self._mend_rows(plan.again, sweeps, problems, lambda: self._register(plan))):
-            self._register(plan)
-            if due and _is_stopped(self.connect.state(self.names.connector)):
-                self._go_on()  # an earlier command was killed while it had stopped the connector
-            wait_until_running(self.connect, self.source, self.names)
+            self._run_with(plan)
             if due and not self._mend_rows(plan.again, sweeps, problems):
                 self._report_late(plan.again, sweeps)
         if problems:
@@ -121,13 +118,26 @@ class Operator:
         more = note_mending(log, self.names, plan.found, again, new, database)
         return [table for table in self.source.tables if table in plan.sweeps or table.table in more]
 
+    def _run_with(self, plan: Plan) -> None:
+        """Register the connector's properties, and return once a task with these runs; one that is paused stays so."""
+        state = self.connect.state(self.names.connector)
+        is_changed = plan.registered is not None and bool(differences(plan.wanted, plan.registered))
+        if state is None or state.connector == "PAUSED" or not (is_changed or _is_stopped(state)):
+            self._register(plan)
+            wait_until_running(self.connect, self.source, self.names)
+            return
+        self._stop()  # a task with the earlier properties would run for some time after these are registered
+        try:
+            self._register(plan)
+        except BaseException:
+            self.connect.resume(self.names.connector)
+            raise
+        self._go_on()
+
     def _register(self, plan: Plan) -> None:
         """Register the connector's properties if they differ."""
-        if not differences(plan.wanted, plan.registered or {}):
-            return
-        if plan.registered is not None:
-            self._beat()
-        self.connect.register(self.names.connector, plan.wanted)
+        if differences(plan.wanted, plan.registered or {}):
+            self.connect.register(self.names.connector, plan.wanted)
 
     def _mend_rows(
         self,
@@ -171,7 +181,7 @@ class Operator:
         """Let a stopped connector run, with the heartbeat that one that reads tables again needs to begin with."""
         self._beat()
         self.connect.resume(self.names.connector)
-        wait_until_running(self.connect, self.source, self.names, was_stopped=True)
+        wait_until_running(self.connect, self.source, self.names)
 
     def _late(self) -> list[type[Captured]]:
         """Tables that an earlier command has not read, because the connector did not run, or was behind."""
@@ -248,15 +258,14 @@ class Operator:
         """Continue capturing where it was paused, and read tables that were declared meanwhile."""
         self._registered()
         self._give_up_reading()
-        late, state = self._late(), self.connect.state(self.names.connector)
-        was_stopped = bool(late) or _is_stopped(state)
+        late = self._late()
         if late:
             self._stop()  # a paused task keeps its earlier configuration
         with self.open_database() as database:
             database.beat()
             problems = unchunked(self.source, database, late)
         self.connect.resume(self.names.connector)
-        wait_until_running(self.connect, self.source, self.names, was_stopped)
+        wait_until_running(self.connect, self.source, self.names)
         if problems:  # changes are captured meanwhile, as they were
             raise SourceProblem(self.source.name, *problems)
         if late and not self._mend_rows(late, [], []):

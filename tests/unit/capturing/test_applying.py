@@ -241,7 +241,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         monkeypatch.setattr(module, name, lambda *_: [])
     monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
     monkeypatch.setattr(connector_states, "RUNNING_S", 0.0)
-    monkeypatch.setattr(connector_states, "STEADY_S", -1.0)
     made.capture(PEOPLE)
     return made
 
