@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -13,6 +14,7 @@ from api.edge.callers import KnownCallers
 from api.edge.failures import Failures
 from api.edge.heads import Heads
 from api.edge.hosts import CheckedHosts
+from api.edge.measured import Measured
 from api.edge.origins import AllowedOrigins
 from api.edge.targets import CheckedTargets
 from api.guard.needs import unguarded
@@ -22,11 +24,14 @@ from api.routes.bulk import bulk_routes
 from api.routes.commands import command_routes
 from api.routes.health import health_routes
 from api.routes.made_views import made_view_routes
+from api.routes.metrics import metrics_routes
 from api.routes.observations import observation_routes
 from api.routes.positions import position_routes
 from api.routes.streams import stream_routes
 from api.routes.views import view_routes
 from api.service import Service
+
+logger = logging.getLogger(__name__)
 
 DESCRIPTION = """\
 Send commands, which append events to the log, and read views of these events.
@@ -73,6 +78,7 @@ def create_app(service: Service) -> FastAPI:
         audit_routes,
         stream_routes,
         position_routes,
+        metrics_routes,
     ):
         app.include_router(routes(service))
     problems.install(app)
@@ -80,7 +86,18 @@ def create_app(service: Service) -> FastAPI:
     if open_paths := list(unguarded(app.routes)):
         raise RuntimeError(f"routes without a need of their callers (see api.guard.needs): {', '.join(open_paths)}")
     _add_edge(app, service)
+    _warn_of_open_rows(service)
     return app
+
+
+def _warn_of_open_rows(service: Service) -> None:
+    names = sorted(view.name for view in service.views.values() if view.readable_by)
+    if service.guard.is_open and names:
+        logger.warning(
+            "everybody reads all rows of %s, although they declare readable_by, because the API does not know its "
+            "callers: set HEADWATER_API_KEYS or HEADWATER_API_ISSUER",
+            ", ".join(names),
+        )
 
 
 def _add_edge(app: FastAPI, service: Service) -> None:
@@ -92,4 +109,5 @@ def _add_edge(app: FastAPI, service: Service) -> None:
         app.add_middleware(AllowedOrigins, origins=service.origins)
     if not service.hosts.is_any:
         app.add_middleware(CheckedHosts, hosts=service.hosts)
+    app.add_middleware(Measured)
     app.add_middleware(Heads)

@@ -120,6 +120,7 @@ def compose_service(settings: ApiSettings) -> Service:
         lookups=lookups,
         feeds=feeds,
         limits=settings.limits,
+        workers=settings.workers,
         bodies=bodies,
         folding=folding,
         resources=resources,

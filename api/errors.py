@@ -20,6 +20,7 @@ ApiError
 ├── StreamMissing        the stream has no events, or none up to the requested version or time
 ├── RowMissing           the view has no row with this key
 ├── ReceiptMissing       there is no receipt for this command id
+├── SeveralWorkers       the process is one of several, so its metrics are served elsewhere
 ├── TooManyFollowers     the process already serves its maximum of clients that follow changes
 ├── NeverChanges         the view was made with --as, so its rows never change
 ├── MadeEarlier          the view was made from an earlier version of a declared view
@@ -226,6 +227,16 @@ class TooManyFollowers(ApiError):
         self.limit = limit
 
 
+class SeveralWorkers(ApiError):
+    """Several processes serve this address, so that each request reaches another one; its metrics are its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"{number} processes serve this address, and each has metrics of its own: set HEADWATER_METRICS_PORT, and "
+            "read them at this port and the following ones"
+        )
+
+
 class NeverChanges(ApiError):
     """The view was made with `replay rebuild --as`, so its rows never change."""
 
@@ -336,6 +347,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     RowMissing: Meaning(404, "row_missing", "Row not found", ("view", "key")),
     ReceiptMissing: Meaning(404, "receipt_missing", "Receipt not found", ("command_id",)),
     TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", ("limit",), 10),
+    SeveralWorkers: Meaning(409, "several_workers", "Each worker has metrics of its own"),
     NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
     MadeEarlier: Meaning(
         409, "made_earlier", "The view was made from an earlier version", ("view", "source", "version", "declared")

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from api.awaited import After
+from api.filters import Filter
+from api.guard.caller import Caller
 from api.ports import Generations, Row, ViewReader
 from api.reading import KeyReaders, read_live
 from api.waiting import Waiter
@@ -29,24 +31,42 @@ class Lookups:
         names = {lookup.view for view in views.values() for lookup in view.lookups}
         self._readers = {name: KeyReaders(readers, views[name]) for name in names}
 
+    def readable(self, view: View, caller: Caller) -> tuple[Filter, ...]:
+        """What the rows that `view` looks up must fulfil to exist for a caller: callers with the same see the same."""
+        names = dict.fromkeys(lookup.view for lookup in view.lookups)
+        return tuple(each for name in names for each in caller.readable(self._views[name]))
+
     async def show(
-        self, view: View, rows: Sequence[Row], fields: Sequence[str], after: After | None = None
+        self,
+        view: View,
+        rows: Sequence[Row],
+        fields: Sequence[str],
+        caller: Caller | None,
+        after: After | None = None,
     ) -> list[Row]:
         """Stored `rows` of `view` with the columns `fields`; a looked-up column is null if there is no such row.
 
-        after: positions that the looked-up views must have applied too. Raises the errors of reading these views.
+        caller: for whom; without one, no row exists of views whose rows are for some readers.
+        after: positions that the looked-up views must have applied too.
+
+        Raises the errors of reading these views.
         """
         for name, columns in _by_view(view, fields).items():
-            rows = await self._join(rows, self._views[name], columns, after)
+            rows = await self._join(rows, self._views[name], columns, caller, after)
         return [{name: row[name] for name in fields if name in row} for row in rows]
 
     async def _join(
-        self, rows: Sequence[Row], view: View, columns: Mapping[str, Lookup], after: After | None
+        self,
+        rows: Sequence[Row],
+        view: View,
+        columns: Mapping[str, Lookup],
+        caller: Caller | None,
+        after: After | None,
     ) -> Sequence[Row]:
         """`rows` with the looked-up columns of `view` in `columns`."""
         keys = [row[lookup.on] for lookup in columns.values() for row in rows if row[lookup.on] is not None]
         there = [lookup.columns[name] for name, lookup in columns.items()]
-        found = await self._read(view, _distinct(keys), _distinct(there), after)
+        found = await self._read(view, _distinct(keys), _distinct(there), caller, after)
 
         def looked_up(row: Row) -> Row:
             return {name: found.get(row[each.on], {}).get(each.columns[name]) for name, each in columns.items()}
@@ -54,11 +74,13 @@ class Lookups:
         return [row | looked_up(row) for row in rows]
 
     async def _read(
-        self, view: View, keys: Sequence[str], columns: Sequence[str], after: After | None
+        self, view: View, keys: Sequence[str], columns: Sequence[str], caller: Caller | None, after: After | None
     ) -> Mapping[str, Row]:
         async def ask(reader: ViewReader) -> Mapping[str, Row]:
             await self._waiter.wait(view, reader, after)
-            rows, _ = await read_live(self._generations, view, lambda live: reader.get_many(live, chunk, columns))
+            rows, _ = await read_live(
+                self._generations, view, lambda live: reader.get_many(live, chunk, columns), caller
+            )
             return rows
 
         found: dict[str, Row] = {}

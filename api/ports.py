@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, Unpack
 
+from api.filters import Filter
+from api.guard.readable import no_row
 from api.query import Query
 from api.reads.audit import AuditPage, EventFilter
 from commands.codec import Body
@@ -44,6 +46,10 @@ class Gateway(Protocol):
     @property
     def ready(self) -> bool:
         """Whether every earlier receipt is known."""
+
+    @property
+    def awaited(self) -> int:
+        """How many commands wait for their receipts."""
 
     async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
         """Append a command and return its receipt.
@@ -132,13 +138,35 @@ class Live:
     """The generation of a view that answers queries.
 
     tag: of the view; that of an earlier version while a new version is being built. bulk_ends: by source, the offset
-    below which it had all events from the start.
+    below which it had all events from the start. readable: what rows must fulfil so that they exist for whoever reads;
+    None: nobody has said who reads, so that of a view whose rows are for some readers, no row exists.
     """
 
     view: View
     generation: int
     tag: str
     bulk_ends: Mapping[str, int]
+    readable: tuple[Filter, ...] | None = None
+
+    @property
+    def conditions(self) -> tuple[Filter, ...]:
+        """What each row must fulfil that a store returns; every store adds them to every read."""
+        if not self.view.readable_by:
+            return ()
+        return no_row(self.view) if self.readable is None else self.readable
+
+    def shows(self, row: Row) -> bool:
+        """Whether a row with the columns of the conditions fulfils them."""
+        return all(row.get(each.column) in each.values for each in self.conditions)
+
+    def limited(self, query: Query) -> Query:
+        """The query with the conditions."""
+        missing = tuple(each for each in self.conditions if each not in query.filters)
+        return replace(query, filters=(*query.filters, *missing)) if missing else query
+
+    def readable_by(self, readable: tuple[Filter, ...]) -> Live:
+        """The same for a reader for whom only rows exist that fulfil these; see `Caller.readable`."""
+        return replace(self, readable=readable) if self.view.readable_by else self
 
     @property
     def patch_tag(self) -> str:
@@ -191,7 +219,9 @@ class Page:
 
 
 class ViewReader(Protocol):
-    """Reads one store. Raises StoreUnavailable, or GenerationGone if the generation was dropped.
+    """Reads one store. A row that does not fulfil `Live.conditions` is answered like one that is missing.
+
+    Raises StoreUnavailable, or GenerationGone if the generation was dropped.
 
     has_guards: whether rows say themselves what was applied to them. needs_refresh: whether it is a Searcher, whose
     `find` and `search` lack what was applied since the last `refresh`.

@@ -42,6 +42,8 @@ def _equal_to(filters: Sequence[Condition]) -> dict[str, Any] | None:
         if not isinstance(each, Filter) or each.operator != "in" or len(each.values) != 1:
             return None
         (value,) = each.values
+        if found.get(each.column, value) != value:
+            return None
         if isinstance(value, datetime) and value.microsecond % 1000:  # stored times have milliseconds
             return None
         found[each.column] = value

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
+from api.guard.caller import Caller
 from api.ports import GenerationGone, Generations, Live, NotRanked, ViewReader
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.view import View
@@ -54,14 +55,22 @@ class KeyReaders(Readers[ViewReader]):
 
 
 async def read_live(
-    generations: Generations, view: View, ask: Callable[[Live], Awaitable[Answer]]
+    generations: Generations, view: View, ask: Callable[[Live], Awaitable[Answer]], caller: Caller | None = None
 ) -> tuple[Answer, Live]:
-    """Read the live generation; if it was dropped meanwhile, read the registry and try once more."""
+    """Read the live generation; if it was dropped meanwhile, read the registry and try once more.
+
+    caller: who reads its rows; without one, no row exists if the rows are for some readers.
+    """
+    readable = None if caller is None or not view.readable_by else caller.readable(view)
     live = await generations.live(view)
+    if readable is not None:
+        live = live.readable_by(readable)
     try:
         return await ask(live), live
     except GenerationGone:
         live = await generations.live(view, fresh=True)
+        if readable is not None:
+            live = live.readable_by(readable)
     try:
         return await ask(live), live
     except GenerationGone as error:

@@ -29,7 +29,8 @@ from projections.view import View
 class Service:
     """Everything that answers requests.
 
-    environment: the name of the deployment. instance: a random id of this process.
+    workers: processes that serve the same address. environment: the name of the deployment.
+    instance: a random id of this process.
     guard: knows who may call. hosts: that requests may name.
     origins: of websites that may read the answers in a browser.
     readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
@@ -52,6 +53,7 @@ class Service:
     lookups: Lookups
     feeds: ChangeFeeds
     limits: Limits = field(default_factory=Limits)
+    workers: int = 1
     resources: Sequence[Resource] = ()
     environment: str = LogSettings.environment
     hosts: Hosts = ANY_HOST

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import socket
 import ssl
 import sys
@@ -20,13 +21,15 @@ from api.changes.feeds import ChangeFeeds
 from api.composition import compose_service
 from api.connections import StalledClients
 from api.hosts import is_loopback
+from api.metrics import measuring
 from api.protocol import BoundedProtocol
 from api.settings import CANNOT_START, GRACE_S, ApiSettings, Limits
 from api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
 from api.workers import listen
 from commands.errors import CommandError
 from eventlog.errors import EventLogError, SettingError
-from eventlog.workers import call_without_parent
+from eventlog.metrics import serve_metrics
+from eventlog.workers import call_without_parent, number_of_worker
 from projections.errors import ProjectionError
 
 logger = logging.getLogger(__name__)
@@ -82,6 +85,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     try:
         service = compose_service(settings)
         app = create_app(service)
+        serve_metrics(os.environ, "api", number_of_worker())
     except (EventLogError, CommandError, ProjectionError) as error:
         print(f"the API cannot start: {error}", file=sys.stderr)
         return CANNOT_START
@@ -117,7 +121,8 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     gc.collect()
     gc.freeze()
     try:
-        server.run([listening or listen(settings)])
+        with measuring(service):
+            server.run([listening or listen(settings)])
     except SettingError as error:
         print(f"the API cannot start: {error}", file=sys.stderr)
         return CANNOT_START

@@ -31,9 +31,10 @@ from eventlog.capturing.declaring import Source, SourceRegistry
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.logs import log_to_stderr
+from eventlog.metrics import serve_metrics
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from eventlog.settings import LogSettings
-from eventlog.workers import call_without_parent
+from eventlog.workers import call_without_parent, number_of_worker
 
 logger = logging.getLogger("commands")
 
@@ -54,6 +55,7 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
     gc.set_threshold(100_000, 20, 100)
     log: KafkaLog | None = None
     try:
+        serve_metrics(os.environ, "handler", number_of_worker())
         registry, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
         sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
         prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ import httpx
 from api.settings import ApiVariables
 from api.tls import CERTIFICATE, PRIVATE_KEY
 from compose.settings import HOST, StackSettings
+from eventlog.metrics import MetricsVariables
 from eventlog.modules import SAFE_PATH
 from eventlog.settings import LogSettings
 from projections.running_parts import EVERYTHING, LIVE_START_S, ready_file
@@ -21,6 +23,8 @@ from projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0
 TLS_VARIABLES: Final = (CERTIFICATE, PRIVATE_KEY)
+METRICS_PORTS: Final = {"commands": 0, "projections": 20, "api": 40, "sources": 60}
+"""What is added to HEADWATER_METRICS_PORT for each program, which may use several ports from there on."""
 API_INSTANCE: Final = "HEADWATER_API_INSTANCE"
 """Gives an API the name that its readiness shows, so that whoever has started it knows which one answers."""
 
@@ -75,6 +79,9 @@ def service_specs(
 
 
 def _spec(module: str, logs: Path, variables: Mapping[str, str]) -> ProcessSpec:
+    if (first := MetricsVariables.read({**os.environ, **variables}).metrics_port) is not None:
+        port = str(first + METRICS_PORTS[module])
+        variables = {**variables, MetricsVariables.variable("metrics_port"): port}
     return ProcessSpec(
         name=module,
         argv=(sys.executable, *SAFE_PATH, "-m", module),

@@ -120,6 +120,12 @@ class Workers:
                 process.join()
 
 
+def number_of_worker() -> int:
+    """Which of several workers this process is, from 0; 0 as well if it is not one of several."""
+    of_name = multiprocessing.current_process().name.rpartition(" ")[2]
+    return int(of_name) - 1 if multiprocessing.parent_process() is not None and of_name.isdecimal() else 0
+
+
 def call_without_parent(stop: Callable[[], None]) -> None:
     """In a worker: call `stop` once the process that started it is gone, so that it never works unsupervised."""
     parent = multiprocessing.parent_process()

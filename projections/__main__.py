@@ -16,6 +16,7 @@ import typer
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
+from eventlog.metrics import serve_metrics
 from eventlog.programs import called_as
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
@@ -74,6 +75,7 @@ def build() -> None:
 def live() -> None:
     """Run the live query, which turns events into patches."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    serve_metrics(os.environ, "live")
     held_by = os.environ.get(LIVE_HELD_BY)
     run_live_query(_service(), Path(held_by) if held_by else None)
 
@@ -81,6 +83,7 @@ def live() -> None:
 @app.command()
 def streams() -> None:
     """Run the queries of the stream views."""
+    serve_metrics(os.environ, "streams")
     run_stream_queries(_service(), _stopped_by_signal())
 
 
@@ -91,6 +94,7 @@ def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
         raise typer.BadParameter(f'unknown store "{store}": use one of {", ".join(STORES)}')
     # batches make many short-lived objects and no cycles; scanning them repeatedly costs a loader a sixth
     gc.set_threshold(100_000, 20, 100)
+    serve_metrics(os.environ, f"load-{store}")
     _service().run_loader(store, _stopped_by_signal())
 
 

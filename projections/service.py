@@ -34,6 +34,7 @@ from projections.generations.registry.state_places import others, own_place
 from projections.generations.upkeep.lag_reader import Lags
 from projections.generations.upkeep.rates import LOCAL, SPARK, Bulk, Rates
 from projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
+from projections.generations.upkeep.view_metrics import ViewMetrics
 from projections.loading.loader import Loader
 from projections.registry import ViewRegistry
 from projections.running_parts import NoParts, RunningParts
@@ -192,6 +193,12 @@ class Service:
             yield Upkeep(
                 lags, replaying, rates, parts or NoParts(), _expected_bulk, partial(self._still_unbuilt, unbuilt)
             )
+
+    @contextmanager
+    def view_metrics(self) -> Iterator[ViewMetrics]:
+        """What measures the views, with a log of its own, since it runs beside everything else."""
+        with closing(KafkaLog(self.settings)) as event_log:
+            yield ViewMetrics(Lags(self.settings, self.stores, self.views, self.generations, event_log), event_log)
 
     @contextmanager
     def _replaying(self, parts: RunningParts) -> Iterator[Replay]:

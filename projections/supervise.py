@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from eventlog.backoff import RETRY_FOREVER
+from eventlog.metrics import REGISTRY, MetricsVariables, serve_metrics
 from eventlog.modules import SAFE_PATH
 from projections.generations.upkeep.upkeep import Upkeep
+from projections.metrics import PartMetrics
 from projections.running_parts import (
     EVERYTHING,
     LIVE,
@@ -41,10 +46,12 @@ def supervise(service: Service, stop: threading.Event) -> None:
     """
     everything, replaying = ready_file(service.settings, EVERYTHING), ready_file(service.settings, REPLAYING)
     everything.unlink(missing_ok=True)
+    port = serve_metrics(os.environ, "projections")
     service.prepare()
     unbuilt = service.build_missing(only_folded=True)
     queries, loaders = _query_parts(service, replaying), _loader_parts(service)
-    supervisor = Supervisor([*chain(*queries.values()), *chain(*loaders.values())], RETRY_FOREVER)
+    specs = [*chain(*queries.values()), *chain(*loaders.values())]
+    supervisor = Supervisor(specs if port is None else _with_ports(specs, port + 1), RETRY_FOREVER)
     parts = SupervisedParts(
         {part: [each.name for each in specs] for part, specs in (queries | loaders).items()}, supervisor
     )
@@ -63,7 +70,7 @@ def supervise(service: Service, stop: threading.Event) -> None:
         upkeep.run(stop)
 
     replaying.touch()
-    with service.upkeep(parts, unbuilt) as upkeep:
+    with _measured(service, supervisor) if port else nullcontext(), service.upkeep(parts, unbuilt) as upkeep:
         threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True).start()
         try:
             _wait_until_up(supervisor, tried, stop)
@@ -74,6 +81,31 @@ def supervise(service: Service, stop: threading.Event) -> None:
         finally:
             everything.unlink(missing_ok=True)
             supervisor.stop()
+
+
+@contextmanager
+def _measured(service: Service, supervisor: Supervisor) -> Iterator[None]:
+    """A context in which this process measures the parts and the views."""
+    ended = threading.Event()
+    with service.view_metrics() as views:
+        collectors = (PartMetrics(supervisor), views)
+        looking = threading.Thread(target=views.run, args=[ended], name="metrics", daemon=True)
+        looking.start()
+        for each in collectors:
+            REGISTRY.register(each)
+        try:
+            yield
+        finally:
+            for each in collectors:
+                REGISTRY.unregister(each)
+            ended.set()
+            looking.join()
+
+
+def _with_ports(specs: Sequence[ProcessSpec], first: int) -> list[ProcessSpec]:
+    """The parts, each with a port of its own for its metrics."""
+    port = MetricsVariables.variable("metrics_port")
+    return [replace(each, env={**each.env, port: str(first + at)}) for at, each in enumerate(specs)]
 
 
 def _wait_until_up(supervisor: Supervisor, tried: threading.Event, stop: threading.Event) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from commands.declaring.aggregate import Event
+from commands.declaring.filled_fields import Claim
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from projections.table.declared_store import DeclaredStore
@@ -60,6 +61,10 @@ class View(Protocol):
     @property
     def looked_up(self) -> Mapping[str, Lookup]:
         """The lookup of each looked-up column."""
+
+    @property
+    def readable_by(self) -> Mapping[str, Claim]:
+        """By column, the claim that it equals in the rows that a caller of the API may read; empty: all rows."""
 
     @property
     def layout(self) -> Layout:

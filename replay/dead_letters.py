@@ -46,7 +46,7 @@ class LetterRow:
 def list_letters(as_json: AsJson = False) -> None:
     """List all dead letters: the place of the failed record, the time and the reason."""
     with open_deployment(os.environ) as deployment:
-        found = [_listed(key, letter) for key, letter in _letters(deployment).items()]
+        found = [_listed(key, letter) for key, letter in letters_of(deployment).items()]
     if as_json:
         print_json({"letters": [asdict(each) for each in found]})
         return
@@ -85,7 +85,7 @@ def retry(
     """
     check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
-        letters = _letters(deployment)
+        letters = letters_of(deployment)
         chosen = {key: letters[key] for key in _chosen(letters, keys)}
         outcome = Retried(list(chosen))
         try:
@@ -191,7 +191,7 @@ def _remove(writer: DeadLetters, keys: Sequence[str], outcome: Retried) -> None:
     outcome.removed |= set(keys)
 
 
-def _letters(deployment: Deployment) -> dict[str, Letter]:
+def letters_of(deployment: Deployment) -> dict[str, Letter]:
     """The letters by key; a later one replaces an earlier one, and a tombstone removes it."""
     letters: dict[str, Letter] = {}
     for record in deployment.log.read(DEAD_LETTERS, 0, 0):

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Final
 from weakref import WeakValueDictionary
 
-import orjson
-
 from api.changes.patch_tail import Touch, Touched
 from api.changes.subscription import Change
+from api.guard.caller import Caller
 from api.lookups import Lookups
 from api.portions import next_portion
 from api.ports import GenerationGone, Generations, Live, Row, ViewReader
@@ -32,8 +31,12 @@ PORTION_BYTES: Final = 4 * 1024 * 1024
 class ChangedRows:
     """The rows of one view."""
 
-    def __init__(self, view: View, readers: KeyReaders, lookups: Lookups, generations: Generations) -> None:
+    def __init__(
+        self, view: View, readers: KeyReaders, lookups: Lookups, generations: Generations, caller: Caller
+    ) -> None:
+        """caller: for whom columns of other views are looked up."""
         self._view, self._readers, self._lookups, self._generations = view, readers, lookups, generations
+        self._caller = caller
         self._texts = WeakValueDictionary[str, Change]()
         """The latest event of each row, while a follower has it."""
 
@@ -61,7 +64,7 @@ class ChangedRows:
         missing = {key: touch for key, touch in touched.items() if key not in known}
         rows = await self._rows(missing) if missing else {}
         for key, touch in missing.items():
-            known[key] = self._texts[key] = _change(key, rows.get(key), touch)
+            known[key] = self._texts[key] = Change.of(key, rows.get(key), touch, self._view.readable_by)
         return [known[key] for key in touched]
 
     def _made(self, key: str, touch: Touch) -> Change | None:
@@ -72,7 +75,8 @@ class ChangedRows:
     async def _rows(self, touched: Touched) -> Mapping[str, Row]:
         async def read(reader: ViewReader) -> Mapping[str, Row]:
             while True:
-                live = await self._generations.live(self._view)
+                # all rows, since followers share them: `OwnRows` leaves out those that do not exist for its follower
+                live = (await self._generations.live(self._view)).readable_by(())
                 try:
                     await _applied(reader, live, touched.values())
                     return await reader.get_many(live, list(touched))
@@ -87,7 +91,7 @@ class ChangedRows:
             stored = await self._readers.ask(read)
         except GenerationGone as error:
             raise GenerationMissing(self._view.name) from error
-        shown = await self._lookups.show(self._view, list(stored.values()), every_column(self._view))
+        shown = await self._lookups.show(self._view, list(stored.values()), every_column(self._view), self._caller)
         return dict(zip(stored, shown, strict=True))
 
 
@@ -117,9 +121,3 @@ async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> N
         await asyncio.sleep(pause_s)
         waited_s += pause_s
         pause_s = min(2 * pause_s, MAX_PAUSE_S)
-
-
-def _change(key: str, row: Row | None, touch: Touch) -> Change:
-    position = touch.position
-    document = {"key": key, "row": row, "position": None if position is None else str(position)}
-    return Change(key, b"event: change\ndata: " + orjson.dumps(document) + b"\n", touch)

@@ -10,14 +10,18 @@ from typing import Final, NamedTuple
 
 from api.changes.changed_rows import ChangedRows, size_bytes
 from api.changes.earlier import EarlierPatches, Offsets, applied_by_all
+from api.changes.own_rows import OwnRows
 from api.changes.patch_tail import Batch, Touched
 from api.changes.position import write_position
 from api.changes.subscription import MAX_CHANGES, MAX_UNREAD_BYTES, Change, ResetReason, Subscription
+from api.filters import Filter
+from api.guard.caller import Caller
 from api.lookups import Lookups
 from api.ports import Generations, Live
 from api.reading import KeyReaders
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
+from projections.table.readable import state_fields
 from projections.view import View
 
 LOOK_S: Final = 1.0
@@ -31,6 +35,10 @@ MAX_WAITING: Final = 50_000
 """Changed rows that may wait for a view's store; with more, the followers get a `reset`."""
 
 logger = logging.getLogger(__name__)
+
+
+FeedName = tuple[str, tuple[Filter, ...]]
+"""A view, and what the rows that it looks up must fulfil to exist for the feed's followers."""
 
 
 class Missing(NamedTuple):
@@ -49,13 +57,18 @@ class ViewFeed:
 
     def __init__(
         self,
+        name: FeedName,
         view: View,
         readers: KeyReaders,
         lookups: Lookups,
         generations: Generations,
         live: Live,
         earlier: EarlierPatches,
+        caller: Caller,
     ) -> None:
+        """caller: for whom columns of other views are looked up: for all followers of this feed, they are the same."""
+        self.name = name
+        self.compared = {name: state_fields((name,), view.layout).get(name, "") for name in view.readable_by}
         self.view, self.tag, self.generation = view, live.patch_tag, live.generation
         self.followers: set[Subscription] = set()
         self.delivered: Offsets = {}
@@ -64,7 +77,7 @@ class ViewFeed:
         """Those up to which followers have everything; behind `delivered` while something is missing."""
         self.started = asyncio.Event()
         self._readers, self._generations, self._earlier = readers, generations, earlier
-        self._rows = ChangedRows(view, readers, lookups, generations)
+        self._rows = ChangedRows(view, readers, lookups, generations, caller)
         self._touched: Touched = {}
         self._missing: Missing | None = None
         self._look_back_at = 0.0
@@ -91,6 +104,10 @@ class ViewFeed:
             self._touched.clear()  # retention has deleted patches that nobody read
             self._miss(None)
         self._read_to = batch.end
+        for follower in self.followers if self.tag in batch.brought else ():
+            if isinstance(follower, OwnRows):
+                for key, offset, values in batch.brought[self.tag]:
+                    follower.bring(key, offset, values)
         if touched := batch.touched.get(self.tag):
             self._touched |= touched
             if len(self._touched) > MAX_WAITING:
@@ -178,6 +195,15 @@ class ViewFeed:
             return self.complete  # what was sent was read from this store
         applied = await applied_by_all(stores, await self._generations.live(self.view))
         return None if applied is None else _until(applied, self.complete)
+
+    async def is_even(self) -> bool:
+        """Whether every store has applied what was sent before, so that a follower reads the same rows in each."""
+        stores = self._readers.stores
+        if len(stores) == 1 and not stores[0].needs_refresh:
+            return True  # what was sent was read from this store
+        end = self.delivered
+        applied = await applied_by_all(self._readers.stores, await self._generations.live(self.view))
+        return applied is not None and await self._earlier.touched(self.tag, _until(applied, end), end) == {}
 
     async def touched(self, start: Offsets, end: Offsets, keys: frozenset[str] | None) -> Touched | ResetReason:
         """The rows touched from `start` to `end`, else why they are unknown; raises LogUnavailable."""

@@ -7,12 +7,16 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from api.changes.changed_rows import FIRST_PAUSE_S, MAX_PAUSE_S
 from api.changes.earlier import EarlierPatches, Offsets
-from api.changes.feed import RETRY_S, ViewFeed
+from api.changes.feed import RETRY_S, FeedName, ViewFeed
+from api.changes.own_keys import OwnKeys
+from api.changes.own_rows import OwnRows
 from api.changes.patch_tail import Batch, PatchTail, Touched
 from api.changes.position import read_position, write_position
 from api.changes.subscription import Reason, ResetReason, Subscription
 from api.errors import TooManyFollowers
+from api.guard.caller import Caller
 from api.lookups import Lookups
 from api.ports import Generations, Live, ViewReader
 from api.reading import KeyReaders
@@ -46,9 +50,14 @@ class ChangeFeeds:
         self._tail = PatchTail(log, patch_partitions, self._take_in)
         self._earlier = EarlierPatches(log)
         self._catching_up = asyncio.Semaphore(CATCHING_UP)
-        self._feeds: dict[str, ViewFeed] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._feeds: dict[FeedName, ViewFeed] = {}
+        self._running: dict[FeedName, asyncio.Task[None]] = {}
         self._followed: dict[Subscription, ViewFeed] = {}
+
+    @property
+    def followers(self) -> int:
+        """How many there are."""
+        return len(self._followed)
 
     async def open(self) -> None:
         """Nothing to do: `patches` is read once a view is followed."""
@@ -67,23 +76,34 @@ class ChangeFeeds:
         for follower in self._followed:
             follower.end(reason)
 
-    async def follow(self, view: View, keys: frozenset[str] | None, since: str | None) -> Subscription:
+    async def follow(self, view: View, keys: frozenset[str] | None, since: str | None, caller: Caller) -> Subscription:
         """Begin to follow; call `leave` at the end, and `catch_up` if it is held. since: the position of a follower
         that returns.
 
-        Raises TooManyFollowers, GenerationMissing, StoreUnavailable or LogUnavailable.
+        Raises BadParameter, TooManyFollowers, GenerationMissing, StoreUnavailable or LogUnavailable.
         """
+        conditions = caller.readable(view)
+        own = OwnKeys(self._readers, self._generations, view, conditions) if conditions else None
+        if own is not None:
+            own.check(keys)
         if len(self._followed) >= self._max_followers:
             raise TooManyFollowers(self._max_followers)
         live = await self._generations.live(view)
-        feed = self._feeds.get(view.name) or self._start(view, live)
-        subscription = Subscription(keys, feed.position, held=True)
+        feed = self._feeds.get(self._name(view, caller)) or self._start(view, live, caller)
+        subscription = (
+            Subscription(keys, feed.position, held=True)
+            if own is None
+            else OwnRows(keys, "", held=True, conditions=conditions)
+        )
         self._followed[subscription] = feed  # before the wait, so that the feed is not removed meanwhile
         feed.followers.add(subscription)
         self._listen()
         try:
             async with asyncio.timeout(START_S):
                 await feed.started.wait()
+                if own is not None and isinstance(subscription, OwnRows):
+                    await self._begin(subscription, feed, own)
+                    return subscription
                 start = await feed.beginning() if since is None else None
         except BaseException as error:
             self.leave(subscription)
@@ -100,12 +120,22 @@ class ChangeFeeds:
             subscription.position = write_position(feed.generation, start or self._nowhere)
         return subscription
 
+    async def _begin(self, subscription: OwnRows, feed: ViewFeed, own: OwnKeys) -> None:
+        """Let a follower for whom only some rows exist know which, once it finds the same in every store."""
+        pause_s = FIRST_PAUSE_S
+        while not await feed.is_even():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        subscription.generation_number = feed.generation
+        async with self._catching_up:
+            subscription.know(await own.read(subscription.keys))
+
     def leave(self, subscription: Subscription) -> None:
         """Stop following; the last follower ends the feed."""
         feed = self._followed.pop(subscription)
         feed.followers.discard(subscription)
-        if not feed.followers and self._feeds.get(feed.view.name) is feed:
-            self._running[feed.view.name].cancel()
+        if not feed.followers and self._feeds.get(feed.name) is feed:
+            self._running[feed.name].cancel()
             self._remove(feed)
 
     async def catch_up(self, subscription: Subscription) -> None:
@@ -138,11 +168,14 @@ class ChangeFeeds:
                 logger.warning('a follower of "%s" has to wait: %s', feed.view.name, error)
             await asyncio.sleep(pause_s)
 
-    def _start(self, view: View, live: Live) -> ViewFeed:
-        readers = KeyReaders(self._readers, view)
-        feed = ViewFeed(view, readers, self._lookups, self._generations, live, self._earlier)
-        self._feeds[view.name] = feed
-        running = self._running[view.name] = asyncio.create_task(feed.run())
+    def _name(self, view: View, caller: Caller) -> FeedName:
+        return view.name, self._lookups.readable(view, caller)
+
+    def _start(self, view: View, live: Live, caller: Caller) -> ViewFeed:
+        readers, name = KeyReaders(self._readers, view), self._name(view, caller)
+        feed = ViewFeed(name, view, readers, self._lookups, self._generations, live, self._earlier, caller)
+        self._feeds[name] = feed
+        running = self._running[name] = asyncio.create_task(feed.run())
         running.add_done_callback(lambda ended: self._ended(feed, ended))
         return feed
 
@@ -153,11 +186,11 @@ class ChangeFeeds:
         logger.error('following the changes of "%s" failed', feed.view.name, exc_info=ended.exception())
         for follower in feed.followers:
             follower.end("failed")
-        if self._feeds.get(feed.view.name) is feed:
+        if self._feeds.get(feed.name) is feed:
             self._remove(feed)
 
     def _remove(self, feed: ViewFeed) -> None:
-        del self._feeds[feed.view.name], self._running[feed.view.name]
+        del self._feeds[feed.name], self._running[feed.name]
         self._listen()
 
     def _since(self, text: str, feed: ViewFeed) -> Offsets | ResetReason:
@@ -171,7 +204,9 @@ class ChangeFeeds:
         return dict.fromkeys(range(self.partitions), 0)
 
     def _listen(self) -> None:
-        self._tail.listen(feed.tag for feed in self._feeds.values())
+        feeds = self._feeds.values()
+        compared = {feed.tag: feed.compared for feed in feeds if feed.compared}
+        self._tail.listen((feed.tag for feed in feeds), compared)
 
     def _take_in(self, batch: Batch) -> None:
         for feed in self._feeds.values():

@@ -41,13 +41,42 @@ Touched = dict[str, Touch]
 """The latest touch of each key."""
 
 
+Brought = Mapping[str, Any]
+"""What a patch brings of the columns that say who may read a row."""
+
+
 class Batch(NamedTuple):
-    """New records: touched rows by view tag, for the followed tags; from these `patches` offsets up to those."""
+    """New records: touched rows by view tag, for the followed tags; from these `patches` offsets up to those.
+
+    brought: by view tag, key, offset and values of the patches that say who may read a row.
+    """
 
     touched: Mapping[str, Touched]
     listened: frozenset[str]
     start: Mapping[int, int]
     end: Mapping[int, int]
+    brought: Mapping[str, list[tuple[str, int, Brought]]] = {}
+
+
+Compared = Mapping[str, Mapping[str, str]]
+"""By view tag, the columns that say who may read a row, each with its state field in patches; empty: it is the key."""
+
+
+def brought(records: Iterable[Record], compared: Compared) -> dict[str, list[tuple[str, int, Brought]]]:
+    """What the records bring of these columns."""
+    found: dict[str, list[tuple[str, int, Brought]]] = {}
+    for record in records if compared else ():
+        tag, slash, key = record.key.partition("/")
+        if not slash or tag not in compared or record.value is None:
+            continue
+        try:
+            changed = orjson.loads(record.value)["c"]
+            fields = compared[tag].items()
+            values = {name: changed[each] if each else key for name, each in fields if not each or each in changed}
+        except (KeyError, TypeError, ValueError):
+            continue  # the loaders make it a dead letter
+        found.setdefault(tag, []).append((key, record.offset, values))
+    return found
 
 
 def touches(records: Iterable[Record], tags: frozenset[str]) -> dict[str, Touched]:
@@ -83,10 +112,12 @@ class PatchTail:
     def __init__(self, log: EventLog, partitions: int, on_batch: Callable[[Batch], None]) -> None:
         self._log, self._partitions, self._on_batch = log, partitions, on_batch
         self._tags: frozenset[str] = frozenset()
+        self._compared: Compared = {}
         self._stopped: threading.Event | None = None
 
-    def listen(self, tags: Iterable[str]) -> None:
+    def listen(self, tags: Iterable[str], compared: Compared | None = None) -> None:
         """Follow these tags and no others; later batches say from when on. Call it in the loop."""
+        self._compared = compared or {}
         self._tags = frozenset(tags)
         if self._tags and self._stopped is None:
             self._stopped = threading.Event()
@@ -117,10 +148,10 @@ class PatchTail:
     def _read(self, places: dict[int, int], stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
         with closing(self._log.tail(topics.PATCHES, places)) as tail:
             while not stopped.is_set():
-                tags = self._tags
+                tags, compared = self._tags, self._compared
                 records = tail.poll(BATCH_RECORDS, POLL_S)
                 end = {p: tail.position(p) for p in places}
-                batch = Batch(touches(records, tags), tags, dict(places), end)
+                batch = Batch(touches(records, tags), tags, dict(places), end, brought(records, compared))
                 if not self._hand_over(batch, stopped, loop):
                     return
                 places.update(end)

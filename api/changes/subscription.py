@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+import orjson
 
 from api.changes.patch_tail import Touch
 
@@ -14,17 +16,34 @@ MAX_CHANGES: Final = 2_000
 MAX_UNREAD_BYTES: Final = 16 * 1024 * 1024
 """Likewise, of their events."""
 
-Reason = Literal["too_slow", "closing", "failed", "time_is_up", "expired"]
+Reason = Literal["too_slow", "closing", "failed", "time_is_up", "expired", "read_again"]
 ResetReason = Literal["position_gone", "too_far_behind", "generation_changed"]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Change:
-    """A row after a change: its key and the server-sent event, which followers share; touch: the change."""
+    """A row after a change: its key and the server-sent event, which followers share; touch: the change.
+
+    compared: the columns of a row that say who may read it; None if it was removed, or if everybody may.
+    """
 
     key: str
     event: bytes
     touch: Touch | None = field(default=None, compare=False)
+    compared: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, key: str, row: Mapping[str, Any] | None, touch: Touch | None, compared: Iterable[str] = ()) -> Change:
+        """The change to this row; None: it was removed. compared: columns that say who may read it."""
+        position = None if touch is None or touch.position is None else str(touch.position)
+        document = {"key": key, "row": row, "position": position}
+        event = b"event: change\ndata: " + orjson.dumps(document) + b"\n"
+        values = {name: row[name] for name in compared} if row is not None else None
+        return cls(key, event, touch, values)
+
+    def removed(self) -> Change:
+        """The same change for a follower for whom the row does not exist any more."""
+        return Change.of(self.key, None, self.touch)
 
 
 @dataclass(slots=True)
@@ -67,6 +86,11 @@ class Subscription:
     _reset: ResetReason | None = None
     _ended: Reason | None = None
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def generation(self) -> int:
+        """Of the view when it began."""
+        return int(self.position.partition(";")[0])
 
     @property
     def settled(self) -> bool:

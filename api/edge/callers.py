@@ -34,7 +34,8 @@ class KnownCallers:
             except ApiError as error:
                 await problems.answer(error, scope, receive, send)
                 return
-        await self._app({**scope, "state": state}, receive, send)
+        scope["state"] = state
+        await self._app(scope, receive, send)
 
 
 def _path(scope: Scope) -> str:

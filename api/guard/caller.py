@@ -9,7 +9,10 @@ from typing import Any, Final
 from fastapi import Request
 
 from api.errors import Forbidden
-from api.guard.scopes import EVERYTHING, Kind, Scopes
+from api.filters import Filter
+from api.guard.readable import readable
+from api.guard.scopes import EVERYTHING, OPERATE, Kind, Scopes
+from projections.view import View
 
 STATE: Final = "caller"
 """Under which the state of a request has its caller."""
@@ -33,6 +36,12 @@ class Caller:
         """Raise Forbidden unless this is allowed; name: see `Scopes.allow`."""
         if not self.scopes.allow(kind, name):
             raise Forbidden(kind if kind == "operate" else f"{kind}:{name}")
+
+    def readable(self, view: View) -> tuple[Filter, ...]:
+        """What the rows of a view must fulfil so that they exist for this caller; nothing, if all do."""
+        if not view.readable_by or self.scopes.allow(OPERATE, "*"):
+            return ()
+        return readable(view, self.claims)
 
     def must_some(self, kind: Kind) -> None:
         """Raise Forbidden unless any name of this kind is allowed."""

@@ -51,13 +51,11 @@ class ApiKeys:
         return content.callers[stored.id]
 
     def is_valid(self, caller: Caller) -> bool:
-        """Whether the key of this caller is still valid, with the same scopes."""
+        """Whether the key of this caller is still valid, with the same scopes and claims."""
         content = self._file.current()
         stored = content.keys.get(caller.key_id or "")
         return (
-            stored is not None
-            and stored.state(datetime.now(UTC)) == "active"
-            and content.callers[stored.id].scopes == caller.scopes
+            stored is not None and stored.state(datetime.now(UTC)) == "active" and content.callers[stored.id] == caller
         )
 
 

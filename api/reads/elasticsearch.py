@@ -60,19 +60,28 @@ class ElasticsearchReader:
     async def get(self, live: Live, key: str) -> Row | None:
         """The current row of this key: reading by id does not wait for a refresh."""
         document = await self._document(await self._checked(live), document_id(key))
-        return None if document is None or document.get(DELETED) else _row(live.view, document)
+        if document is None or document.get(DELETED) or not live.shows(document):
+            return None
+        return _row(live.view, document)
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current rows of these keys with the columns."""
-        sources = await self._sources(live, keys, [*(columns or live.view.types), DELETED])
-        return {key: _row(live.view, source, columns) for key, source in sources.items() if not source.get(DELETED)}
+        compared = [each.column for each in live.conditions]
+        sources = await self._sources(live, keys, [*(columns or live.view.types), *compared, DELETED])
+        return {
+            key: _row(live.view, source, columns)
+            for key, source in sources.items()
+            if not source.get(DELETED) and live.shows(source)
+        }
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows, as of the last refresh."""
+        query = live.limited(query)
         return await in_portions(query, lambda part: self._page(live, part, {"track_total_hits": part.count}))
 
     async def search(self, live: Live, query: Query) -> Page:
         """The rows that match text and place, with total and facets."""
+        query = live.limited(query)
         kinds = live.view.types
         facets = {
             column: {"terms": {"field": column, "size": MAX_FACETS}}
@@ -150,7 +159,7 @@ class ElasticsearchReader:
 
     async def _page(self, live: Live, query: Query, more: dict[str, Any]) -> Page:
         body: dict[str, Any] = {
-            "query": _matching(live.view, query),
+            "query": _matching(live, query),
             "sort": [clause for step in query.order for clause in sorting(step, live.view, query)],
             "size": query.limit + 1,
             "source_includes": list(query.stored(live.view)),
@@ -201,11 +210,13 @@ def _settings(view: View) -> Elasticsearch:
     return store
 
 
-def _matching(view: View, query: Query) -> dict[str, Any]:
-    must: list[dict[str, Any]] = []
+def _matching(live: Live, query: Query) -> dict[str, Any]:
+    view, must = live.view, list[dict[str, Any]]()
     if query.text:
         fields = [f"{column}.text" for column in _settings(view).text]
-        must.append({"multi_match": {"query": query.text, "fields": fields, "type": "cross_fields", "operator": "and"}})
+        words = {"multi_match": {"query": query.text, "fields": fields, "type": "cross_fields", "operator": "and"}}
+        # scores depend on how often a word is in all rows, also in those that do not exist for the reader
+        must.append({"constant_score": {"filter": words}} if live.conditions else words)
     conditions = [matching(each) for each in query.filters]
     if query.near is not None and query.within_km is not None:
         place = {"lat": query.near[0], "lon": query.near[1]}

@@ -64,7 +64,7 @@ class PostgresReader:
     async def get(self, live: Live, key: str) -> Row | None:
         """The row of this key."""
         condition = sql.SQL("{} = %s").format(sql.Identifier(live.view.key_name))
-        rows = await self._select(live, [Where((condition, _visible(live.view)), (key,))], sql.SQL("1"), 1)
+        rows = await self._select(live, [_existing(live).and_(Where((condition,), (key,)))], sql.SQL("1"), 1)
         return show(live.view, rows[0]) if rows else None
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
@@ -73,14 +73,14 @@ class PostgresReader:
         stored = {key: table_key(key) for key in keys}
         names = list(dict.fromkeys(stored.values()))
         shown = tuple(dict.fromkeys((live.view.key_name, *(columns or live.view.types))))
-        where = Where((condition, _visible(live.view)), (names,))
+        where = _existing(live).and_(Where((condition,), (names,)))
         rows = await self._select(live, [where], sql.SQL("1"), len(names), shown)
         found = {row[0]: show(live.view, row, shown) for row in rows}
         return {key: found[name] for key, name in stored.items() if name in found}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows."""
-        where = Where((_visible(live.view),))
+        where = _existing(live)
         for each in query.filters:
             where = where.and_(matching(each))
         total = await self._count(live, where) if query.count else None
@@ -192,6 +192,14 @@ def _show(kind: ColumnType, value: Any) -> Any:
 
 def _visible(view: View) -> sql.Composable:
     return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.layout.marks_deleted else sql.SQL("true")
+
+
+def _existing(live: Live) -> Where:
+    """What every row fulfils that exists for the reader."""
+    where = Where((_visible(live.view),))
+    for each in live.conditions:
+        where = where.and_(matching(each))
+    return where
 
 
 def matching(condition: Condition) -> Where:

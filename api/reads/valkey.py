@@ -86,10 +86,11 @@ class ValkeyReader:
     async def get(self, live: Live, key: str) -> Row | None:
         """The document of this key."""
         document = await self._ask(self._client.hget(self._key(live, key), "doc"))
-        if document is None:
+        row = None if document is None else _row(live, orjson.loads(document))
+        if row is None or not live.shows(row):
             await self._check(live)
             return None
-        return _row(live, orjson.loads(document))
+        return row
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The complete documents of these keys, which are stored as texts."""
@@ -97,14 +98,17 @@ class ValkeyReader:
         for key in keys:
             pipeline.hget(self._key(live, key), "doc")
         documents = await self._ask(pipeline.execute())
-        if None in documents:
+        stored = zip(keys, documents, strict=True)
+        found = {key: _row(live, orjson.loads(document)) for key, document in stored if document is not None}
+        if live.conditions:
+            found = {key: row for key, row in found.items() if live.shows(row)}
+        if len(found) < len(keys):
             await self._check(live)
-        found = zip(keys, documents, strict=True)
-        return {key: _row(live, orjson.loads(document)) for key, document in found if document is not None}
+        return found
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows of a ranking; raises NotRanked if there is none for this query."""
-        return await in_portions(query, lambda part: self._find(live, part))
+        return await in_portions(live.limited(query), lambda part: self._find(live, part))
 
     async def _find(self, live: Live, query: Query) -> Page:
         of_query = ranking_for(live.view, query)

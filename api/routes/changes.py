@@ -42,7 +42,10 @@ Server-sent events (`EventSource`), until the connection ends.
   once it is near again.
 - `end`: `{"reason"}`. Connect again after `too_slow` (the client read too slowly), `closing` (the server stops) or
   `failed` (an internal error). `time_is_up`: the time of `for_ms` has passed. `expired`: the API key or token is not
-  valid any more; connect again with another one.
+  valid any more; connect again with another one. `read_again`: connect again, and read all rows again.
+
+If only some rows of the view exist for the caller, a row that stops to be one of them is sent with the `row` null. Then
+there are no positions and ids: after a lost connection, read all rows again. With many such rows, `key` is needed.
 
 To receive the changes missed during a disconnection, send the id of the last event: browsers send `Last-Event-ID`
 automatically, other clients can use `from`.
@@ -62,7 +65,7 @@ def following(service: Service, view: View) -> Callable[[Request], Awaitable[Res
         since = request.headers.get("last-event-id") or plain.get("from")
         if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
             raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
-        subscription = await service.feeds.follow(view, keys or None, since)
+        subscription = await service.feeds.follow(view, keys or None, since, caller_of(request))
         for_s = None if for_ms is None else for_ms / 1000
         return _EventStream(service, caller_of(request), subscription, since, for_s)
 
@@ -133,7 +136,9 @@ class _EventStream(Response):
 
     def _opening(self) -> bytes:
         position = self._subscription.position
-        document = {"position": position, "generation": int(position.partition(";")[0])}
+        document = {"position": position or None, "generation": self._subscription.generation}
+        if not position and self._since is not None:  # it counts the changes of all rows, which this caller may not see
+            return _event("open", document) + _event("reset", {"reason": "position_gone"})
         # a returning follower keeps its id until it has what it missed
         place = b"" if self._since is not None else _id(position)
         return place + _event("open", document)
@@ -182,4 +187,4 @@ def _event(name: str, document: dict[str, Any]) -> bytes:
 
 
 def _id(position: str) -> bytes:
-    return b"id: %b\n" % position.encode()
+    return b"id: %b\n" % position.encode() if position else b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -105,23 +106,24 @@ class ViewRoutes:
 
     async def row(self, request: Request, key: str) -> Response:
         """The row of one key."""
+        caller = caller_of(request)
         plain = check_names(request.query_params.multi_items(), ("after", "wait_ms", "fields"))
         check_text(self.view.key_name, key)
         fields, after = read_fields(self.view, plain), After.read(plain, self.service.limits)
 
         async def ask(reader: ViewReader) -> tuple[Row | None, Live]:
             await self.service.waiter.wait(self.view, reader, after)  # reading by key needs no refresh
-            return await self._read(lambda live: reader.get(live, key))
+            return await self._read(caller, lambda live: reader.get(live, key))
 
         row, live = await self.by_key.ask(ask)
         if row is None:
             raise RowMissing(self.view.name, key)
-        (shown,) = await self.service.lookups.show(self.view, [row], fields, after)
+        (shown,) = await self.service.lookups.show(self.view, [row], fields, caller, after)
         return _answer(live, shown)
 
     async def rows_of_keys(self, request: Request) -> Response:
         """Several rows by key, in the order of the keys; null for a key without a row."""
-        parameters = request.query_params.multi_items()
+        caller, parameters = caller_of(request), request.query_params.multi_items()
         plain = check_names(parameters, ("key", "after", "wait_ms", "fields"), repeatable=("key",))
         keys = [value for name, value in parameters if name == "key"]
         if not 1 <= len(keys) <= MAX_KEYS:
@@ -130,10 +132,10 @@ class ViewRoutes:
 
         async def ask(reader: ViewReader) -> tuple[Mapping[str, Row], Live]:
             await self.service.waiter.wait(self.view, reader, after)
-            return await self._read(lambda live: reader.get_many(live, list(dict.fromkeys(keys))))
+            return await self._read(caller, lambda live: reader.get_many(live, list(dict.fromkeys(keys))))
 
         found, live = await self.by_key.ask(ask)
-        rows = await self.service.lookups.show(self.view, list(found.values()), fields, after)
+        rows = await self.service.lookups.show(self.view, list(found.values()), fields, caller, after)
         shown = dict(zip(found, rows, strict=True))
         return _answer(live, {"rows": [shown.get(key) for key in keys]})
 
@@ -141,9 +143,10 @@ class ViewRoutes:
         """One page of rows."""
         if self.finder is None and not self.rankings:
             raise KeyOnly(self.view.name, self.view.stores[0].name)
+        caller = caller_of(request)
         query, after = self._query(request, searching=False)
-        page, live = await self._find(query, after)
-        rows = await self.service.lookups.show(self.view, page.rows, query.fields, after)
+        page, live = await self._find(caller, query, after)
+        rows = await self.service.lookups.show(self.view, page.rows, query.fields, caller, after)
         counted = {"total": page.total} if query.count else {}
         return _answer(live, {"rows": rows, **counted, **self._next(request, query, page)})
 
@@ -151,11 +154,11 @@ class ViewRoutes:
         """The rows that match a text, a place and filters; with their total, and counts by column."""
         if self.searcher is None:
             raise NoSearch(self.view.name)
-        searcher = self.searcher
+        caller, searcher = caller_of(request), self.searcher
         query, after = self._query(request, searching=True)
         await self._wait(searcher, after)
-        page, live = await self._read(lambda live: searcher.search(live, query))
-        rows = await self.service.lookups.show(self.view, page.rows, query.fields, after)
+        page, live = await self._read(caller, lambda live: searcher.search(live, query))
+        rows = await self.service.lookups.show(self.view, page.rows, query.fields, caller, after)
         facets = {
             column: [{"value": value, "count": count} for value, count in counts]
             for column, counts in (page.facets or {}).items()
@@ -164,12 +167,12 @@ class ViewRoutes:
         found = {"rows": rows, **matches, "total": page.total, "facets": facets}
         return _answer(live, found | self._next(request, query, page))
 
-    async def _find(self, query: Query, after: After | None) -> tuple[Page, Live]:
+    async def _find(self, caller: Caller, query: Query, after: After | None) -> tuple[Page, Live]:
         """One page from a ranking that fits, or else from the store that sorts rows."""
 
         async def ask(reader: Finder) -> tuple[Page, Live]:
             await self._wait(reader, after)
-            return await self._read(lambda live: reader.find(live, query))
+            return await self._read(caller, lambda live: reader.find(live, query))
 
         if ranking_for(self.view, query) is not None:
             try:
@@ -181,8 +184,11 @@ class ViewRoutes:
         return await ask(self.finder)
 
     def _query(self, request: Request, *, searching: bool) -> tuple[Query, After | None]:
+        """The query with what rows must fulfil for the caller, so that its cursor is of no use to another one."""
         parameters = request.query_params.multi_items()
         query = read_query(self.view, parameters, searching=searching)
+        if readable := caller_of(request).readable(self.view):
+            query = replace(query, filters=(*query.filters, *readable))
         plain = dict(parameters)
         if "cursor" in plain:
             query = continued(self.view, query, plain["cursor"])
@@ -192,11 +198,11 @@ class ViewRoutes:
         """Wait for `after`, and make the awaited changes visible to searches."""
         await self.service.waiter.wait(self.view, reader, after)
         if after is not None and self.searcher is not None and reader is self.searcher:
-            await self._read(self.searcher.refresh)
+            await self._read(None, self.searcher.refresh)
 
-    async def _read(self, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
+    async def _read(self, caller: Caller | None, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
         async with self.service.work.reads.place():
-            return await read_live(self.service.generations, self.view, ask)
+            return await read_live(self.service.generations, self.view, ask, caller)
 
     def _next(self, request: Request, query: Query, page: Page) -> dict[str, Any]:
         if page.last is None:

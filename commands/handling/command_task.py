@@ -14,6 +14,7 @@ from commands.handling.refusals import refusals
 from commands.handling.restore import RECORDED, restore
 from commands.handling.unwritten import Unwritten, number_of_streams
 from commands.local_state.state import StateStore
+from commands.metrics import UNKNOWN, count_commands
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
 from eventlog.heartbeats import heartbeat_key
@@ -83,6 +84,10 @@ class CommandTask:
             transaction.commit(batch.next_command)
         self._store.apply({**batch.snapshots, **written}, receipts, positions, batch.now_ms)
         self._store.purge(batch.erased)
+        known = self._registry.commands
+        count_commands(
+            (each.command_type if each.command_type in known else UNKNOWN, each.outcome) for each in batch.decisions
+        )
         return records[batch.taken :]
 
     def close(self) -> None:

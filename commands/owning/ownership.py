@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import Protocol
 
 from commands.errors import LocalStateError
+from commands.metrics import serving, transaction
 from commands.owning.resume_offset import commit_position, resume_offset
 from commands.owning.running_code import running_in
 from commands.owning.slow_code import SlowCode
@@ -223,7 +224,8 @@ class PartitionWorker(threading.Thread):
                     'partition %d: serving "%s" from offset %d; owned in %.2f s, restored in %.2f s (%s)',
                     self.partition, self._role.reads, next_offset, owned - started, time.monotonic() - owned, restored,
                 )  # fmt: skip
-                self._work(writer, task, next_offset)
+                with serving(self._role.name):
+                    self._work(writer, task, next_offset)
 
     def _work(self, writer: PartitionWriter, task: PartitionTask, next_offset: int) -> None:
         not_before = float("-inf")
@@ -247,7 +249,8 @@ class PartitionWorker(threading.Thread):
     def _work_through(self, writer: PartitionWriter, task: PartitionTask, records: Sequence[Record]) -> None:
         """One transaction, and one more for the records that did not fit, unless it is time to stop."""
         while True:
-            rest = task.work(writer, records) or ()
+            with transaction(self._role.name, len(records)):
+                rest = task.work(writer, records) or ()
             # an empty transaction, such as of a heartbeat, does not prove that the failed records now succeed
             if records or time.monotonic() - self._failed_at > FORGET_FAILURES_S:
                 self.attempts = 0

@@ -63,6 +63,11 @@ class CommandGateway:
         """Whether receipts are followed up to the latest, so that answers come without delay."""
         return self._follower.ready
 
+    @property
+    def awaited(self) -> int:
+        """How many commands wait for their receipts."""
+        return len(self._waiting)
+
     def wait_ready(self, timeout_s: float) -> bool:
         """Block until `ready`, for a thread other than the loop's; returns whether it is ready in time."""
         return self._follower.wait_ready(timeout_s)

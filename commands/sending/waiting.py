@@ -55,6 +55,10 @@ class WaitingCommands:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        """How many commands wait."""
+        return len(self._by_deadline)
+
     def __contains__(self, key: object) -> bool:
         """Whether a command waits for a receipt with this record key; safe to call from any thread."""
         return key in self._by_key

@@ -20,10 +20,12 @@ from eventlog.capturing.errors import SourceDeclarationError
 from eventlog.capturing.kafka_connect import RETRY_S, KafkaConnect
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings, read_connect
+from eventlog.capturing.source_metrics import SourceMetrics
 from eventlog.capturing.source_status import SourceStatus, status_of
 from eventlog.capturing.watching import Watcher
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
+from eventlog.metrics import REGISTRY, serve_metrics
 from eventlog.programs import called_as
 from eventlog.settings import LogSettings
 
@@ -71,7 +73,7 @@ def apply(
 
     Rows of tables and columns that were not captured before are read from the database.
     """
-    for operator in _operators(sources):
+    for operator in operators(sources):
         with operator:
             changed = operator.apply(dry_run)
         say(f"{operator.source.name}: {_outcome(changed, dry_run)}")
@@ -89,7 +91,7 @@ def status(
 ) -> None:
     """Show the connector, snapshot and lag of sources. Exit code 0 only if none needs attention."""
     found = []
-    for operator in _operators(sources):
+    for operator in operators(sources):
         with operator:
             found.append(status_of(operator))
     if as_json:
@@ -128,8 +130,12 @@ def watch(sources: Sources = None) -> None:
     """
     stopped = _end_on_signals()
     with ExitStack() as opened:
-        operators = [opened.enter_context(operator) for operator in _operators(sources, WATCH_RETRY_S)]
-        Watcher(operators).run(stopped.wait)
+        if serve_metrics(os.environ, "sources") is not None:
+            measured = SourceMetrics(opened.enter_context(each) for each in operators(sources, WATCH_RETRY_S))
+            REGISTRY.register(measured)
+            threading.Thread(target=measured.run, args=[stopped.wait], name="metrics", daemon=True).start()
+        chosen = [opened.enter_context(operator) for operator in operators(sources, WATCH_RETRY_S)]
+        Watcher(chosen).run(stopped.wait)
 
 
 @app.command()
@@ -139,7 +145,7 @@ def snapshot(
     source: Annotated[str, typer.Option(help="Its source, if several have a table of this name.")] = "",
 ) -> None:
     """Read the rows of a table again, while changes continue to be captured."""
-    for operator in _operators([source] if source else None):
+    for operator in operators([source] if source else None):
         if source or any(each.table == table for each in operator.source.tables):
             with operator:
                 operator.snapshot([operator.source.table(table)], where)
@@ -167,11 +173,11 @@ def remove(
 
     A later `apply` reads all tables again; rows that were deleted in the meantime stay in the topics until `sweep`.
     """
-    operators = list(_operators(sources))
+    chosen = list(operators(sources))
     _show_deployment()
     what = "connector, slot, publication and all captured records" if topics else "connector, slot and publication"
     _confirm(f"remove {what} of {', '.join(sources)}?", yes)
-    for operator in operators:
+    for operator in chosen:
         with operator:
             operator.remove(topics)
         say(f"{operator.source.name}: removed")
@@ -200,7 +206,8 @@ def _end_on_signals() -> threading.Event:
     return stopped
 
 
-def _operators(names: list[str] | None, retry_s: float = RETRY_S) -> Iterator[Operator]:
+def operators(names: list[str] | None, retry_s: float = RETRY_S) -> Iterator[Operator]:
+    """Those of the sources with these names; None: of all of the deployment. retry_s: see KafkaConnect."""
     log = LogSettings.from_environment(os.environ)
     registry = SourceRegistry.load(log.modules)
     chosen = [registry.source(name) for name in names] if names else list(registry.sources.values())
@@ -214,7 +221,7 @@ def _operators(names: list[str] | None, retry_s: float = RETRY_S) -> Iterator[Op
 
 
 def _on_each(sources: list[str] | None, act: Callable[[Operator], None], done: str) -> None:
-    for operator in _operators(sources):
+    for operator in operators(sources):
         with operator:
             act(operator)
         say(f"{operator.source.name}: {done}")

@@ -28,6 +28,7 @@ from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.patch_reader import POLL_S, PatchReader
 from projections.loading.refused_patches import apply_fitting
 from projections.loading.stats import LoaderStats
+from projections.metrics import BATCH_SECONDS, LETTERS, READ_PATCHES, STORE_WAITS
 from projections.stores.ledgers import gap
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
@@ -125,6 +126,7 @@ class Loader:
             return
         for partition, batch in batches.items():
             self._reader.advance(partition, batch.next_offset)
+        READ_PATCHES.labels(self._store.name).inc(len(records))
         if 1 < len(records) < FEW_RECORDS:  # one patch is no load, many are a backlog
             stop.wait(GATHER_S)
 
@@ -227,14 +229,20 @@ class Loader:
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
         began = time.monotonic()
         apply = partial(self._retrying, stop, self._store.apply, self._serving)
-        self.stats.dead_letters += apply_fitting(apply, batches, self._store.name, self._dead_letters)
+        self._count_letters(apply_fitting(apply, batches, self._store.name, self._dead_letters))
         self.stats.batches += 1
-        self.stats.load_s.append(time.monotonic() - began)
+        took_s = time.monotonic() - began
+        self.stats.load_s.append(took_s)
+        BATCH_SECONDS.labels(self._store.name).observe(took_s)
 
     def _add_dead_letter(self, record: Message, reason: str) -> None:
         log.warning("record patches/%s/%s is not a patch: %s", record.partition(), record.offset(), reason)
         self._dead_letters.add_record(PATCHES, record, reason)
-        self.stats.dead_letters += 1
+        self._count_letters(1)
+
+    def _count_letters(self, number: int) -> None:
+        self.stats.dead_letters += number
+        LETTERS.labels(self._store.name).inc(number)
 
     def _retrying(self, stop: threading.Event, call: Callable[..., Result], *args: object) -> Result:
         """Call until the store answers; raises StoreUnavailable once `stop` is set."""
@@ -249,5 +257,6 @@ class Loader:
 
     def _waiting(self, state: RetryCallState) -> None:
         self.stats.waits_for_store += 1
+        STORE_WAITS.labels(self._store.name).inc()
         error = state.outcome.exception() if state.outcome else None
         log.warning("%s; attempt %d", error, state.attempt_number)

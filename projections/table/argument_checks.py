@@ -14,6 +14,7 @@ from projections.table.folds.fold import Derived
 from projections.table.items import Item
 from projections.table.lookups import check_lookup
 from projections.table.mistaken import Mistaken
+from projections.table.readable import check_readable_types
 
 
 class Shared(Protocol):
@@ -29,6 +30,8 @@ class Shared(Protocol):
     def doc(self) -> str: ...
     @property
     def lookups(self) -> Any: ...
+    @property
+    def readable_by(self) -> Any: ...
 
 
 def as_stores(stores: Any) -> Any:
@@ -61,6 +64,7 @@ def check_shared(view: Shared) -> None:
         )
     for lookup in view.lookups:
         check_lookup(lookup)
+    check_readable_types(view.readable_by)
 
 
 def check_types(

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 
+from commands.declaring.filled_fields import Claim
 from projections.table.declared_store import DeclaredStore
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
@@ -25,6 +26,7 @@ class DeclaredView(ABC):
     key_name: str
     stores: tuple[DeclaredStore, ...]
     lookups: tuple[Lookup, ...]
+    readable_by: Mapping[str, Claim]
     place: str = ""
 
     @property

@@ -9,6 +9,7 @@ from functools import cached_property
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
+from commands.declaring.filled_fields import Claim
 from commands.declaring.upcasting import lineage_text
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import arguments_checked
@@ -28,6 +29,7 @@ from projections.table.folds.fold import Column
 from projections.table.items import Item
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
+from projections.table.readable import check_readable, check_unmasked
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, earlier_type, field_types, item_model
 
@@ -65,6 +67,11 @@ class TableView(DeclaredView):
     stores: where it is stored, as a tuple or one store; the first one answers queries.
     lookups: columns of other views' rows; they are read with a row, and not stored in it.
 
+    Who reads them in the API:
+
+    readable_by: by column, the claim of the caller that it must equal; a row of which a column differs does not exist
+    for the caller. Empty: everybody with the scope of the view reads all rows.
+
     This is what was written; `plan` is what follows from it. The rest fulfils `projections.view.View`.
     """
 
@@ -80,6 +87,7 @@ class TableView(DeclaredView):
     each: Mapping[type[Event], str] = field(default_factory=dict)
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
+    readable_by: Mapping[str, Claim] = field(default_factory=dict)
 
     place: str = field(init=False, repr=False, compare=False)
 
@@ -179,6 +187,8 @@ class TableView(DeclaredView):
         plan = self._planned()
         check_plan(plan)
         types = {self.key_name: ColumnType.TEXT, **plan.layout.types}
-        by_column(self.lookups, types)
+        looked_up = by_column(self.lookups, types)
         check_folded_stores(self.stores)
         check_stores(self.stores, types)
+        check_readable(self.readable_by, self.key_name, types, looked_up, plan.layout)
+        check_unmasked(plan, self.readable_by)

@@ -18,12 +18,14 @@ import orjson
 import pytest
 import valkey
 
+from api.filters import Filter
 from api.ports import Finder, Live, NotRanked, Page
 from api.query import Query, read_query
 from api.rankings import ranking_for
 from api.reads.database import Database
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
+from commands.declaring.filled_fields import Claim
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater import INTEGER, TEXT
@@ -181,6 +183,38 @@ def reading(settings: StoreSettings, ask: Callable[[ValkeyReader, PostgresReader
             return await ask(cached, PostgresReader(database, settings.environment))
 
     return asyncio.run(asking())
+
+
+def test_a_ranking_answers_a_reader_only_if_it_is_of_the_readers_rows(settings: StoreSettings, cache: OnValkey) -> None:
+    texts = {"a": "x", "b": "y", "c": "x"}
+    sources = []
+    for number, (key, text) in enumerate(texts.items()):
+        nothing = dict.fromkeys(("real", "tags", "latitude", "longitude", "flag"))
+        body = {"thing_id": key, "group": "g", "small": 1, "text": text, "number": number, "at": None, **nothing}
+        body["at"] = "2026-01-01T00:00:00Z"
+        time = datetime(2026, 1, 1, tzinfo=UTC)
+        event = Envelope(f"thing/{key}/1", "thing.put", f"thing/{key}", time, body, sequence=1)
+        sources.append(Source(event, Position(0, number), timestamp_ms(time), encode(event).decode()))
+    batches = {partition: Batch(next_offset=len(sources)) for partition in range(PARTITIONS)}
+    for source in sources:
+        for patch in lift(VIEW, source):
+            batch = batches[partition_of(patch_key(VIEW.tag, patch.key), PARTITIONS)]
+            batch.patches.setdefault(VIEW.tag, []).append(patch)
+    cache.open().apply([TARGET], batches)
+    own = replace(LIVE, view=replace(VIEW, readable_by={"text": Claim("sub")}))
+
+    async def read(cached: ValkeyReader, _: PostgresReader) -> None:
+        live = own.readable_by((Filter("text", "in", ("x",)),))
+        query = read_query(VIEW, [("sort", "-at"), ("count", "true")])
+        page = await cached.find(live, query)
+        assert ([row["thing_id"] for row in page.rows], page.total) == (["a", "c"], 2)
+        for other in ([("sort", "-number")], [("sort", "-at"), ("text", "y")], [("sort", "at")]):
+            with pytest.raises(NotRanked):
+                await cached.find(live, read_query(VIEW, other))
+        with pytest.raises(NotRanked):
+            await cached.find(own, query)
+
+    reading(settings, read)
 
 
 def sets(server: OnValkey) -> dict[str, list[tuple[bytes, float]]]:

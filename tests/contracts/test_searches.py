@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from api.cursor import continued, write_cursor
+from api.filters import Filter
 from api.ports import Live, Page
 from api.query import read_query
 from api.reads.elasticsearch import HIGHLIGHTED_CHARACTERS, ElasticsearchReader
+from commands.declaring.filled_fields import Claim
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from projections.settings import StoreSettings
@@ -28,8 +31,12 @@ from tests.contracts.view_histories import Put
 VIEW = TableView(
     name="searched",
     key="thing_id",
-    columns={"text": last({Put: "text"}), "place": last({Put: point("latitude", "longitude")})},
-    stores=(Elasticsearch(text=("text",)),),
+    columns={
+        "text": last({Put: "text"}),
+        "number": last({Put: "number"}),
+        "place": last({Put: point("latitude", "longitude")}),
+    },
+    stores=(Elasticsearch(text=("text",), facets=("number", "thing_id")),),
 )
 LIVE = Live(VIEW, 1, VIEW.tag, {})
 TEXTS = {
@@ -48,7 +55,7 @@ def settings(stack: StackSettings) -> Iterator[StoreSettings]:
     batch = Batch(next_offset=len(TEXTS))
     for number, (key, text) in enumerate(TEXTS.items()):
         place = {"latitude": 38.5, "longitude": -121.0} if key == "short" else {"latitude": None, "longitude": None}
-        nothing = dict.fromkeys(("number", "real", "flag", "at", "tags"))
+        nothing = {"number": number} | dict.fromkeys(("real", "flag", "at", "tags"))
         body = {"thing_id": key, "group": "g", "small": 1, "text": text, **nothing, **place}
         time = datetime(2026, 1, 1, tzinfo=UTC)
         event = Envelope(f"thing/{key}/1", "thing.put", f"thing/{key}", time, body, sequence=1)
@@ -62,14 +69,14 @@ def settings(stack: StackSettings) -> Iterator[StoreSettings]:
         yield made
 
 
-def searched(settings: StoreSettings, *parameters: tuple[str, str], cursor: str = "") -> Page:
+def searched(settings: StoreSettings, *parameters: tuple[str, str], cursor: str = "", live: Live = LIVE) -> Page:
     async def ask() -> Page:
         reader = ElasticsearchReader(settings.elasticsearch, settings.environment, 1)
         await reader.open()
         try:
             await reader.refresh(LIVE)
             query = read_query(VIEW, parameters, searching=True)
-            return await reader.search(LIVE, continued(VIEW, query, cursor) if cursor else query)
+            return await reader.search(live, continued(VIEW, query, cursor) if cursor else query)
         finally:
             await reader.close()
 
@@ -105,3 +112,33 @@ def test_pages_of_a_search_have_each_row_once(settings: StoreSettings, order: st
     assert sorted(found) == sorted(TEXTS)
     whole = searched(settings, *parameters[:-1])
     assert found == [row["thing_id"] for row in whole.rows]
+
+
+def test_a_reader_finds_and_counts_its_own_rows_only(settings: StoreSettings) -> None:
+    view = replace(VIEW, readable_by={"number": Claim("team")})
+    asked = (("q", "needle"), ("highlight", "true"), ("fields", "thing_id"))
+
+    def of(*numbers: int) -> Page:
+        live = replace(LIVE, view=view, readable=(Filter("number", "in", numbers),))
+        return searched(settings, *asked, live=live)
+
+    page = of(0)
+    assert ([row["thing_id"] for row in page.rows], page.total) == (["short"], 1)
+    assert page.facets == {"number": [(0, 1)], "thing_id": [("short", 1)]}
+    assert page.matches[0]["highlights"] == {"text": ["a <em>needle</em>"]}
+    none = of()
+    assert (none.rows, none.total, none.facets) == ([], 0, {"number": [], "thing_id": []})
+    nobody = searched(settings, *asked, live=replace(LIVE, view=view))
+    assert (nobody.rows, nobody.total) == ([], 0)
+
+
+def test_a_score_does_not_tell_how_often_a_word_is_in_rows_of_others(settings: StoreSettings) -> None:
+    view = replace(VIEW, readable_by={"number": Claim("team")})
+
+    def scores(word: str, readable: tuple[Filter, ...]) -> set[float]:
+        page = searched(settings, ("q", word), live=replace(LIVE, view=view, readable=readable))
+        return {match["score"] for match in page.matches}
+
+    own = (Filter("number", "in", (1,)),)
+    assert scores("needle", own) == scores("hay", own) == {1.0}
+    assert scores("needle", ()) != scores("hay", ()), "else the test could not fail"

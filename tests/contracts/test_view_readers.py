@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from api.filters import Filter
 from api.ports import Finder, GenerationGone, Live, Page, ViewReader
 from api.query import read_query
 from api.reads import elasticsearch_complete
@@ -19,6 +20,7 @@ from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
+from commands.declaring.filled_fields import Claim
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.settings import StoreSettings
 from projections.stores.declared import Cache, Elasticsearch, Postgres
@@ -220,6 +222,64 @@ def test_pages_in_any_order_are_the_same_rows_in_the_same_order(finding: Callabl
         rows = [row["thing_id"] for page in pages for row in page.rows]
         assert rows == in_order(order), order
         assert {page.total for page in pages} == {len(ROWS)}
+
+
+READ_BY = replace(VIEW, readable_by={"text": Claim("sub"), "number": Claim("team")})
+READERS: dict[str, tuple[tuple[Filter, ...] | None, Callable[[dict[str, Any]], bool]]] = {
+    "one": ((Filter("text", "in", ("x",)),), lambda row: row["text"] == "x"),
+    "several": ((Filter("number", "in", (7, 2**53 + 1)),), lambda row: row["number"] in (7, 2**53 + 1)),
+    "of both": (
+        (Filter("text", "in", ("y",)), Filter("number", "in", (7,))),
+        lambda row: (row["text"], row["number"]) == ("y", 7),
+    ),
+    "the key": ((Filter("thing_id", "in", ("", "ü/1", "gone")),), lambda row: row["thing_id"] in ("", "ü/1")),
+    "nothing that there is": ((Filter("text", "in", ("X", "x ", "")),), lambda row: False),
+    "without the claim": ((Filter("text", "in", ()),), lambda row: False),
+    "without the claim for numbers": ((Filter("number", "in", ()),), lambda row: False),
+    "nobody": (None, lambda row: False),
+    "an operator": ((), lambda row: True),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_row_that_is_not_the_readers_is_as_one_that_is_missing(opened: Callable[[], Any], reader: str) -> None:
+    conditions, is_own = READERS[reader]
+    live = replace(LIVE, view=READ_BY, readable=conditions)
+    own = {key: row for key, row in ROWS.items() if is_own(row)}
+
+    async def read(store: Any) -> None:
+        keys = [*ROWS, "gone", "nobody"]
+        assert {key: row for key in keys if (row := await store.get(live, key)) is not None} == own
+        assert await store.get_many(live, keys) == own
+        some = await store.get_many(live, keys, ("real",))
+        assert {key: row["real"] for key, row in some.items()} == {key: row["real"] for key, row in own.items()}
+
+    ask(opened, read)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_pages_and_counts_have_the_readers_rows_only(finding: Callable[[], Any], reader: str) -> None:
+    conditions, is_own = READERS[reader]
+    live = replace(LIVE, view=READ_BY, readable=conditions)
+
+    async def read(store: Finder) -> None:
+        for order in ORDERS:
+            query = read_query(READ_BY, [("sort", order), ("limit", "2"), ("count", "true")])
+            page = await store.find(live, query)
+            rows, total = list(page.rows), page.total
+            while page.last is not None:
+                page = await store.find(live, replace(query, beyond=tuple(page.last)))
+                rows += page.rows
+            own = [key for key in in_order(order) if is_own(ROWS[key])]
+            assert ([row["thing_id"] for row in rows], total) == (own, len(own)), order
+        for filters in ([("text", "y")], [("or", "(text=y,text.is_null=true)")], [("text.is_null", "true")]):
+            page = await store.find(live, read_query(READ_BY, filters))
+            assert all(is_own(row) for row in page.rows)
+        others = read_query(READ_BY, [("sort", "thing_id")])
+        beyond = await store.find(live, replace(others, beyond=("b",)))  # from a place that is not the reader's
+        assert all(is_own(row) for row in beyond.rows)
+
+    ask(finding, read)
 
 
 def in_order(order: str) -> list[str]:

@@ -21,7 +21,7 @@ def fulfils(row: Row, condition: Condition) -> bool:
         return bool((value is None) == wanted[0])
     if value is None:
         return False
-    if isinstance(wanted[0], datetime):
+    if wanted and isinstance(wanted[0], datetime):
         value = datetime.fromisoformat(value)
     return _compared(value, condition.operator, wanted)
 

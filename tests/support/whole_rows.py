@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from commands.declaring.aggregate import Event
+from commands.declaring.filled_fields import Claim
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from eventlog.topics import EVENTS, OBSERVATIONS
@@ -34,6 +35,7 @@ class WholeRows(DeclaredView):
     version: int = 1
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
+    readable_by: Mapping[str, Claim] = field(default_factory=dict)
     classes: tuple[type[Event] | type[Captured], ...] = ()
 
     @property

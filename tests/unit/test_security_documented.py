@@ -17,6 +17,7 @@ import pytest
 import trustme
 
 from api.guard.declared import declared_names
+from api.guard.readable import readable
 from api.settings import ApiSettings, Limits
 from commands.declaring.filled_fields import filled_fields
 from tests.unit.api.fake_service import catch_up, fake_service
@@ -133,7 +134,19 @@ def test_every_block_is_run() -> None:
 
 
 def test_filled_fields() -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found = declared("Fields that clients cannot forge")
+    assert filled_fields(found["Open"]) == ({"owner": "sub"}, ("at",))
+
+
+def test_rows_for_their_readers() -> None:
+    (condition,) = readable(declared("Rows for their readers")["accounts"], {"sub": "user-1"})
+    assert (condition.column, condition.values) == ("owner", ("user-1",))
+
+
+def declared(heading: str) -> dict[str, Any]:
+    """The names of the Python code under a heading."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    (code,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     found: dict[str, Any] = {"__name__": "security_page"}
     exec(compile(code, "security.md", "exec", dont_inherit=True), found)  # noqa: S102
-    assert filled_fields(found["Open"]) == ({"owner": "sub"}, ("at",))
+    return found

@@ -15,6 +15,9 @@ COUNTED_RECORDS: Final = 20_000
 """Events are counted in so many offsets before the end of a source; before these, offsets are counted."""
 READ_RECORDS: Final = 500
 """So many offsets are read at once to find the first event after a position before these."""
+FIRST_WINDOW: Final = 16
+LAST_WINDOW: Final = 16_384
+"""Offsets before a position in which the last record is looked for: most are markers of transactions, or compacted."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,22 @@ class Tail:
         if older_ms is None and first < len(self.offsets):
             older_ms = self.times_ms[first]
         return max(0, self.start - position) + len(self.offsets) - first, older_ms
+
+
+def last_time(log: EventLog, source: str, position: int) -> int | None:
+    """The time of the last record before a position, heartbeats included, in milliseconds since 1970.
+
+    None if there is none near. Raises LogUnavailable.
+    """
+    window = FIRST_WINDOW
+    while position and window <= LAST_WINDOW:
+        start, last = max(0, position - window), None
+        for record in log.read(*topic_and_partition(source), start, position):
+            last = record.timestamp_ms
+        if last is not None or not start:
+            return last
+        window *= 4
+    return None
 
 
 def read_tails(log: EventLog, positions: Mapping[str, Collection[int]], ends: Mapping[str, int]) -> dict[str, Tail]:

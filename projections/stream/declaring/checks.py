@@ -135,6 +135,11 @@ def _check_realtime(view: StreamView) -> None:
 
 
 def _check_kept(view: StreamView) -> None:
+    if view.readable_by:
+        raise ValueError(
+            'late="keep" makes a view of late records, which has no column for readable_by, so that everybody could '
+            'read them: use late="drop" or "amend"'
+        )
     try:
         check_name(view.late_name)
     except ValueError as error:

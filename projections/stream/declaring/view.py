@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from commands.declaring.aggregate import Event
+from commands.declaring.filled_fields import Claim
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import arguments_checked
 from eventlog.envelope import Envelope
@@ -27,6 +28,7 @@ from projections.table.declared_view import DeclaredView
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.monoids import Pick, StateField
+from projections.table.readable import check_readable
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
 from projections.view import View, generation_tag
@@ -71,6 +73,11 @@ class StreamView(DeclaredView):
     stores: where it is stored, as a tuple or one store; the first one answers queries.
     lookups: columns of other views' rows; they are read with a row, and not stored in it.
 
+    Who reads them in the API:
+
+    readable_by: by column, the claim of the caller that it must equal; a row of which a column differs does not exist
+    for the caller. Empty: everybody with the scope of the view reads all rows.
+
     When they come:
 
     late: what happens to a late record. "drop" leaves it out, and counts it; "keep" also puts it in a view of its
@@ -97,6 +104,7 @@ class StreamView(DeclaredView):
     lookups: tuple[Lookup, ...] = ()
     deleted_by: str = ""
     realtime: bool = False
+    readable_by: Mapping[str, Claim] = dataclass_field(default_factory=dict)
 
     place: str = dataclass_field(init=False, repr=False, compare=False)
 
@@ -111,8 +119,8 @@ class StreamView(DeclaredView):
             object.__setattr__(self, "key_name", self.key_columns[0] if len(self.key_columns) == 1 else "key")
         try:
             check_stream(self)
-            _ = self.looked_up
             check_stores(self.stores, self.types)
+            check_readable(self.readable_by, self.key_name, self.types, self.looked_up, self.layout)
             _ = self.query_digest
         except ValueError as error:
             raise ViewDeclarationError(self.name, str(error)) from error

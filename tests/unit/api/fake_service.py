@@ -52,6 +52,7 @@ class FakeGateway:
     several: Exception | None = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     ready: bool = True
+    awaited: int = 0
 
     async def submit(self, command_type: str, body: bytes | Mapping[str, Any], **options: Any) -> Receipt:
         command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
@@ -202,12 +203,13 @@ class MemoryReader:
 
     async def get(self, live: Live, key: str) -> Row | None:
         self._raise()
-        return self.rows.get(live.view.name, {}).get(key)
+        row = self.rows.get(live.view.name, {}).get(key)
+        return row if row is not None and live.shows(row) else None
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         self._raise()
         self.many.append((live.view.name, list(keys)))
-        rows = self.rows.get(live.view.name, {})
+        rows = {key: row for key, row in self.rows.get(live.view.name, {}).items() if live.shows(row)}
         return {key: {name: rows[key][name] for name in columns or rows[key]} for key in keys if key in rows}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
@@ -227,6 +229,7 @@ class MemoryReader:
 
     async def find(self, live: Live, query: Query) -> Page:
         self._raise()
+        query = live.limited(query)
         every = self.rows.get(live.view.name, {}).values()
         rows = [row for row in every if all(fulfils(row, each) for each in query.filters)]
         total = len(rows)

@@ -15,6 +15,7 @@ from api.changes.earlier import EarlierPatches
 from api.changes.feed import ViewFeed
 from api.changes.patch_tail import Touch
 from api.errors import NotCaughtUp
+from api.guard.caller import ANYONE
 from api.ports import GenerationGone, Made, Row
 from api.reading import KeyReaders
 from eventlog.envelope import Position
@@ -223,7 +224,7 @@ def test_all_views_of_an_answer_share_its_time(service: FakeService) -> None:
 
     async def show() -> None:
         async with asyncio.timeout(5):
-            await service.lookups.show(view, [home("H1", "GALT")], ["both_price"], taken)
+            await service.lookups.show(view, [home("H1", "GALT")], ["both_price"], ANYONE, taken)
 
     with pytest.raises(NotCaughtUp, match="cities_in_both"):
         asyncio.run(show())
@@ -234,7 +235,7 @@ def test_changes_are_sent_with_what_is_looked_up(service: FakeService) -> None:
         view = service.views["homes_in_postgres"]
         live = await service.generations.live(view)
         readers, earlier = KeyReaders(service.readers, view), EarlierPatches(service.log)
-        feed = ViewFeed(view, readers, service.lookups, service.generations, live, earlier)
+        feed = ViewFeed((view.name, ()), view, readers, service.lookups, service.generations, live, earlier, ANYONE)
         told = await feed.changes({key: Touch(0, 5, SourcePosition(EVENTS, AT)) for key in ("H1", "gone", "H2")})
         assert told is not None
         return [orjson.loads(change.event.partition(b"data: ")[2]) for change in told]

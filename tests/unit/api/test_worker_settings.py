@@ -41,7 +41,7 @@ def test_a_single_process_names_the_port_that_is_taken_or_the_address_that_is_no
 ) -> None:
     import api.serving
 
-    service = SimpleNamespace(feeds=None, limits=Limits())
+    service = SimpleNamespace(feeds=SimpleNamespace(followers=0), gateway=SimpleNamespace(awaited=0), limits=Limits())
     monkeypatch.setattr(api.serving, "compose_service", lambda _: service)
     monkeypatch.setattr(api.serving, "create_app", lambda _: None)
     with listen(ApiSettings(port=0)) as taken:

@@ -1,0 +1,51 @@
+"""What is measured of captured databases, by the process that watches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from eventlog.capturing.operating import Operator
+from eventlog.capturing.source_status import SourceStatus, status_of
+
+LOOK_S: Final = 10.0
+"""Seconds between two looks at a source, which ask its database, Connect and the log."""
+MEASURED: Final[Mapping[str, tuple[str, Callable[[SourceStatus], float | None]]]] = {
+    "healthy": ("1 if changes are captured and nothing needs attention, else 0.", lambda each: float(each.is_healthy)),
+    "lag_bytes": ("Log of a database that is not captured yet.", lambda each: each.lag_bytes),
+    "lag_seconds": ("Since when all of a database was captured.", lambda each: each.lag_s),
+    "retained_bytes": ("Log that a database keeps for its source.", lambda each: each.retained_bytes),
+    "limit_bytes": ("Log that a database keeps at most.", lambda each: each.limit_bytes),
+    "problems": ("Problems that `headwater sources status` shows.", lambda each: len(each.problems)),
+}
+
+
+class SourceMetrics(Collector):
+    """Looks at sources again and again; a server that does not answer is one of their problems."""
+
+    def __init__(self, operators: Iterable[Operator] = ()) -> None:
+        self._operators = list(operators)
+        self._found: Sequence[SourceStatus] = ()
+
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Look until `wait` returns true; it is given seconds to wait."""
+        while True:
+            self.look()
+            if wait(LOOK_S):
+                return
+
+    def look(self) -> None:
+        """Look once."""
+        self._found = [status_of(each) for each in self._operators]
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        for name, (what, measured) in MEASURED.items():
+            made = GaugeMetricFamily(f"headwater_source_{name}", what, labels=["source"])
+            for each in self._found:
+                if (value := measured(each)) is not None:
+                    made.add_metric([each.source], value)
+            yield made

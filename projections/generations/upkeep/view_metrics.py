@@ -1,0 +1,184 @@
+"""What is measured of the views in their stores: how old their rows are, and what the queries of stream views do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Protocol, get_args
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from eventlog.errors import EventLogError
+from eventlog.ports import EventLog
+from eventlog.source_positions import topic_and_partition
+from eventlog.times import now_ms
+from eventlog.topics import EVENTS
+from projections.errors import ProjectionError
+from projections.generations.registry.stream_report import StreamReport
+from projections.generations.upkeep.lag import Lag, Standing
+from projections.generations.upkeep.source_ends import last_time
+
+SAMPLE_S: Final = 5.0
+"""Seconds between two looks at the views."""
+RECORDS: Final = ("records", "amending", "dropped", "unreadable", "lost")
+"""The fields of StreamReport that count records or rows."""
+
+log = logging.getLogger(__name__)
+
+
+class Looks(Protocol):
+    """The state of all views, and the ends of the log: see Lags."""
+
+    def look(self) -> list[Lag]: ...
+
+    def ends(self) -> dict[str, int]: ...
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one look has found.
+
+    at_ms: when. lags: of each view in each store. applied_ms: by view and store, the time up to which its rows have
+    everything. appended_ms: by partition of `events`, the time of its last record. All in milliseconds since 1970.
+    """
+
+    at_ms: int = 0
+    lags: Sequence[Lag] = ()
+    applied_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    appended_ms: Mapping[int, int] = field(default_factory=dict)
+
+
+class ViewMetrics(Collector):
+    """Looks at the views again and again, beside everything else: a replay, which may take hours, holds up no look.
+
+    If the registry or the log is unavailable, the last sample stays. Its times grow old, as the views do.
+    """
+
+    def __init__(self, lags: Looks, events: EventLog) -> None:
+        self._lags, self._times = lags, LastTimes(events)
+        self._sample = Sample()
+
+    def run(self, stop: threading.Event) -> None:
+        """Look until `stop` is set; errors are logged."""
+        while True:
+            try:
+                self.look()
+            except (EventLogError, ProjectionError) as error:
+                log.warning("cannot measure the views: %s", error)
+            except Exception:
+                log.exception("cannot measure the views")
+            if stop.wait(SAMPLE_S):
+                return
+
+    def look(self) -> None:
+        """Take a sample; raises EventLogError or ProjectionError."""
+        began_ms, ends, lags = now_ms(), self._lags.ends(), self._lags.look()
+        events = [source for source in ends if topic_and_partition(source)[0] == EVENTS]
+        positions = {source: {ends[source], *(lag.position.get(source, 0) for lag in lags)} for source in events}
+        times = self._times.before(positions)
+        applied = {(lag.view, lag.store): found for lag in lags if (found := _applied(lag, times, began_ms))}
+        known = {(lag.view, lag.store) for lag in lags}
+        kept = {place: at for place, at in self._sample.applied_ms.items() if place in known}
+        appended = {topic_and_partition(each)[1]: at for each in events if (at := times[each, ends[each]])}
+        self._sample = Sample(began_ms, lags, kept | applied, appended)
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        return families(self._sample)
+
+
+class LastTimes:
+    """The times of the last records before positions; those that were looked up last are remembered."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._log = events
+        self._known: dict[tuple[str, int], int | None] = {}
+
+    def before(self, positions: Mapping[str, Iterable[int]]) -> Mapping[tuple[str, int], int | None]:
+        """By source and position, the time of the last record before it, heartbeats included, in milliseconds since
+        1970; None if there is none near. Raises LogUnavailable.
+        """
+        wanted = [(source, each) for source, of_source in positions.items() for each in of_source]
+        known = self._known
+        self._known = {each: known[each] if each in known else last_time(self._log, *each) for each in wanted}
+        return self._known
+
+
+def _applied(lag: Lag, times: Mapping[tuple[str, int], int | None], at_ms: int) -> int:
+    """The time up to which a view has everything; 0 if it is not known.
+
+    Owners of partitions append heartbeats to `events`, so the time of the last applied record grows as long as every
+    part on the way works. Other topics are quiet if nothing happens: there, only events that wait make a view old.
+    """
+    if not lag.position or lag.freshness_s is None:
+        return 0
+    by_events = [times.get(place) or 0 for place in lag.position.items() if topic_and_partition(place[0])[0] == EVENTS]
+    return min([*by_events, int(at_ms - lag.freshness_s * 1000)])
+
+
+def families(sample: Sample) -> Iterator[Metric]:
+    """The metrics of a sample."""
+    places = [((lag.view, lag.store), lag) for lag in sample.lags]
+    yield _gauge("look_timestamp_seconds", "When the views were last looked at.", (), [((), sample.at_ms / 1000)])
+    yield _gauge(
+        "view_applied_timestamp_seconds",
+        "Time up to which a view has everything: its freshness is the time now minus this. query: what makes it.",
+        (*PLACE, "query"),
+        [((*place, lag.query), at / 1000) for place, lag in places if (at := sample.applied_ms.get(place)) is not None],
+    )
+    behind = "Events that a view has not applied."
+    yield _gauge("view_lag_events", behind, PLACE, [(place, lag.lag_events) for place, lag in places])
+    waiting = "Patches that a loader has not applied."
+    yield _gauge("view_lag_patches", waiting, PLACE, [(place, lag.lag_patches) for place, lag in places])
+    yield _gauge(
+        "view_standing",
+        "1 for the state of a view, as in `replay status`.",
+        (*PLACE, "standing"),
+        [((*place, each), float(lag.standing == each)) for place, lag in places for each in get_args(Standing)],
+    )
+    yield _gauge(
+        "partition_appended_timestamp_seconds",
+        "Time of the last record of a partition of events: its owner appends a heartbeat every 5 s at least.",
+        ("partition",),
+        [((str(partition),), at / 1000) for partition, at in sample.appended_ms.items()],
+    )
+    reports = {lag.view: lag.stream for lag in sample.lags if lag.stream is not None}
+    for name, (what, measured) in OF_STREAMS.items():
+        yield _gauge(f"stream_{name}", what, ("view",), [((view,), measured(each)) for view, each in reports.items()])
+    yield _gauge(
+        "stream_records",
+        "Records of a stream view since its generation began; those late (amending, dropped), unreadable or lost.",
+        ("view", "kind"),
+        [((view, kind), getattr(each, kind)) for view, each in reports.items() for kind in RECORDS],
+    )
+
+
+def _gauge(
+    name: str, what: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float | None]]
+) -> GaugeMetricFamily:
+    made = GaugeMetricFamily(f"headwater_{name}", what, labels=labels)
+    for place, value in values:
+        if value is not None:
+            made.add_metric(place, value)
+    return made
+
+
+def _watermark_s(report: StreamReport) -> float | None:
+    """The watermark in seconds since 1970; None if there is none."""
+    text = report.watermark
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+PLACE: Final = ("view", "store")
+OF_STREAMS: Final[Mapping[str, tuple[str, Callable[[StreamReport], float | None]]]] = {
+    "watermark_timestamp_seconds": ("Watermark of a stream view.", _watermark_s),
+    "state_rows": ("Rows in the state of a stream view.", lambda each: each.state_rows),
+    "state_bytes": ("Size of the state of a stream view.", lambda each: each.state_bytes),
+    "batch_seconds": ("How long the last batch of a stream view took.", lambda each: each.batch_s),
+    "failed": ("1 if the query of a stream view has failed, else 0.", lambda each: float(bool(each.failure))),
+}
+"""What is measured of each stream view."""

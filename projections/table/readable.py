@@ -1,0 +1,87 @@
+"""Which callers of the API may read a row: `readable_by={"owner": Claim("sub")}`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from commands.declaring.filled_fields import Claim
+from eventlog.capturing.declaring import Captured
+from eventlog.declaring import must_be_text, shown
+from projections.table.fold_plan import FoldPlan
+from projections.table.folds.fold import folds_of
+from projections.table.layout import Layout
+from projections.table.lookups import Lookup
+from projections.table.rows import CapturedRow
+from projections.table.shown import Itself
+from projections.table.types import ColumnType
+
+EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'
+COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER)
+"""Types of which a value equals a claim exactly, in every store."""
+
+
+def check_readable_types(readable_by: object) -> None:
+    """Raise ValueError unless it is a claim by column."""
+    if not isinstance(readable_by, Mapping):
+        raise ValueError(f"readable_by={shown(readable_by)} does not say which claim a column equals: write {EXAMPLE}")
+    for column, claim in readable_by.items():
+        must_be_text("a column of readable_by", column, EXAMPLE)
+        if not isinstance(claim, Claim):
+            raise ValueError(f'"{column}" of readable_by is {shown(claim)}, which is no claim: write {EXAMPLE}')
+
+
+def check_readable(
+    readable_by: Mapping[str, Claim],
+    key_name: str,
+    types: Mapping[str, ColumnType],
+    looked_up: Mapping[str, Lookup],
+    layout: Layout,
+) -> None:
+    """Raise ValueError if a column of `readable_by` cannot be compared with a claim exactly."""
+    use = f"use one of {', '.join(name for name, kind in types.items() if kind in COMPARED)}"
+    for column in readable_by:
+        if column in looked_up:
+            there = looked_up[column].view
+            raise ValueError(
+                f'readable_by names "{column}", which is looked up in "{there}" when a row is read, not stored: {use}'
+            )
+        if column not in types:
+            raise ValueError(f'readable_by names "{column}", which is not a column of this view: {use}')
+        if types[column] not in COMPARED:
+            raise ValueError(
+                f'readable_by names "{column}", which is {types[column].value}: only text and integers are compared '
+                f"with a claim: {use}"
+            )
+        if column != key_name and not isinstance(layout.shown[column], Itself):
+            raise ValueError(
+                f'readable_by names "{column}", which is computed from other values, so that two owners may have the '
+                "same: use a column of last(…), first(…) or current(…)"
+            )
+
+
+def check_unmasked(plan: FoldPlan, readable_by: Mapping[str, Claim]) -> None:
+    """Raise ValueError if a column of `readable_by` is captured only in part, so that two owners may look the same."""
+    for column in readable_by:
+        for table, name in _captured(plan, column):
+            mask = table.columns[name].mask
+            if mask is not None:
+                raise ValueError(
+                    f'readable_by names "{column}", but "{name}" of the table "{table.table}" is captured as '
+                    f"{type(mask).__name__}(), which is not its value: capture it whole, or use another column"
+                )
+
+
+def state_fields(columns: Iterable[str], layout: Layout) -> dict[str, str]:
+    """By column, the state field that patches bring for it; without columns that no patch brings, such as the key."""
+    shown_by = layout.shown
+    return {name: how.field for name in columns if isinstance(how := shown_by.get(name), Itself)}
+
+
+def _captured(plan: FoldPlan, column: str) -> Iterator[tuple[type[Captured], str]]:
+    """The captured columns that a column is read from."""
+    for fold in folds_of(plan.columns[column]) if column in plan.columns else ():
+        for case, read in fold.cases.items():
+            if isinstance(case, type) and issubclass(case, CapturedRow):
+                for name in read.fields():
+                    yield case.table, name

@@ -1,0 +1,109 @@
+"""What `headwater status` finds, and that one server that does not answer hides nothing of the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from eventlog.heartbeats import heartbeat_key
+from eventlog.letters import Letter
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry
+from eventlog.settings import LogSettings
+from eventlog.times import now_ms
+from eventlog.topics import DEAD_LETTERS, EVENTS
+from projections.errors import StoreUnavailable
+from projections.generations.upkeep.lag import Lag
+from replay import overview
+from replay.overview import app
+from replay.status import ATTENTION_EXIT
+
+HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 2, "1": 2}, 0, 0, 0.0)
+
+
+class Generations:
+    """A registry that answers, or does not."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def prepare(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.fixture
+def deployment(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A deployment of two partitions with owners, and one view that is up to date."""
+    log = MemoryLog(partitions=2)
+    for partition in (0, 1):
+        log.submit(Entry(EVENTS, heartbeat_key(partition), b"{}", now_ms()), partition).result()
+    views = SimpleNamespace(views={"listings": SimpleNamespace(every_s=0.0)})
+    settings = LogSettings(partitions=2, modules=("listings",))
+    made = SimpleNamespace(settings=settings, log=log, views=views, stores=None, generations=Generations(), lags=[HERE])
+
+    @contextmanager
+    def opened(_: object) -> Iterator[SimpleNamespace]:
+        yield made
+
+    monkeypatch.setattr(overview, "open_deployment", opened)
+    looks = SimpleNamespace(look=lambda: made.lags, ends=lambda: {"0": 2, "1": 2})
+    monkeypatch.setattr(overview, "Lags", lambda *_: looks)
+    return made
+
+
+def run() -> tuple[int, list[dict[str, Any]]]:
+    """The exit code, and the parts with a problem."""
+    done = CliRunner().invoke(app, ["--json"])
+    answer = json.loads(done.stdout)
+    wrong = [each for each in answer["parts"] if each["problem"]]
+    assert answer["healthy"] is (not wrong)
+    return done.exit_code, wrong
+
+
+def test_a_deployment_that_works_needs_nothing(deployment: SimpleNamespace) -> None:
+    assert run() == (0, [])
+    shown = CliRunner().invoke(app)
+    assert shown.exit_code == 0
+    assert "view\tlistings in postgres\tcaught up" in shown.stdout
+    assert "partition\t1\towned" in shown.stdout
+
+
+def test_a_partition_without_an_owner_is_named_though_its_views_have_all(deployment: SimpleNamespace) -> None:
+    deployment.log = MemoryLog(partitions=2)
+    old_ms = now_ms() - 60_000
+    deployment.log.submit(Entry(EVENTS, heartbeat_key(1), b"{}", old_ms), 1).result()
+    code, wrong = run()
+    assert code == ATTENTION_EXIT
+    assert [each["name"] for each in wrong] == ["0", "1"]
+    assert "never had a record" in wrong[0]["problem"] and "for 60 s" in wrong[1]["problem"]
+    assert all("`headwater handler`" in each["problem"] for each in wrong)
+
+
+def test_a_view_that_is_not_built_and_dead_letters_are_named_with_what_helps(deployment: SimpleNamespace) -> None:
+    deployment.lags = [Lag("listings", "postgres", 1, None, "not built", {}, problem="rebuild it")]
+    letter = Letter("no JSON", "2026-01-01T00:00:00Z", b"k", b"v").to_json(topic=EVENTS, partition=0, offset=7)
+    for key, value in ((f"{EVENTS}/0/7", letter), (f"{EVENTS}/0/8", letter), (f"{EVENTS}/0/8", None)):
+        deployment.log.submit(Entry(DEAD_LETTERS, key, value, 1), 0).result()
+    code, wrong = run()
+    assert code == ATTENTION_EXIT
+    assert [(each["what"], each["name"], each["state"]) for each in wrong] == [
+        ("view", "listings in postgres", "not built"),
+        ("letters", EVENTS, "1"),
+    ]
+    assert wrong[0]["problem"] == "rebuild it"
+    assert "replay dead-letters list" in wrong[1]["problem"]
+
+
+def test_a_server_that_does_not_answer_is_a_problem_and_the_rest_is_shown(deployment: SimpleNamespace) -> None:
+    deployment.generations = Generations(StoreUnavailable("postgres", "no answer"))
+    done = CliRunner().invoke(app)
+    assert done.exit_code == ATTENTION_EXIT
+    assert "partition\t0\towned" in done.stdout
+    assert "views all: " in done.stdout and "no answer" in done.stdout

@@ -1,0 +1,72 @@
+"""docs/metrics.md has every metric, with its labels, and no expression has one that does not exist."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+
+from api.metrics import ServiceMetrics
+from eventlog.capturing.source_metrics import SourceMetrics
+from eventlog.metrics import REGISTRY
+from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.view_metrics import Sample, families
+from projections.metrics import PartMetrics
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "metrics.md").read_text()
+ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
+for _package in ("api", "commands", "projections"):
+    importlib.import_module(f"{_package}.metrics")
+
+
+def measured() -> dict[str, Metric]:
+    """All metrics of Headwater's own, by their names in the text format."""
+    lags = [Lag("listings", "postgres", 1, 1, "caught up", {"0": 1}, 0, 0, 0.0)]
+    collected: Iterable[Metric] = (
+        *REGISTRY.collect(),
+        *ServiceMetrics().collect(),
+        *SourceMetrics().collect(),
+        *PartMetrics().collect(),
+        *families(Sample(1, lags)),
+    )
+    named = {each.name + ("_total" if each.type == "counter" else ""): each for each in collected}
+    return {name: each for name, each in named.items() if name.startswith("headwater_")}
+
+
+def labels(metric: Any) -> tuple[str, ...]:
+    """Of a declared metric, from its collector; of a family, from the family."""
+    declared = REGISTRY._names_to_collectors.get(metric.name)
+    return tuple(getattr(metric, "_labelnames", None) or getattr(declared, "_labelnames", None) or ())
+
+
+def rows() -> dict[str, tuple[tuple[str, ...], str]]:
+    table = PAGE.partition("## All metrics")[2]
+    found = re.findall(r"^\| `(headwater_\w+)` \| ([^|]*) \| ([^|]+) \|$", table, re.MULTILINE)
+    return {name: (tuple(re.findall(r"`(\w+)`", named)), what) for name, named, what in found}
+
+
+def test_the_table_has_every_metric_with_its_labels_and_its_help() -> None:
+    assert rows() == {name: (labels(each), each.documentation.rstrip(".")) for name, each in measured().items()}
+
+
+@pytest.mark.parametrize("text", [PAGE, ALERTS], ids=["page", "alerts"])
+def test_expressions_name_metrics_that_exist(text: str) -> None:
+    named = set(re.findall(r"headwater_\w+", text))
+    suffixes = {name + suffix for name in measured() for suffix in ("", "_bucket", "_sum", "_count")}
+    assert named <= suffixes
+    assert len(named) > 10
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool of Prometheus is not here")
+def test_the_alerts_name_what_is_at_fault_and_nothing_else() -> None:
+    rules = ROOT / "compose" / "monitoring" / "alerts_test.yml"
+    done = subprocess.run(["promtool", "test", "rules", str(rules)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
