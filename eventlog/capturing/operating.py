@@ -126,8 +126,8 @@ class Operator:
             self._register(plan)
             wait_until_running(self.connect, self.source, self.names)
             return
-        self._stop()  # a task with the earlier properties would run for some time after these are registered
         try:
+            self._stop()  # a task with the earlier properties would run for some time after these are registered
             self._register(plan)
         except BaseException:
             self.connect.resume(self.names.connector)
@@ -156,8 +156,8 @@ class Operator:
         """
         if not self._has_captured_all(timeout_s):
             return False
-        self._stop()
         try:
+            self._stop()
             incomplete = self._sweep(sweeps)
             self._read_again(again)
             problems += self._read_incomplete([each for each in incomplete if each[0] not in again])
@@ -179,8 +179,10 @@ class Operator:
 
     def _go_on(self) -> None:
         """Let a stopped connector run, with the heartbeat that one that reads tables again needs to begin with."""
-        self._beat()
-        self.connect.resume(self.names.connector)
+        try:
+            self._beat()
+        finally:
+            self.connect.resume(self.names.connector)
         wait_until_running(self.connect, self.source, self.names)
 
     def _late(self) -> list[type[Captured]]:
@@ -190,10 +192,8 @@ class Operator:
 
     def read_late(self, timeout_s: float) -> bool:
         """Let the connector read what an earlier command could not, once it has captured all; whether it does.
-
-        timeout_s: how long to wait for that.
-
-        Tables that cannot be read again, or that its configuration does not have, are left: only `apply` helps.
+        timeout_s: how long to wait for that. Tables that cannot be read again, or that its configuration does not have,
+        are left: only `apply` helps.
         """
         config = self.connect.config(self.names.connector) or {}
         late = [table for table in self._late() if captures(config, table.table)]
@@ -333,8 +333,8 @@ class Operator:
         if not is_after_snapshot(self._offset()):
             raise SourceProblem(self.source.name, "its first snapshot still runs: wait until it is completed")
         before = self.connect.state(self.names.connector)
-        self._stop()
         try:
+            self._stop()
             self._read_again(tables, where)
         finally:
             if before is not None and before.connector == "PAUSED":

@@ -45,6 +45,7 @@ class _Watched:
     absent: when it was first found not to be registered; None if it is.
     next_look: when to look whether it skips changes.
     lost: why it does, or why that is not known; None if it does not.
+    is_reading: whether the watch was about to let it read tables, for which it is stopped, and did not come to the end.
     reported: problems that are not solved yet.
     """
 
@@ -56,6 +57,7 @@ class _Watched:
     absent: float | None = None
     next_look: float = 0.0
     lost: str | None = None
+    is_reading: bool = False
     reported: set[str] = field(default_factory=set)
 
     def report(self, *problems: str) -> None:
@@ -129,6 +131,9 @@ class Watcher:
         watched.since = None
         if state.state == "FAILED":
             self._handle_failure(watched, state)
+        elif state.state == "STOPPED" and watched.is_reading:
+            operator.connect.resume(operator.names.connector)
+            watched.is_reading = False
         elif state.state in ("PAUSED", "STOPPED"):
             watched.forget()
 
@@ -167,8 +172,11 @@ class Watcher:
         """
         try:
             lost = self._find_lost(watched.operator)
-            if lost is not None and lost == watched.lost and self._read_late(watched.operator, CAPTURED_S):
-                log.info('source "%s": its connector reads tables again', watched.operator.source.name)
+            if lost is not None and lost == watched.lost:
+                watched.is_reading = True  # it is stopped for a moment, and must go on whatever happens
+                if self._read_late(watched.operator, CAPTURED_S):
+                    log.info('source "%s": its connector reads tables again', watched.operator.source.name)
+                watched.is_reading = False
         except ConnectError:
             raise
         except SourceProblem as error:

@@ -47,7 +47,7 @@ class World:
         self.lost: dict[str, str | Exception | None] = dict.fromkeys(names)
         self.looked: list[float] = []
         self.read: list[float] = []
-        self.can_read = False
+        self.can_read: bool | Exception = False
         self.watcher = Watcher(
             [self._operator(name) for name in names], self.prepare, self.find_lost, self.read_late, lambda: self.now
         )
@@ -61,6 +61,9 @@ class World:
         self.states[name] = found(self.restarting[name])
         return self.states[name] is not None
 
+    def resume(self, connector: str) -> None:
+        self.states[connector.rpartition(".")[2]] = RUNNING
+
     def prepare(self, operator: Operator) -> Sequence[str]:
         self.checked[operator.source.name].append(self.now)
         return found(self.databases[operator.source.name])
@@ -71,7 +74,7 @@ class World:
 
     def read_late(self, operator: Operator, timeout_s: float) -> bool:
         self.read.append(self.now)
-        return self.can_read
+        return found(self.can_read)
 
     def _operator(self, name: str) -> Operator:
         class Person(Captured, table="public.people", key="id"):
@@ -385,3 +388,22 @@ def test_tables_that_were_not_read_are_read_once_two_looks_have_named_them(caplo
     world.pass_time(3 * LOST_S)
     assert len(world.read) == 3
     assert caplog.text.count("its connector reads tables again") == 1
+
+
+def test_a_connector_that_the_watch_has_stopped_goes_on_although_a_server_went_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World("crm")
+    world.states["crm"], world.lost["crm"] = RUNNING, 'rows of table "public.people" were not read'
+    world.can_read = UNAVAILABLE
+    world.pass_time(LOST_S + 1)
+    assert world.read == [LOST_S]
+    world.states["crm"] = ConnectorState("STOPPED", "")
+    world.pass_time(1)
+    assert world.states["crm"] is RUNNING
+    assert str(UNAVAILABLE) in problems(caplog)
+    world.can_read = False
+    world.pass_time(2 * LOST_S)
+    world.states["crm"] = ConnectorState("STOPPED", "")
+    world.pass_time(LOST_S)
+    assert world.states["crm"] == ConnectorState("STOPPED", ""), "somebody else has stopped it"
