@@ -37,9 +37,6 @@ from tests.support.waiting import eventually
 ROUNDS, STATEMENTS = 2, 12
 """Of a short run, and how many of each; `status` is asked, and what it names is mended, once in each."""
 
-QUIET = 10
-"""Debezium looks for signals every second."""
-
 
 class Person(Captured, table="public.people", key="id"):
     id: int
@@ -294,23 +291,19 @@ class Crm:
         return status_of(self.operator)
 
     def mend(self, said: str) -> None:
-        """Do what `status` says until nothing is wrong; `snapshot` only if none has run for QUIET looks."""
-        quiet = 0
+        """Do what `status` says until nothing is wrong."""
 
         def is_mended() -> bool:
-            nonlocal quiet
             status = self.status()
-            quiet = 0 if status.snapshot is not None and status.snapshot.is_running else quiet + 1
-            if status.is_healthy or not quiet:
+            if status.is_healthy or (status.snapshot is not None and status.snapshot.is_running):
                 return status.is_healthy
             if status.state == "FAILED":
                 self.operator.restart()
             for problem in status.problems:
                 command = problem.rpartition("headwater sources ")[2].split()
                 with suppress(SourceProblem):  # another one may have to be solved before
-                    if command[0] == "snapshot" and quiet > QUIET:
+                    if command[0] == "snapshot":
                         self.operator.snapshot([CRM.table(command[1])])
-                        quiet = 0
                     elif command[0] == "sweep":
                         self.operator.sweep()
                     elif command[0].startswith("apply"):
