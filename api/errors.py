@@ -5,6 +5,7 @@ ApiError
 ├── UnknownHost          the request names a host that the API does not answer to
 ├── Unauthenticated      the request has no API key or token, or one that is not valid
 ├── Forbidden            no scope of the caller allows it
+├── TooManyRequests      the caller sends more than one caller may
 ├── IssuerUnavailable    the keys of the issuer of tokens were never fetched
 ├── MalformedTarget      the path or the query is not percent-encoded UTF-8
 ├── BadParameter         a path or query parameter is invalid
@@ -147,6 +148,14 @@ class TooComplex(ApiError):
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"the body has more than {limit} {what}: send several smaller ones")
         self.what, self.limit = what, limit
+
+
+class TooManyRequests(ApiError):
+    """The caller sends more than one caller may."""
+
+    def __init__(self, limit_text: str, limit: int) -> None:
+        super().__init__(f"more requests of this caller than are allowed {limit_text}: send it again later")
+        self.limit = limit
 
 
 class Overloaded(ApiError):
@@ -338,6 +347,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     MalformedJson: Meaning(400, "malformed_json", "The body is not valid JSON", ("line", "column")),
     MalformedLine: Meaning(422, "malformed_line", "Invalid line", ("line", "errors", "error_count")),
     TooComplex: Meaning(413, "too_complex", "The body has too many values or levels", ("limit",)),
+    TooManyRequests: Meaning(429, "too_many_requests", "Too many requests of this caller", ("limit",), 1),
     Overloaded: Meaning(503, "overloaded", "Too much work of this kind", ("limit",), 1),
     BodyIncomplete: Meaning(408, "body_incomplete", "The body did not arrive in time", ("timeout_s",)),
     UnsupportedMedia: Meaning(415, "unsupported_media", "Unsupported media type", ("actual", "expected")),

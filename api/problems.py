@@ -43,6 +43,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 HEADERS: Final[Mapping[int, Schema]] = {
     401: CHALLENGE,
     403: CHALLENGE,
+    429: RETRY_AFTER,
     503: RETRY_AFTER,
     504: RETRY_AFTER,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import problems
@@ -11,7 +13,7 @@ from api.guard.guard import Guard
 
 
 class KnownCallers:
-    """Refuses requests whose caller is not known, and notes the caller of others in the request's state.
+    """Refuses requests whose caller is not known or has too many, and notes the caller of others in the state.
 
     ASGI middleware. What a caller may do, the routes say (`api.guard.needs`).
     """
@@ -28,14 +30,20 @@ class KnownCallers:
             return
         state = dict(scope.get("state") or {})
         state.pop(STATE, None)
-        if self._guard.needs_caller(_path(scope)) or self._guard.is_open:
+        scope["state"] = state
+        limits = self._guard.limits
+        if not (self._guard.needs_caller(_path(scope)) or self._guard.is_open):
+            await self._app(scope, receive, send)
+            return
+        with ExitStack() as admitted:
             try:
-                state[STATE] = await self._guard.caller(scope["headers"])
+                caller = state[STATE] = await self._guard.caller(scope["headers"])
+                if limits.has_any and caller.name is not None:
+                    admitted.enter_context(limits.admitted(caller.name))
             except ApiError as error:
                 await problems.answer(error, scope, receive, send)
                 return
-        scope["state"] = state
-        await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
 
 
 def _path(scope: Scope) -> str:

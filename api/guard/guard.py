@@ -11,6 +11,7 @@ from typing import Final
 from api.errors import Unauthenticated
 from api.guard.caller import ANYONE, Caller
 from api.guard.keys import ApiKeys
+from api.guard.limits import CallerLimits
 from api.guard.needs import DOCUMENTATION, PUBLIC
 from api.guard.settings import KEY_BEGINS
 from api.guard.tokens import LEEWAY_S, Tokens
@@ -26,10 +27,16 @@ class Guard:
     """
 
     def __init__(
-        self, keys: ApiKeys | None = None, tokens: Tokens | None = None, *, has_public_documentation: bool = False
+        self,
+        keys: ApiKeys | None = None,
+        tokens: Tokens | None = None,
+        *,
+        has_public_documentation: bool = False,
+        limits: CallerLimits | None = None,
     ) -> None:
-        """has_public_documentation: whether `/docs` and `/openapi.json` need no caller."""
+        """limits: of each caller. has_public_documentation: whether `/docs` and `/openapi.json` need no caller."""
         self._keys, self._tokens = keys, tokens
+        self.limits = limits or CallerLimits()
         self._public = PUBLIC | (DOCUMENTATION if has_public_documentation else frozenset())
         self._has_public_documentation = has_public_documentation
 

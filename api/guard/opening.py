@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from api.guard.guard import Guard
 from api.guard.jwks import open_keys
 from api.guard.keys import ApiKeys
+from api.guard.limits import CallerLimits
 from api.guard.roles import Roles
 from api.guard.scopes import Declared
 from api.guard.settings import KEYS, ROLES, GuardSettings
@@ -30,7 +31,8 @@ def open_guard(settings: GuardSettings, declared: Declared) -> Guard:
         is_taken = keys.has_name if keys else _is_never_taken
         source = open_keys(settings.issuer, settings.jwks)
         tokens = Tokens(settings.issuer, settings.audience, source, roles, is_taken)
-    return Guard(keys, tokens, has_public_documentation=settings.has_public_documentation)
+    limits = CallerLimits(settings.caller_per_second, settings.caller_at_once)
+    return Guard(keys, tokens, has_public_documentation=settings.has_public_documentation, limits=limits)
 
 
 def check_scopes(named: Iterable[tuple[str, str, str, Iterable[str]]], declared: Declared) -> None:

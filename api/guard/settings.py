@@ -24,6 +24,9 @@ ISSUER: Final = "HEADWATER_API_ISSUER"
 AUDIENCE: Final = "HEADWATER_API_AUDIENCE"
 JWKS: Final = "HEADWATER_API_JWKS"
 ROLES: Final = "HEADWATER_API_ROLES"
+PER_SECOND: Final = "HEADWATER_API_CALLER_PER_SECOND"
+AT_ONCE: Final = "HEADWATER_API_CALLER_AT_ONCE"
+MAX_LIMIT: Final = 1_000_000
 KEY_BEGINS: Final = "hw_"
 """Of every API key, so that people and scanners of secrets recognise one."""
 HTTPS: Final = "an https:// URL, or http:// on this machine"
@@ -36,6 +39,7 @@ class GuardSettings:
     keys: the file of API keys. issuer, audience: of tokens. jwks: a file or URL with the issuer's keys; empty: by
     discovery. roles: a file with the scopes of roles; roles_claim: the claim that has a token's roles. is_open:
     everybody may call it, from anywhere. has_public_documentation: whether the documentation needs no caller.
+    caller_per_second, caller_at_once: requests of one caller to each process; 0: no limit.
     """
 
     keys: Path | None = None
@@ -46,6 +50,8 @@ class GuardSettings:
     roles_claim: str = "roles"
     is_open: bool = False
     has_public_documentation: bool = False
+    caller_per_second: int = 0
+    caller_at_once: int = 0
 
     @property
     def knows_callers(self) -> bool:
@@ -65,6 +71,8 @@ class GuardSettings:
             roles_claim=given.api_roles_claim,
             is_open=given.api_open,
             has_public_documentation=given.api_public_docs,
+            caller_per_second=given.api_caller_per_second,
+            caller_at_once=given.api_caller_at_once,
         )
         made._check()
         return made
@@ -74,6 +82,11 @@ class GuardSettings:
         if self.is_open and self.knows_callers:
             needs = f"false, because {KEYS} or {ISSUER} is set: an API is either open or guarded"
             raise SettingError(OPEN, "true", needs)
+        if not self.knows_callers:
+            for variable, limit in ((PER_SECOND, self.caller_per_second), (AT_ONCE, self.caller_at_once)):
+                if limit:
+                    needs = f"0, or set {KEYS} or {ISSUER} too: without them, callers are not known"
+                    raise SettingError(variable, str(limit), needs)
         if self.issuer and not self.audience:
             raise SettingError(AUDIENCE, "", f"the audience of tokens for this API, because {ISSUER} is set")
         if not self.issuer:
@@ -117,6 +130,9 @@ def _check_jwks(value: str) -> str:
     return _check_url(value) if "://" in value else value
 
 
+Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT, description=f"an integer from 1 to {MAX_LIMIT}, or 0 for no limit")]
+
+
 class GuardVariables(Variables):
     """The variables of GuardSettings."""
 
@@ -132,4 +148,6 @@ class GuardVariables(Variables):
     api_roles: str = ""
     api_roles_claim: str = GuardSettings.roles_claim
     api_open: bool = Field(GuardSettings.is_open, description="true or false")
+    api_caller_per_second: Limit = GuardSettings.caller_per_second
+    api_caller_at_once: Limit = GuardSettings.caller_at_once
     api_public_docs: bool = Field(GuardSettings.has_public_documentation, description="true or false")

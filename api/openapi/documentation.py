@@ -81,7 +81,9 @@ def _secure(paths: Schema, app: FastAPI) -> None:
                 scope = scopes[STREAM_PATH, method].replace("{aggregate}", path.split("/")[2])
             if scope is not None:
                 operation["security"] = [{"caller": [scope]}]
-                operation["responses"] |= {str(status): refused for status, refused in documented(401, 403).items()}
+                operation["responses"] |= {
+                    str(status): refused for status, refused in documented(401, 403, 429).items()
+                }
 
 
 def _identify(paths: Schema) -> None:

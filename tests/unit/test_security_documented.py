@@ -127,9 +127,16 @@ def test_another_address(shell: Shell) -> None:
     assert settings.hosts.has("api.example.com") and not settings.hosts.has("other.example.com")
 
 
+def test_limits_per_caller(shell: Shell) -> None:
+    (limits,) = blocks("Limits per caller")
+    shell.run(limits + blocks("API keys")[0])
+    given = shell.settings().guard
+    assert (given.caller_per_second, given.caller_at_once) == (100, 20)
+
+
 def test_every_block_is_run() -> None:
     headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
-    run = {"API keys", "Tokens of an issuer", "TLS", "Listen on another address"}
+    run = {"API keys", "Tokens of an issuer", "Limits per caller", "TLS", "Listen on another address"}
     assert {each for each in headings if blocks(each)} == run
 
 

@@ -96,7 +96,7 @@ def test_an_error_s_kin_share_its_meaning() -> None:
 def test_meanings_are_sound(meaning: Meaning) -> None:
     assert 400 <= meaning.status < 600
     assert meaning.code.replace("_", "").isalpha()
-    assert (meaning.retry_after_s is not None) == (meaning.status in (503, 504))
+    assert (meaning.retry_after_s is not None) == (meaning.status in (429, 503, 504))
 
 
 def test_every_member_is_described_and_every_description_is_of_a_member() -> None:
@@ -114,6 +114,7 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (errors.MalformedJson("trailing comma", 1, 7), {"line": 1, "column": 7}),
     (errors.MalformedLine(3, [MISSING]), {"line": 3, "errors": [FAULT], "error_count": 1}),
     (errors.TooComplex("values", 9), {"limit": 9}),
+    (errors.TooManyRequests("at once: 9", 9), {"limit": 9}),
     (errors.Overloaded("reads", 9), {"limit": 9}),
     (errors.BodyIncomplete(9), {"timeout_s": 9}),
     (errors.UnsupportedMedia("text/plain"), {"actual": "text/plain", "expected": "application/json"}),

@@ -220,6 +220,22 @@ def test_a_caller_without_the_claim_gets_nothing() -> None:
     play(scenario, "team_notes")
 
 
+def test_what_is_looked_up_in_rows_of_others_is_null_for_each_follower() -> None:
+    async def scenario(notes: Notes) -> None:
+        for each in notes.service.readers.values():
+            each.rows["notes"] = {"h1": {"note_id": "h1", "owner": HERS, "words": "secret"}}
+        async with notes.following() as me, notes.following(subject=HERS) as her, notes.following(subject="c") as other:
+            for follower in (me, her, other):
+                await follower.until(1)
+            notes.stores[0].rows["subjects"]["b"] = {"about": "b", "note": "h1"}
+            notes.put("b", None, stored=False)
+            notes.apply()
+            await asyncio.gather(me.until(2), her.until(2), other.until(2))
+            assert (me.told, her.told, other.told) == ([("b", None)], [("b", "secret")], [("b", None)])
+
+    play(scenario, "subjects")
+
+
 def test_too_many_own_rows_have_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes()
     for number in range(3):
