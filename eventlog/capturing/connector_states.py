@@ -13,22 +13,14 @@ from eventlog.capturing.naming import SourceNames
 
 RUNNING_S: Final = 60.0
 """How long a connector may take to run, or to stop."""
-STEADY_S: Final = 1.5
 CAPTURED_S: Final = 30.0
 """How long a connector may take to capture what the database has logged already."""
-POLL_S: Final = 0.2
+POLL_S: Final = 0.1
 
 
 def wait_until_running(connect: KafkaConnect, source: Source, names: SourceNames) -> None:
-    """Return once it has been running for STEADY_S: a changed connector runs for a moment before it restarts."""
-    began: float | None = None
-
-    def is_steady(state: ConnectorState | None) -> bool:
-        nonlocal began
-        began = (began or time.monotonic()) if state is not None and state.is_running else None
-        return began is not None and time.monotonic() - began > STEADY_S
-
-    _wait_for(connect, source, names, "RUNNING", is_steady)
+    """Return once it and its task run."""
+    _wait_for(connect, source, names, "RUNNING", lambda state: state is not None and state.is_running)
 
 
 def wait_until_paused(connect: KafkaConnect, source: Source, names: SourceNames) -> None:
@@ -54,9 +46,9 @@ def wait_until_removed(connect: KafkaConnect, source: Source, names: SourceNames
     _wait_for(connect, source, names, "removed", lambda state: state is None)
 
 
-def is_reached(condition: Callable[[], bool]) -> bool:
-    """Whether this becomes true within CAPTURED_S."""
-    deadline = time.monotonic() + CAPTURED_S
+def is_reached(condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+    """Whether this becomes true within this time; None: CAPTURED_S."""
+    deadline = time.monotonic() + (CAPTURED_S if timeout_s is None else timeout_s)
     while not condition():
         if time.monotonic() > deadline:
             return False

@@ -1,4 +1,4 @@
-"""What is noted beside the signals to a connector, which ignores it: it is kept until the source is removed."""
+"""What is noted of a source in the topic `signals`: it is kept until the source is removed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.capturing.ports import Layout
+from eventlog.capturing.ports import Layout, Missed
 
 SNAPSHOT: Final = "execute-snapshot"
-"""The signal to read the rows of tables."""
+"""A note: tables that the connector was told to read. Earlier releases sent it to the connector as a signal."""
 UNREAD: Final = "unread"
-"""A note of ours beside the signals."""
+"""A note: tables that are to be read, and of which the connector was not told yet."""
 SERVER: Final = "server"
 """A note: which server is captured."""
 FIRST_SNAPSHOT: Final = "first-snapshot"
@@ -25,6 +25,10 @@ WAS_READ: Final = "read"
 """A note: tables whose rows were read."""
 LAYOUTS: Final = "layouts"
 """A note: how tables are stored in the database, since when all their changes are captured."""
+MISSED: Final = "missed"
+"""A note: tables with changes that were not captured, each with these; a later change may hide them."""
+MENDED: Final = "mended"
+"""A note: tables that were noted as to be read or swept because of such changes."""
 READING: Final = "reading"
 """A note: tables that are to be read again, each with the signal that says so."""
 UNSWEPT: Final = "unswept"
@@ -33,31 +37,36 @@ SWEPT: Final = "swept"
 """A note: tables that were swept."""
 SKIPPED_CHANGES: Final = "skipped-changes"
 """A note: why changes are missing."""
+SINCE: Final = "since"
+"""In a note of failed tables: a signal after which they must be read."""
 DATA_COLLECTIONS: Final = "data-collections"
-"""The tables in a signal."""
+"""The tables in a note."""
 
 
 @dataclass(slots=True)
 class Notes:
-    """What the notes and the signals say together.
+    """What the notes say together.
 
     unread: tables that were declared later and not read. first: tables that a first snapshot is to read, each with
-    where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason. signalled:
+    where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason. failed_since:
+    the signals after which some of these must be read, because the connector reported no end. signalled:
     tables that the connector was told to read. reading: of these, the ones that are not known to be read, each with the
     signal. unswept: tables whose topics may have rows that are gone. starts: of the first snapshot, as far as noted.
-    layouts: of tables, as they were noted last.
+    layouts: of tables, as they were noted last. missed: changes of tables that were not captured, as they were found.
     """
 
     unread: set[str] = field(default_factory=set)
     first: dict[str, dict[int, int]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    failed_since: dict[str, str] = field(default_factory=dict)
     signalled: set[str] = field(default_factory=set)
     reading: dict[str, str] = field(default_factory=dict)
     unswept: set[str] = field(default_factory=set)
     starts: int = 1
     layouts: dict[str, Layout] = field(default_factory=dict)
+    missed: dict[str, list[Missed]] = field(default_factory=dict)
 
-    def add(self, kind: str, data: Mapping[str, Any]) -> None:
+    def add(self, kind: str, data: Mapping[str, Any]) -> None:  # noqa: PLR0912 - a branch per kind
         """Take in the next one."""
         found = data.get(DATA_COLLECTIONS)
         tables, by_table = found if isinstance(found, list) else [], found if isinstance(found, dict) else {}
@@ -71,13 +80,21 @@ class Notes:
             self.first = {name: {int(at): end for at, end in ends.items()} for name, ends in by_table.items()}
         elif kind == FAILED:
             self.failed |= by_table
+            since = data.get(SINCE)
+            self.failed_since |= dict.fromkeys(by_table, since) if isinstance(since, str) else {}
         elif kind == WAS_READ:
-            for found_earlier in (self.first, self.failed, self.reading):
+            for found_earlier in (self.first, self.failed, self.failed_since, self.reading):
                 self._forget(found_earlier, tables)
         elif kind == READING:
             self.reading |= {name: str(each) for name, each in by_table.items()}
         elif kind == LAYOUTS:
             self.layouts |= {name: layout for name, each in by_table.items() if (layout := _layout(each))}
+        elif kind == MISSED:
+            for name, each in by_table.items():
+                earlier = self.missed.setdefault(name, [])
+                earlier += [one for one in _missed(each) if one not in earlier]
+        elif kind == MENDED:
+            self._forget(self.missed, tables)
         elif kind == UNSWEPT:
             self.unswept |= set(tables)
             starts = data.get("starts")
@@ -89,6 +106,12 @@ class Notes:
     def _forget(found: dict[str, Any], tables: Iterable[str]) -> None:
         for table in tables:
             found.pop(table, None)
+
+
+def _missed(noted: object) -> list[Missed]:
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(noted, list[Missed])
+    return []
 
 
 def _layout(noted: object) -> Layout | None:

@@ -1,4 +1,4 @@
-"""The topics between a connector and its operator: signals to it, and what it reports."""
+"""The topics between a connector and its operator: notes about it, and what it reports."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class Snapshot:
 class Scan:
     """How the reading of a table ended, as Debezium calls it.
 
-    rows: that it had; None if that is not reported. signal: the last one that the connector had received before, if it
-    was told to read it.
+    rows: that it had; None if that is not reported. signal: the last one that the connector was given before, if it was
+    told to read it.
     """
 
     ended: str
@@ -99,7 +99,7 @@ class Scan:
         return self.ended in READ
 
     def is_read_since(self, signal: str) -> bool:
-        """Whether its rows were read after this signal was received."""
+        """Whether its rows were read after this signal was given."""
         return self.is_read and bool(self.signal) and _number(self.signal) >= _number(signal)
 
 
@@ -117,37 +117,20 @@ def _number(signal: str) -> int:
 
 
 def new_signal(names: SourceNames) -> str:
-    """The id of a signal that is to be sent; those of later ones are greater."""
+    """The id of a signal that is to be given; those of later ones are greater."""
     return f"{names.connector}-{time.time_ns()}"
 
 
-def are_signals_kept(settings: LogSettings, names: SourceNames) -> bool:
-    """Whether a stopped connector reads signals once it starts: it must have stored how far it has read them."""
-    consumer = Consumer(client_config(settings, **READER, **{"group.id": names.connector}))
-    try:
-        (place,) = consumer.committed([TopicPartition(names.topic(SIGNALS), 0)], TIMEOUT_S)
-    except KafkaException as error:
-        raise LogUnavailable("reading how far signals were read", error.args[0].str()) from error
-    finally:
-        consumer.close()
-    return place.error is None and place.offset >= 0
-
-
-def signal(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any], number: str = "") -> None:
-    """Send a signal to the connector of a source; raises LogUnavailable. number: its id."""
-    _send(settings, names, names.connector, {"id": number or new_signal(names), "type": kind, "data": data})
-
-
 def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]) -> None:
-    """Note that the rows of these tables are to be read, until SNAPSHOT is sent for them; raises LogUnavailable.
-
-    The connector ignores it, because its key is not the connector's name.
-    """
+    """Note that the rows of these tables are to be read, until SNAPSHOT is noted of them; raises LogUnavailable."""
     note(settings, names, UNREAD, {DATA_COLLECTIONS: tables})
 
 
 def note(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
-    """Keep a note until the source is removed; raises LogUnavailable. The connector ignores it, as `note_unread`."""
+    """Keep a note until the source is removed; raises LogUnavailable.
+
+    A connector of an earlier release ignores it, because its key is not the connector's name.
+    """
     _send(settings, names, f"{names.connector}.{kind}", {"type": kind, "data": data})
 
 
@@ -180,7 +163,7 @@ def _send(settings: LogSettings, names: SourceNames, key: str, document: Mapping
         on_delivery=lambda error, _: errors.append(error) if error else None,
     )
     if producer.flush(TIMEOUT_S) or errors:
-        raise LogUnavailable("sending a signal", errors[0].str() if errors else "no answer")
+        raise LogUnavailable("writing a note", errors[0].str() if errors else "no answer")
 
 
 def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:

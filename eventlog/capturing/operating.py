@@ -9,7 +9,7 @@ from typing import Any
 
 from eventlog.admin import empty_partition, prepare_topics, remove_topics
 from eventlog.capturing import control_notes, control_topics
-from eventlog.capturing.connector import differences, plain_secrets
+from eventlog.capturing.connector import captures, differences, plain_secrets
 from eventlog.capturing.connector_states import (
     is_reached,
     wait_until_paused,
@@ -20,15 +20,16 @@ from eventlog.capturing.connector_states import (
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.errors import ConnectError, SourceProblem
-from eventlog.capturing.kafka_connect import KafkaConnect
+from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import EMPTIED, SourceNames, source_topics, topic_about
 from eventlog.capturing.planning import Plan, make_plan, unchunked
 from eventlog.capturing.ports import Database, Engine
 from eventlog.capturing.reconciling import Findings, note_mending, reconcile
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
+from eventlog.capturing.snapshot_queue import BROKEN, all_queued, is_after_snapshot, with_tables, without_tables
 from eventlog.capturing.sweeping import sweep
-from eventlog.capturing.unread_tables import note_first_snapshot
+from eventlog.capturing.unread_tables import find_unread, note_first_snapshot
 
 Report = Callable[[str], None]
 Incomplete = tuple[type[Captured], str]
@@ -91,22 +92,14 @@ class Operator:
             if not plan.changes:
                 return False
             sweeps = self._note(plan, database)
-        is_captured = bool(sweeps) and self._has_captured_all()
-        starts_anew = bool(plan.again or sweeps) and self._stop_to_read_again()
-        incomplete = self._sweep_stopped(sweeps) if starts_anew and is_captured else []
-        self._register(plan)
-        is_told = starts_anew and control_topics.are_signals_kept(self.settings.log, self.names)
-        if is_told:
-            self._read_again(plan.again)
-        if starts_anew:
-            self.connect.resume(self.names.connector)
-        wait_until_running(self.connect, self.source, self.names)
-        if not is_told:
-            self._read_again(plan.again)
-        self._read_incomplete([each for each in incomplete if each[0] not in plan.again])
-        if sweeps and not is_captured:
-            tables = ", ".join(table.table for table in sweeps)
-            self.report(f"rows of {tables} that are gone are deleted by the next apply, once all else is captured")
+        problems: list[str] = []
+        due = bool(plan.again or sweeps)
+        if not (due and self._mend_rows(plan.again, sweeps, problems, lambda: self._register(plan))):
+            self._run_with(plan)
+            if due and not self._mend_rows(plan.again, sweeps, problems):
+                self._report_late(plan.again, sweeps)
+        if problems:
+            raise SourceProblem(self.source.name, *problems)
         return True
 
     def _plan(self, database: Database) -> Plan:
@@ -125,37 +118,95 @@ class Operator:
         more = note_mending(log, self.names, plan.found, again, new, database)
         return [table for table in self.source.tables if table in plan.sweeps or table.table in more]
 
+    def _run_with(self, plan: Plan) -> None:
+        """Register the connector's properties, and return once a task with these runs; one that is paused stays so."""
+        state = self.connect.state(self.names.connector)
+        is_changed = plan.registered is not None and bool(differences(plan.wanted, plan.registered))
+        if state is None or state.connector == "PAUSED" or not (is_changed or _is_stopped(state)):
+            self._register(plan)
+            wait_until_running(self.connect, self.source, self.names)
+            return
+        try:
+            self._stop()  # a task with the earlier properties would run for some time after these are registered
+            self._register(plan)
+        except BaseException:
+            self.connect.resume(self.names.connector)
+            raise
+        self._go_on()
+
     def _register(self, plan: Plan) -> None:
         """Register the connector's properties if they differ."""
-        if not differences(plan.wanted, plan.registered or {}):
-            return
-        if plan.registered is not None:
-            self._beat()
-        self.connect.register(self.names.connector, plan.wanted)
+        if differences(plan.wanted, plan.registered or {}):
+            self.connect.register(self.names.connector, plan.wanted)
 
-    def _stop_to_read_again(self) -> bool:
-        """Stop the connector before it is told to read new tables, unless it is paused; returns whether it did.
+    def _mend_rows(
+        self,
+        again: Sequence[type[Captured]],
+        sweeps: Sequence[type[Captured]],
+        problems: list[str],
+        prepare: Callable[[], object] = bool,
+        timeout_s: float | None = None,
+    ) -> bool:
+        """Sweep tables, and let the connector read tables again, once it has captured all until now; whether it has.
 
-        A task with the earlier configuration may run for some time after the new one is registered. It would take the
-        signal, and ignore tables that it does not know.
+        If rows changed without a change in the log, an earlier change of such a row must not come behind the row as it
+        is read: Debezium does not hold back what it has read until it has sent what was changed before. problems: gets
+        those of tables that cannot be read again, whose records are incomplete. prepare: called while the connector is
+        stopped. timeout_s: how long to wait for a connector that runs.
         """
-        state = self.connect.state(self.names.connector)
-        if state is None or state.connector == "PAUSED":
+        if not self._has_captured_all(timeout_s):
             return False
-        self._stop()
+        try:
+            self._stop()
+            incomplete = self._sweep(sweeps)
+            self._read_again(again)
+            problems += self._read_incomplete([each for each in incomplete if each[0] not in again])
+            prepare()
+        except BaseException:
+            self.connect.resume(self.names.connector)
+            raise
+        self._go_on()
         return True
 
-    def _noted(self) -> list[type[Captured]]:
-        """Tables that an earlier `apply` has not read, because the connector did not run."""
-        noted = control_topics.notes(self.settings.log, self.names).unread
-        return [table for table in self.source.tables if table.table in noted]
+    def _report_late(self, again: Sequence[type[Captured]], sweeps: Sequence[type[Captured]]) -> None:
+        later = "once all earlier changes are captured"
+        if again:
+            names = ", ".join(table.table for table in again)
+            self.report(f"rows of {names} are read again by headwater sources watch, or the next apply, {later}")
+        if sweeps:
+            names = ", ".join(table.table for table in sweeps)
+            self.report(f"rows of {names} that are gone are deleted by the next apply, {later}")
+
+    def _go_on(self) -> None:
+        """Let a stopped connector run, with the heartbeat that one that reads tables again needs to begin with."""
+        try:
+            self._beat()
+        finally:
+            self.connect.resume(self.names.connector)
+        wait_until_running(self.connect, self.source, self.names)
+
+    def _late(self) -> list[type[Captured]]:
+        """Tables that an earlier command has not read, because the connector did not run, or was behind."""
+        unread = find_unread(self.settings.log, self.names, self.source, self._offset)
+        return Findings(self.source, unread).late()
+
+    def read_late(self, timeout_s: float) -> bool:
+        """Let the connector read what an earlier command could not, once it has captured all; whether it does.
+        timeout_s: how long to wait for that. Tables that cannot be read again, or that its configuration does not have,
+        are left: only `apply` helps.
+        """
+        config = self.connect.config(self.names.connector) or {}
+        late = [table for table in self._late() if captures(config, table.table)]
+        with self.open_database() as database:
+            again = [table for table in late if not unchunked(self.source, database, [table])]
+        return bool(again) and self._mend_rows(again, [], [], timeout_s=timeout_s)
 
     def reconcile(self, config: Mapping[str, str] | None, database: Database | None) -> Findings:
         """What is not as declared; raises ConnectError, SourceProblem or LogUnavailable.
 
         config: of the connector. database: None if it does not answer.
         """
-        return reconcile(self.settings.log, self.names, self.source, self._offset(), config, database)
+        return reconcile(self.settings.log, self.names, self.source, self._offset, config, database)
 
     def rows_not_as_declared(self) -> list[str]:
         """The same as sentences, of a database that is opened for it, if it answers."""
@@ -204,26 +255,43 @@ class Operator:
         wait_until_paused(self.connect, self.source, self.names)
 
     def resume(self) -> None:
-        """Continue capturing where it was paused."""
+        """Continue capturing where it was paused, and read tables that were declared meanwhile."""
         self._registered()
-        if late := self._noted():
-            self._stop()  # a paused task keeps its earlier configuration, as in `_stop_to_read_again`
+        self._give_up_reading()
+        late = self._late()
+        if late:
+            self._stop()  # a paused task keeps its earlier configuration
         with self.open_database() as database:
             database.beat()
             problems = unchunked(self.source, database, late)
-        is_told = bool(late) and not problems and control_topics.are_signals_kept(self.settings.log, self.names)
-        if is_told:
-            self._read_again(late)
         self.connect.resume(self.names.connector)
         wait_until_running(self.connect, self.source, self.names)
         if problems:  # changes are captured meanwhile, as they were
             raise SourceProblem(self.source.name, *problems)
-        if not is_told:
-            self._read_again(late)
+        if late and not self._mend_rows(late, [], []):
+            self._report_late(late, [])
+
+    def _give_up_reading(self) -> None:
+        """Stop a connector that failed because the database refused to let a table be read, and leave its tables out.
+
+        It would fail at its next start, too. The tables are named as failed.
+        """
+        state = self.connect.state(self.names.connector)
+        if state is None or state.state != "FAILED" or BROKEN not in state.error:
+            return
+        if tables := all_queued(self._offset()):
+            self._stop()
+            failed = {
+                control_notes.DATA_COLLECTIONS: dict.fromkeys(tables, "SQL_EXCEPTION"),
+                control_notes.SINCE: control_topics.new_signal(self.names),
+            }
+            control_topics.note(self.settings.log, self.names, control_notes.FAILED, failed)
+            self.connect.change_offset(self.names.connector, without_tables)
 
     def restart(self) -> None:
         """Restart the connector and its task, and wait until they run."""
         self._registered()
+        self._give_up_reading()
         self._stop()
         self.resume()
 
@@ -241,37 +309,53 @@ class Operator:
                 database.beat()
             except SourceProblem as error:
                 raise SourceProblem(self.source.name, *problems, *error.problems) from error
+        self._give_up_reading()
+        if _is_stopped(self.connect.state(self.names.connector)):
+            self.connect.resume(self.names.connector)
         return problems
 
     def snapshot(self, tables: Sequence[type[Captured]], where: str = "") -> None:
         """Read the rows of these tables again, between the changes that go on; resumes after a restart.
 
-        where: a condition in SQL of the rows to read.
+        The connector is stopped for a moment. where: a condition in SQL of the rows to read.
         """
         self._registered()
         with self.open_database() as database:
             problems = unchunked(self.source, database, tables)
+            for table in tables if where else ():
+                database.plan(table, where)
         if problems:
             raise SourceProblem(self.source.name, *problems)
-        self._read_again(tables, where)
+        self.snapshot_unchecked(tables, where)
+
+    def snapshot_unchecked(self, tables: Sequence[type[Captured]], where: str = "") -> None:
+        """The same, although some values may be misread."""
+        if not is_after_snapshot(self._offset()):
+            raise SourceProblem(self.source.name, "its first snapshot still runs: wait until it is completed")
+        before = self.connect.state(self.names.connector)
+        try:
+            self._stop()
+            self._read_again(tables, where)
+        finally:
+            if before is not None and before.connector == "PAUSED":
+                self.connect.pause(self.names.connector)
+            elif not _is_stopped(before):
+                self._go_on()
 
     def _read_again(self, tables: Sequence[type[Captured]], where: str = "") -> None:
-        """Tell the connector to read tables, while it is stopped if it can be.
-
-        Debezium 3.6 begins to read in two threads at once if changes come in when it is told to: it gives up the first
-        table then, and takes its rows for those of the second one.
-        """
+        """Let a connector that is stopped read tables when it runs, and keep on until they are read."""
         if not tables:
             return
-        names = [table.table for table in tables]
-        data: dict[str, object] = {"type": "INCREMENTAL", "data-collections": names}
-        if where:
-            data["additional-conditions"] = [{"data-collection": name, "filter": where} for name in names]
-        number = control_topics.new_signal(self.names)
+        names, number = [table.table for table in tables], control_topics.new_signal(self.names)
+        log, noted = self.settings.log, {control_notes.DATA_COLLECTIONS: names}
         if not where:
             reading = {control_notes.DATA_COLLECTIONS: dict.fromkeys(names, number)}
-            control_topics.note(self.settings.log, self.names, control_notes.READING, reading)
-        control_topics.signal(self.settings.log, self.names, control_notes.SNAPSHOT, data, number)
+            control_topics.note(log, self.names, control_notes.READING, reading)
+        # the end of a part of a table is not the end of an earlier reading of it
+        signal = f"{number}-part" if where else number
+        self.connect.change_offset(self.names.connector, lambda offset: with_tables(offset, names, where, signal))
+        if not where:
+            control_topics.note(log, self.names, control_notes.SNAPSHOT, noted)
         self.report(f"reading the rows of {', '.join(names)} again: `headwater sources status` shows how far")
 
     def sweep(self) -> None:
@@ -291,15 +375,16 @@ class Operator:
             )
         self._stop()
         try:
-            incomplete = self._sweep(self.source.tables)
+            problems = self._read_incomplete(self._sweep(self.source.tables))
         finally:
             self.resume()
-        self._read_incomplete(incomplete)
+        if problems:
+            raise SourceProblem(self.source.name, *problems)
 
-    def _has_captured_all(self) -> bool:
+    def _has_captured_all(self, timeout_s: float | None = None) -> bool:
         """Whether the connector has captured all that the database has logged until now; waits for a time if it runs.
 
-        Otherwise it would bring rows that are gone back to the topic, after they were swept.
+        Otherwise it would bring rows that are gone back to the topic, after they were swept, and others as they were.
         """
         state = self.connect.state(self.names.connector)
         if state is None or not state.is_running:
@@ -307,15 +392,7 @@ class Operator:
         with self.open_database() as database:
             place = database.place()
             database.beat()  # something to capture behind that place
-            return is_reached(lambda: database.has_captured(place))
-
-    def _sweep_stopped(self, tables: Sequence[type[Captured]]) -> list[Incomplete]:
-        """Sweep tables of a connector that is stopped; it goes on as it was if that fails."""
-        try:
-            return self._sweep(tables)
-        except BaseException:
-            self.connect.resume(self.names.connector)
-            raise
+            return is_reached(lambda: is_after_snapshot(self._offset()) and database.has_captured(place), timeout_s)
 
     def _sweep(self, tables: Sequence[type[Captured]]) -> list[Incomplete]:
         """Delete rows that are gone from the topics of these tables; returns what is to be read again."""
@@ -333,15 +410,16 @@ class Operator:
                 control_topics.note(self.settings.log, self.names, control_notes.SWEPT, done)
         return incomplete
 
-    def _read_incomplete(self, incomplete: Sequence[Incomplete]) -> None:
+    def _read_incomplete(self, incomplete: Sequence[Incomplete]) -> list[str]:
+        """Let a stopped connector read the rows that lack a value; returns why some cannot be read."""
         problems: list[str] = []
-        for table, where in incomplete:
-            try:
-                self.snapshot([table], where)
-            except SourceProblem as error:
-                problems += error.problems
-        if problems:
-            raise SourceProblem(self.source.name, *problems)
+        with self.open_database() as database:
+            for table, where in incomplete:
+                if why := unchunked(self.source, database, [table]):
+                    problems += why
+                else:
+                    self._read_again([table], where)
+        return problems
 
     def remove(self, topics: bool) -> None:
         """Remove the connector and where it was, what the database has for it and, if `topics`, all records."""
@@ -376,3 +454,7 @@ class Operator:
     def _registered(self) -> None:
         if self.connect.config(self.names.connector) is None:
             raise SourceProblem(self.source.name, "it has no connector: run headwater sources apply")
+
+
+def _is_stopped(state: ConnectorState | None) -> bool:
+    return state is not None and state.connector == "STOPPED"

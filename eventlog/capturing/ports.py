@@ -158,6 +158,10 @@ class Database(Protocol):
         """Why the rows of a table cannot be read again while changes go on; None if they can."""
         ...
 
+    def plan(self, table: type[Captured], where: str) -> None:
+        """Let the database plan to read the rows with a condition in SQL, which raises SourceProblem if it is wrong."""
+        ...
+
     def standing(self, is_running: bool) -> Standing:
         """How far the source is behind; is_running: whether its connector is."""
         ...

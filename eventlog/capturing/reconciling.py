@@ -17,8 +17,8 @@ from eventlog.capturing.connector import captures
 from eventlog.capturing.control_notes import DATA_COLLECTIONS
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import GONE, Database, Layout, Missed
-from eventlog.capturing.unread_tables import Offset, Unread, find_unread, problem_of, with_rows
+from eventlog.capturing.ports import GONE, Database, Layout, Missed, StoredOffset
+from eventlog.capturing.unread_tables import Unread, find_unread, problem_of, with_rows
 from eventlog.settings import LogSettings
 
 
@@ -36,8 +36,9 @@ class Findings:
     layouts: Mapping[str, Layout] = field(default_factory=dict)
 
     def late(self) -> list[type[Captured]]:
-        """Tables that were declared later, and not read."""
-        return [table for table in self.source.tables if table.table in self.unread.late]
+        """Tables that were declared or changed later, and not read."""
+        due = self.unread.late | self.unread.lost
+        return [table for table in self.source.tables if table.table in due]
 
     def changed(self) -> list[type[Captured]]:
         """Tables whose rows are to be read again."""
@@ -74,7 +75,7 @@ def reconcile(
     log: LogSettings,
     names: SourceNames,
     source: Source,
-    offset: Offset,
+    offset: StoredOffset,
     config: Mapping[str, str] | None,
     database: Database | None,
 ) -> Findings:
@@ -84,19 +85,27 @@ def reconcile(
     is known.
     """
     unread = find_unread(log, names, source, offset)
+    declared = {table.table for table in source.tables}
+    missed: dict[str, Sequence[Missed]] = {name: each for name, each in unread.missed.items() if name in declared}
     if config is None or database is None:
-        return Findings(source, unread)
-    found, missed, kept = database.layouts(), dict[str, Sequence[Missed]](), dict[str, Layout]()
+        return Findings(source, unread, missed)
+    found, kept = database.layouts(), dict[str, Layout]()
+    new = dict[str, Sequence[Missed]]()
     for name, now in found.items():
         if not captures(config, name):
             continue
         noted = unread.layouts.get(name)
         if changes := database.missed(noted or now, now):
-            missed[name] = changes
-        elif (new := _kept(noted or now, now)) != noted:
-            kept[name] = new
+            new[name] = changes
+        if (layout := _kept(noted or now, now)) != noted:
+            kept[name] = layout
+    if new:  # first, and kept: a change may be undone, and leave rows behind, before anybody mends it
+        noted_changes = {name: msgspec.to_builtins(list(each)) for name, each in new.items()}
+        control_topics.note(log, names, control_notes.MISSED, {DATA_COLLECTIONS: noted_changes})
     if kept:
         note_layouts(log, names, kept)
+    for name, found_now in new.items():
+        missed[name] = list(dict.fromkeys([*missed.get(name, ()), *found_now]))
     return Findings(source, unread, missed, found)
 
 
@@ -119,14 +128,15 @@ def note_mending(
     unswept = [name for name, missed in found.missed.items() if any(each.sweeps for each in missed)]
     if unswept := unswept + with_rows(log, new):
         control_topics.note(log, names, control_notes.UNSWEPT, {DATA_COLLECTIONS: unswept})
-    mended = set(again) | found.missed.keys()
-    # a publication that is altered for other tables is not what makes a table unlike itself
-    kept = {
-        name: layout if name in mended else _published(found.layouts.get(name, layout), layout)
-        for name, layout in layouts.items()
-    }
+    kept = {}
+    for name, layout in layouts.items():
+        # a publication that is altered for other tables is not what makes a table unlike itself
+        now = _published(found.layouts.get(name, layout), layout)
+        kept[name] = now if name in again else _kept(found.unread.layouts.get(name, now), now)
     if kept:
         note_layouts(log, names, kept)
+    if found.missed:
+        control_topics.note(log, names, control_notes.MENDED, {DATA_COLLECTIONS: sorted(found.missed)})
     return set(unswept)
 
 

@@ -30,6 +30,8 @@ from eventlog.times import now_ms
 
 BATCH: Final = 5_000
 """How many rows are looked up, and deleted in one transaction."""
+POLL_S: Final = 0.05
+"""How long is waited for a batch to be full: the connector is stopped meanwhile."""
 
 
 MAX_CONDITION: Final = 1_000
@@ -110,7 +112,7 @@ def _live_keys(log: LogSettings, table: type[Captured], decoder: ChangeDecoder, 
 def _records(consumer: Consumer, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
-        for record in consumer.consume(BATCH, 1.0):
+        for record in consumer.consume(BATCH, POLL_S):
             error = record.error()
             if error is None:
                 deadline = time.monotonic() + TIMEOUT_S

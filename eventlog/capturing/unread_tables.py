@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
 from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
 from eventlog.capturing.control_topics import SKIPPED, Scan
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Layout
+from eventlog.capturing.ports import Layout, Missed, StoredOffset
+from eventlog.capturing.snapshot_queue import is_after_snapshot, queued
 from eventlog.heartbeats import PREFIX
 from eventlog.kafka import KafkaLog
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-
-Offset = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +29,19 @@ class Unread:
     """Tables whose rows are missing.
 
     late: declared later, and not read. never: left out by the first snapshot. failed: by their last snapshot, each with
-    how Debezium calls the reason. reading: that are not known to be read since the connector was told to. unswept:
-    whose topics may have rows that are gone. layouts: how tables are stored, as noted.
+    how Debezium calls the reason. reading: that the connector is reading again, or is going to. lost: that it was told
+    to read, and neither has read nor is going to. unswept: whose topics may have rows that are gone. layouts: how
+    tables are stored, as noted. missed: changes of tables that were not captured, as noted.
     """
 
     late: frozenset[str]
     never: frozenset[str]
     failed: Mapping[str, str]
     reading: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
     unswept: frozenset[str] = frozenset()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    missed: Mapping[str, Sequence[Missed]] = field(default_factory=dict)
 
 
 def note_first_snapshot(settings: LogSettings, names: SourceNames, source: Source) -> None:
@@ -63,17 +64,17 @@ def with_rows(settings: LogSettings, tables: Sequence[type[Captured]]) -> list[s
         return [table.table for table in tables if has_rows(log, table.topic(), {})]
 
 
-def find_unread(settings: LogSettings, names: SourceNames, source: Source, offset: Offset) -> Unread:
-    """The tables whose rows are missing, and note what the connector reports of others; raises LogUnavailable.
-
-    offset: where the connector goes on.
-    """
-    notes, reports = control_topics.notes(settings, names), control_topics.reports(settings, names)
+def find_unread(settings: LogSettings, names: SourceNames, source: Source, stored_offset: StoredOffset) -> Unread:
+    """The tables whose rows are missing, and note what the connector reports of others; raises LogUnavailable."""
+    notes = control_topics.notes(settings, names)
+    # in this order: a table leaves the offset when its end is reported, and is noted before it comes into the offset
+    offset = stored_offset()
+    reports = control_topics.reports(settings, names)
     scans = reports.scans
     first = _to_be_read_first(settings, names, source, notes) if is_after_snapshot(offset) else {}
     read = {name for name, ends in first.items() if _is_read(settings, source.table(name), scans.get(name), ends)}
     failed = {name: scan.ended for name, scan in scans.items() if not scan.is_read}
-    repaired = {name for name in notes.failed if name in scans and scans[name].is_read}
+    repaired = {name for name in notes.failed if name in scans and _is_repaired(name, scans[name], notes)}
     done_reading = {
         name for name, signal in notes.reading.items() if name in scans and scans[name].is_read_since(signal)
     }
@@ -86,19 +87,23 @@ def find_unread(settings: LogSettings, names: SourceNames, source: Source, offse
         control_topics.note(settings, names, control_notes.UNSWEPT, restarted)
         notes.add(control_notes.UNSWEPT, restarted)
     all_failed = {name: why for name, why in {**notes.failed, **failed}.items() if name not in repaired}
+    reading = notes.reading.keys() - done_reading
+    lost = reading - set(queued(offset)) if is_after_snapshot(offset) else set[str]()
     return Unread(
         late=frozenset(notes.unread),
         never=frozenset(first.keys() - read),
         failed=all_failed,
-        reading=frozenset(notes.reading.keys() - done_reading),
+        reading=frozenset(reading - lost),
+        lost=frozenset(lost - all_failed.keys()),
         unswept=frozenset(notes.unswept),
         layouts=notes.layouts,
+        missed=notes.missed,
     )
 
 
-def is_after_snapshot(offset: Offset) -> bool:
-    """Whether a connector with this offset makes no first snapshot any more, also if it has made none."""
-    return offset is not None and "snapshot" not in offset
+def _is_repaired(table: str, scan: Scan, notes: Notes) -> bool:
+    since = notes.failed_since.get(table)
+    return scan.is_read if since is None else scan.is_read_since(since)
 
 
 def _to_be_read_first(
@@ -150,8 +155,7 @@ def problem_of(source: Source, table: str, unread: Unread) -> str | None:
             f"Kafka Connect, then run headwater sources snapshot {table} --source {source.name}"
         )
     if table in unread.reading:
-        return (
-            f'rows of table "{table}" are being read again: wait until status shows that its snapshot is completed; if '
-            f"it shows none, run headwater sources snapshot {table} --source {source.name}"
-        )
+        return f'rows of table "{table}" are being read again: wait until status shows that its snapshot is completed'
+    if table in unread.lost:
+        return f'rows of table "{table}" were not read again as its connector was told: run headwater sources apply'
     return None

@@ -1,4 +1,4 @@
-"""Restarts connectors that failed, once their databases answer."""
+"""Restarts connectors that failed, once their databases answer, and lets them read tables that were not read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ CHECKS: Final = RETRY_FOREVER
 
 LOST_S: Final = 10.0
 """Between looks at whether a connector that runs skips changes: the log of the database may pass its place soon."""
+CAPTURED_S: Final = 5.0
+"""How long a look waits for a connector to capture all before it is told to read tables: there are other sources."""
 ABSENT_S: Final = 30.0
 """How long a connector is absent before it is named: a worker that starts does not know its connectors at first."""
 
 Prepare = Callable[[Operator], Sequence[str]]
 FindLost = Callable[[Operator], str | None]
+ReadLate = Callable[[Operator, float], bool]
 log = logging.getLogger(__name__)
 
 
@@ -42,6 +45,7 @@ class _Watched:
     absent: when it was first found not to be registered; None if it is.
     next_look: when to look whether it skips changes.
     lost: why it does, or why that is not known; None if it does not.
+    is_reading: whether the watch was about to let it read tables, for which it is stopped, and did not come to the end.
     reported: problems that are not solved yet.
     """
 
@@ -53,6 +57,7 @@ class _Watched:
     absent: float | None = None
     next_look: float = 0.0
     lost: str | None = None
+    is_reading: bool = False
     reported: set[str] = field(default_factory=set)
 
     def report(self, *problems: str) -> None:
@@ -74,8 +79,8 @@ class Watcher:
 
     Each distinct problem is logged once until the connector runs steadily again. A source that lost changes is named,
     and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
-    find_lost: says what a connector that runs has not captured, as `uncaptured` does. clock: seconds that never go
-    back.
+    find_lost: says what a connector that runs has not captured, as `uncaptured` does. read_late: lets it read tables
+    that it should have read before, as `Operator.read_late` does. clock: seconds that never go back.
     """
 
     def __init__(
@@ -83,10 +88,11 @@ class Watcher:
         operators: Sequence[Operator],
         prepare: Prepare = Operator.prepare_restart,
         find_lost: FindLost = uncaptured,
+        read_late: ReadLate = Operator.read_late,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watched = [_Watched(operator) for operator in operators]
-        self._prepare, self._find_lost, self._clock = prepare, find_lost, clock
+        self._prepare, self._find_lost, self._read_late, self._clock = prepare, find_lost, read_late, clock
         self._connect_is_away = False
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -125,6 +131,9 @@ class Watcher:
         watched.since = None
         if state.state == "FAILED":
             self._handle_failure(watched, state)
+        elif state.state == "STOPPED" and watched.is_reading:
+            operator.connect.resume(operator.names.connector)
+            watched.is_reading = False
         elif state.state in ("PAUSED", "STOPPED"):
             watched.forget()
 
@@ -156,9 +165,18 @@ class Watcher:
             self._look_for_lost(watched)
 
     def _look_for_lost(self, watched: _Watched) -> None:
-        """Name what a connector that runs skips. It is left running: what it captures is right, but not all."""
+        """Name what a connector that runs skips. It is left running: what it captures is right, but not all.
+
+        Tables that it should have read are read if they were named by the look before, too: a command that was about to
+        do that has ended.
+        """
         try:
             lost = self._find_lost(watched.operator)
+            if lost is not None and lost == watched.lost:
+                watched.is_reading = True  # it is stopped for a moment, and must go on whatever happens
+                if self._read_late(watched.operator, CAPTURED_S):
+                    log.info('source "%s": its connector reads tables again', watched.operator.source.name)
+                watched.is_reading = False
         except ConnectError:
             raise
         except SourceProblem as error:

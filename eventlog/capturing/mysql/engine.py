@@ -13,7 +13,7 @@ from eventlog.capturing.column_checks import why_misread
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.mysql.address import MySqlAddress
 from eventlog.capturing.mysql.checks import account_sql, check_server
-from eventlog.capturing.mysql.database import CapturedServer, open_server
+from eventlog.capturing.mysql.database import CapturedServer, open_server, quoted
 from eventlog.capturing.mysql.layouts import missed, read_layouts, sees_parts
 from eventlog.capturing.mysql.misread_values import misread_values
 from eventlog.capturing.mysql.properties import properties
@@ -127,6 +127,9 @@ class BinlogSession:
     def unchunked(self, table: type[Captured]) -> str | None:
         """Keys of all types that are captured can be compared, but not all values are read as they are."""
         return why_misread(misread_values(self.server, table))
+
+    def plan(self, table: type[Captured], where: str) -> None:
+        self.server.rows(f"EXPLAIN SELECT 1 FROM {quoted(table.table)} WHERE {where}")  # noqa: S608 - it is the user's SQL
 
     def standing(self, is_running: bool) -> Standing:
         logs = self.server.logs()

@@ -111,6 +111,10 @@ class CapturedDatabase:
         """SQL as text, with names and values quoted for this database."""
         return composed.as_string(self._connection)
 
+    def quoted(self, table: type[Captured]) -> str:
+        """The table's name in SQL."""
+        return self.text(sql.SQL("{}").format(sql.Identifier(*table.table.split("."))))
+
     def columns(self, table: type[Captured]) -> dict[str, dict[str, Any]]:
         """The columns of a table by name, as COLUMNS describes them."""
         schema, name = table.table.split(".")

@@ -121,6 +121,9 @@ class PostgresSession:
     def unchunked(self, table: type[Captured]) -> str | None:
         return unchunked(self.database, table)
 
+    def plan(self, table: type[Captured], where: str) -> None:
+        self.database.row(f"EXPLAIN SELECT FROM {self.database.quoted(table)} WHERE {where.replace('%', '%%')}")
+
     def standing(self, is_running: bool) -> Standing:
         slot, limit_bytes, names = self.database.slot(), self.database.wal_limit_bytes(), self.database.names
         if slot is None:

@@ -15,6 +15,12 @@ from eventlog.capturing.postgres.misread_values import misread_values
 UNCOMPARED: Final = frozenset({"timestamptz", "timestamp", "time", "timetz"})
 """Debezium 3.6 compares keys of these types with texts if it reads a table in chunks, which PostgreSQL refuses."""
 
+ARRAYS: Final = frozenset({
+    "text", "varchar", "bpchar", "int2", "int4", "int8", "oid", "bool", "float4", "float8", "numeric", "uuid", "date",
+    "timestamp", "timestamptz", "time", "timetz",
+})  # fmt: skip
+"""Arrays that Debezium 3.6 reads in chunks. Those of enums, addresses, ranges and others become null after a start."""
+
 
 def absent(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
     """Which of these keys, given as texts per column, have no row; the database compares them as values."""
@@ -59,4 +65,9 @@ def unchunked(database: CapturedDatabase, table: type[Captured]) -> str | None:
     for name in table.key:
         if name in columns and columns[name]["type"] in UNCOMPARED:
             return f'its key column "{name}" is {columns[name]["shown"]}, which Debezium cannot compare'
-    return why_misread(misread_values(database, table))
+    if why := why_misread(misread_values(database, table)):
+        return why
+    for name in table.columns:
+        if name in columns and columns[name]["item"] and columns[name]["item"] not in ARRAYS:
+            return f'its column "{name}" is {columns[name]["shown"]}, which Debezium would read as null'
+    return None

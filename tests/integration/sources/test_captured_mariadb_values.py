@@ -17,7 +17,7 @@ import pytest
 
 from compose.stack import Stack
 from eventlog import admin
-from eventlog.capturing import Captured, Source, control_notes, control_topics
+from eventlog.capturing import Captured, Source
 from eventlog.capturing.connector import connector_config
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.naming import SourceNames, source_topics
@@ -222,8 +222,7 @@ def operator(settings: SourceSettings, server: MariaDb) -> Iterator[Operator]:
             eventually(lambda: len(matrix.read()) >= COUNT and len(keyed.read()) >= len(KEYED), "they are read")
             server.sql("UPDATE edges.matrix SET touched = 1", "UPDATE edges.keyed SET touched = 1")
             eventually(lambda: len(matrix.read()) >= 2 * COUNT, "they are changed")
-            again = {"type": "INCREMENTAL", "data-collections": [MATRIX.table.table, Keyed.table]}
-            control_topics.signal(log, names, control_notes.SNAPSHOT, again)
+            made.snapshot_unchecked([MATRIX.table, Keyed])
             eventually(lambda: len(matrix.read()) >= 3 * COUNT, "they are read again")
             eventually(lambda: len(keyed.read()) >= 3 * len(KEYED), "keys are read again")
             yield made

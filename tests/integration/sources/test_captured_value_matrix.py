@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from compose.stack import Stack
-from eventlog.capturing import Captured, Source, control_notes, control_topics
+from eventlog.capturing import Captured, Source
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
@@ -221,7 +221,7 @@ CASES = (
     Case("float8[]", list[float], {"{1.5,NULL,-0}": [1.5, None, -0.0], "{NaN}": Differs([None])}),
     Case("numeric[]", list[Decimal], {"{1.50,NULL}": ["1.50", None], "{1,NaN}": NULL, "{Infinity}": NULL}),
     Case("uuid[]", list[UUID], {"{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}": ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]}),
-    Case("mood[]", list[Mood], {'{good,""}': ["good", ""], "{good,NULL}": NULL}),
+    Case("mood[]", list[Mood], {'{good,""}': Differs(["good", ""], again=None), "{good,NULL}": NULL}),
     Case(
         "date[]",
         list[date],
@@ -252,10 +252,10 @@ CASES = (
     ),
     Case("time[]", list[time], {"{12:00:00.5,NULL}": ["12:00:00.5", None], "{24:00}": Differs(["00:00:00"])}),
     Case("timetz[]", list[time], {"{12:00+02,NULL}": ["10:00:00", None], "{12:00:00.5+02}": Differs(["10:00:00"])}),
-    Case("inet[]", list[str], {"{10.0.0.1,NULL}": ["10.0.0.1", None]}),
-    Case("macaddr[]", list[str], {"{08:00:2b:01:02:03}": ["08:00:2b:01:02:03"]}),
-    Case("int4range[]", list[str], {'{"[1,5)",NULL}': ["[1,5)", None]}),
-    Case("tsvector[]", list[str], {"{a}": ["'a'"]}),
+    Case("inet[]", list[str], {"{10.0.0.1,NULL}": Differs(["10.0.0.1", None], again=None)}),
+    Case("macaddr[]", list[str], {"{08:00:2b:01:02:03}": Differs(["08:00:2b:01:02:03"], again=None)}),
+    Case("int4range[]", list[str], {'{"[1,5)",NULL}': Differs(["[1,5)", None], again=None)}),
+    Case("tsvector[]", list[str], {"{a}": Differs(["'a'"], again=None)}),
     Case("positive", int, {"5": 5}),
     Case("two_digits", Decimal, {"1.5": "1.50"}),
     Case("moments", datetime, {"2024-01-01 00:00:00.1": "2024-01-01T00:00:00.1Z"}),
@@ -342,8 +342,8 @@ def connector(servers: Stack) -> Iterator[Connector]:
                 connection.execute(f"UPDATE {table} SET touched = 1".encode())
         eventually(lambda: len(matrix.read()) >= 2 * COUNT, "they are changed")
         eventually(lambda: len(made.topic(Timed).read()) >= 2 * len(TIMED), "times are changed")
-        again = {"type": "INCREMENTAL", "data-collections": [matrix.table.table, Keyed.table]}
-        control_topics.signal(made.log, made.names, control_notes.SNAPSHOT, again)
+        with Operator(made.source, made.settings, KafkaConnect(made.settings.connect), print) as operator:
+            operator.snapshot_unchecked([matrix.table, Keyed])
         eventually(lambda: len(matrix.read()) >= 3 * COUNT, "they are read again")
         eventually(lambda: len(keyed.read()) >= 3 * len(KEYED), "keys are read again")
         yield made

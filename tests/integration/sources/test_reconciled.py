@@ -37,9 +37,6 @@ from tests.support.waiting import eventually
 ROUNDS, STATEMENTS = 2, 12
 """Of a short run, and how many of each; `status` is asked, and what it names is mended, once in each."""
 
-QUIET = 10
-"""Debezium looks for signals every second."""
-
 
 class Person(Captured, table="public.people", key="id"):
     id: int
@@ -294,23 +291,19 @@ class Crm:
         return status_of(self.operator)
 
     def mend(self, said: str) -> None:
-        """Do what `status` says until nothing is wrong; `snapshot` only if none has run for QUIET looks."""
-        quiet = 0
+        """Do what `status` says until nothing is wrong."""
 
         def is_mended() -> bool:
-            nonlocal quiet
             status = self.status()
-            quiet = 0 if status.snapshot is not None and status.snapshot.is_running else quiet + 1
-            if status.is_healthy or not quiet:
+            if status.is_healthy or (status.snapshot is not None and status.snapshot.is_running):
                 return status.is_healthy
             if status.state == "FAILED":
                 self.operator.restart()
             for problem in status.problems:
                 command = problem.rpartition("headwater sources ")[2].split()
                 with suppress(SourceProblem):  # another one may have to be solved before
-                    if command[0] == "snapshot" and quiet > QUIET:
+                    if command[0] == "snapshot":
                         self.operator.snapshot([CRM.table(command[1])])
-                        quiet = 0
                     elif command[0] == "sweep":
                         self.operator.sweep()
                     elif command[0].startswith("apply"):
@@ -318,6 +311,16 @@ class Crm:
             return False
 
         eventually(is_mended, f"{said}\nis mended", every_s=0.5)
+
+
+def differences(found: Mapping[str, Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line per row that differs."""
+    return "\n".join(
+        f"{table} {key}: {found[table].get(key)}, not {expected[table].get(key)}"
+        for table in expected
+        for key in sorted(found[table].keys() | expected[table].keys())
+        if found[table].get(key) != expected[table].get(key)
+    )
 
 
 @pytest.fixture
@@ -369,9 +372,10 @@ def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm
                 crm.mend(said)
             crm.wait_captured()
             status, expected = crm.status(), crm.expected()
-            is_equal = crm.found() == expected
+            found = crm.found()
+            is_equal = found == expected
             differed += not is_equal
-            assert is_equal or not status.is_healthy, said
+            assert is_equal or not status.is_healthy, f"{said}\n{differences(found, expected)}"
             if status.state == "RUNNING":
                 assert (uncaptured(crm.operator) is None) == status.is_healthy, "watch says what status says"
             if not status.is_healthy:
@@ -381,7 +385,8 @@ def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm
             crm.mend(said)
             crm.wait_captured()
             expected = crm.expected()
-            assert crm.found() == expected, said
+            found = crm.found()
+            assert found == expected, f"{said}\n{differences(found, expected)}"
             for is_compacted in (False, True):
                 assert crm.viewed(is_compacted) == expected, json.dumps([is_compacted, said])
     assert differed, "the changes of definitions are seen"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from eventlog.capturing import (
     control_topics,
     operating,
     planning,
+    snapshot_queue,
     source_status,
     unread_tables,
 )
@@ -30,6 +31,7 @@ from eventlog.capturing.ports import Checked, Layout, Missed, Part, Server, Stan
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.postgres.layouts import missed
 from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.snapshot_queue import SIGNAL, TABLES, all_queued, without_tables
 from eventlog.capturing.source_status import SourceStatus
 from eventlog.capturing.sweeping import Swept
 from eventlog.memory import MemoryLog
@@ -62,7 +64,8 @@ class World:
     A task that runs or is paused keeps its configuration when another is registered, as it does for a time in Connect.
 
     reports: its notifications. stored_offset: where it goes on.
-    sent: the records in its topic of signals, each with its key. read: the tables that tasks have read again.
+    sent: the notes, each with its key. told: the tables of each time that it was told to read some. read: the tables
+    that tasks have read again. is_slow: they do not come to that.
     """
 
     def __init__(self) -> None:
@@ -72,8 +75,8 @@ class World:
         self.connector = RUNNING
         self.dies_after_register = False
         self.sent: list[tuple[str, dict[str, Any]]] = []
-        self.waiting: list[dict[str, Any]] = []
-        self.told_while_stopped: list[bool] = []
+        self.told: list[list[str]] = []
+        self.is_slow = False
         self.said: list[str] = []
         self.log = MemoryLog(partitions=2)
         self.database = "postgresql://reader@db/crm"
@@ -82,7 +85,8 @@ class World:
         self.skipped: str | None = None
         self.found_layouts: dict[str, Layout] = {}
         self.uncompared: dict[str, str] = {}
-        self.captured = self.are_signals_kept = True
+        self.captured = True
+        self.refused: str | None = None
         self.warned: list[str] = []
         self.left: dict[int, str] = {}
         self.found_server: Server | None = Server("7001", 17)
@@ -100,27 +104,19 @@ class World:
         """Let the source be captured as declared."""
         self.configs = self.of_task = connector_config(source, self.operator(source).settings, 18)
 
-    @property
-    def signals(self) -> list[Sequence[str]]:
-        """The tables in each signal to the connector."""
-        return [each["data"]["data-collections"] for key, each in self.sent if key == "test.cdc.crm"]
-
     def send(self, _log: object, _names: object, key: str, document: Mapping[str, Any]) -> None:
         self.sent.append((key, dict(document)))
-        if key == "test.cdc.crm":
-            self.told_while_stopped.append(self.connector is STOPPED)
-        if key == "test.cdc.crm" and self.connector is STOPPED:
-            self.waiting.append(dict(document))
-        elif key == "test.cdc.crm":
-            self.execute(document)
 
-    def execute(self, signal: Mapping[str, Any]) -> None:
-        """Let the task read the tables in a signal, as far as it knows them."""
+    def execute(self) -> None:
+        """Let the task read the tables in the offset, as far as it knows them."""
+        offset = self.stored_offset or {}
         known = self.of_task["table.include.list"].replace("\\", "").split(",")
-        for table in signal["data"]["data-collections"]:
-            if table in known:
-                self.read.append(table)
-                self.scanned(table, signal["id"])
+        if self.is_slow or any(table not in known for table in all_queued(offset)):
+            return
+        self.stored_offset = without_tables(offset)
+        for table in all_queued(offset):
+            self.read.append(table)
+            self.scanned(table, offset[SIGNAL])
 
     def scanned(self, table: str, signal: str) -> None:
         """Let the connector report that a table is read."""
@@ -167,6 +163,10 @@ class World:
     def unchunked(self, table: type[Captured]) -> str | None:
         return self.uncompared.get(table.table)
 
+    def plan(self, table: type[Captured], where: str) -> None:
+        if self.refused:
+            raise SourceProblem("crm", self.refused)
+
     def standing(self, is_running: bool) -> Standing:
         return Standing()
 
@@ -209,12 +209,25 @@ class World:
     def stop(self, connector: str) -> None:
         self.connector = STOPPED
 
+    def pause(self, connector: str) -> None:
+        self.connector = PAUSED
+
+    def change_offset(self, connector: str, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        assert self.connector is STOPPED, "Connect refuses it otherwise"
+        offset = self.stored_offset or {}
+        before = json.loads(offset.get(TABLES, "[]"))
+        self.stored_offset = dict(change(offset))
+        entries = json.loads(self.stored_offset.get(TABLES, "[]"))
+        if new := [each[f"{TABLES}_id"] for each in entries if each not in before]:
+            self.told.append(new)
+
     def resume(self, connector: str) -> None:
+        if self.dies_after_register:
+            raise Killed
         if self.connector is STOPPED:
             self.of_task = self.configs or {}
         self.connector = RUNNING
-        while self.waiting:
-            self.execute(self.waiting.pop(0))
+        self.execute()
 
 
 @pytest.fixture
@@ -223,13 +236,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(PostgresEngine, "open", lambda *_: made.open())
     monkeypatch.setattr(control_topics, "_send", made.send)
     monkeypatch.setattr(control_topics, "_recent", made.recent)
-    monkeypatch.setattr(control_topics, "are_signals_kept", lambda *_: made.are_signals_kept)
     for name in ("missing_topics", "prepare_topics"):
         module = operating if hasattr(operating, name) else planning
         monkeypatch.setattr(module, name, lambda *_: [])
     monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
     monkeypatch.setattr(connector_states, "RUNNING_S", 0.0)
-    monkeypatch.setattr(connector_states, "STEADY_S", -1.0)
     made.capture(PEOPLE)
     return made
 
@@ -240,14 +251,12 @@ def problems(world: World) -> list[str]:
     return status.problems
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_table_that_is_declared_later_is_read_once(world: World, kept: bool) -> None:
-    world.are_signals_kept = kept
+def test_a_table_that_is_declared_later_is_read_once(world: World) -> None:
     assert world.operator(BOTH).apply(dry_run=False)
-    assert world.signals == [["public.places"]]
+    assert world.told == [["public.places"]]
     assert not world.operator(BOTH).apply(dry_run=False)
     world.operator(BOTH).resume()
-    assert world.signals == [["public.places"]]
+    assert world.told == [["public.places"]]
     assert world.read == ["public.places"]
     assert problems(world) == []
 
@@ -257,41 +266,112 @@ def test_it_is_read_when_a_connector_that_was_paused_runs_again(world: World) ->
     world.connector = PAUSED
     with pytest.raises(ConnectError, match="not RUNNING"):
         world.operator(BOTH).apply(dry_run=False)
-    assert world.signals == []
+    assert world.told == []
     assert problems(world) == [
         'rows of table "public.places" were not read after it was declared: run headwater sources apply'
     ]
     world.operator(BOTH).resume()
-    assert world.signals == [["public.places"]]
+    assert world.told == [["public.places"]]
     assert world.read == ["public.places"]
     assert problems(world) == []
     assert not world.operator(BOTH).apply(dry_run=False)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_resume_tells_a_connector_while_it_is_stopped_if_it_reads_signals_then(world: World, kept: bool) -> None:
-    """Debezium mixes the rows of two tables if changes come in at the moment when it is told."""
-    world.connector, world.are_signals_kept = PAUSED, kept
-    with pytest.raises(ConnectError, match="not RUNNING"):
-        world.operator(BOTH).apply(dry_run=False)
-    world.operator(BOTH).resume()
-    assert world.told_while_stopped == [kept]
-    assert world.read == ["public.places"]
-
-
-def test_it_is_read_by_the_next_apply_if_one_was_killed_after_it_changed_the_connector(world: World) -> None:
+def test_it_is_read_once_the_connector_runs_if_apply_was_killed_while_it_had_stopped_it(world: World) -> None:
     world.dies_after_register = True
     with pytest.raises(Killed):
         world.operator(BOTH).apply(dry_run=False)
     world.dies_after_register = False
-    assert world.operator(BOTH).apply(dry_run=True)
-    assert world.said[-1] == "+ rows of public.places, which were not read after it was declared"
-    assert world.signals == []
     assert world.connector is STOPPED
-    assert world.operator(BOTH).apply(dry_run=False)
-    assert world.signals == [["public.places"]]
-    assert world.read == ["public.places"]
+    (problem,) = problems(world)
+    assert problem.startswith('rows of table "public.places" are being read again')
     assert not world.operator(BOTH).apply(dry_run=False)
+    world.operator(BOTH).resume()
+    assert world.told == [["public.places"]]
+    assert world.read == ["public.places"]
+    assert problems(world) == []
+
+
+@pytest.mark.parametrize("connector", [RUNNING, STOPPED])
+def test_what_an_earlier_release_signalled_and_lost_is_named_and_read_by_the_next_command(
+    world: World, connector: ConnectorState
+) -> None:
+    operator = world.operator(PEOPLE)
+    reading = {"data-collections": {"public.people": control_topics.new_signal(operator.names)}}
+    control_topics.note(operator.settings.log, operator.names, control_notes.READING, reading)
+    named = ['rows of table "public.people" were not read again as its connector was told: run headwater sources apply']
+    assert problems(world) == named
+    world.connector, world.captured = connector, connector is RUNNING
+    assert operator.apply(dry_run=True)
+    if connector is STOPPED:
+        world.captured = True
+    assert operator.apply(dry_run=False)
+    assert world.read == ["public.people"]
+    assert problems(world) == []
+
+
+def test_the_watch_lets_a_connector_read_what_was_late_once_it_has_captured_all(world: World) -> None:
+    operator = world.operator(BOTH)
+    control_topics.note_unread(operator.settings.log, operator.names, ["public.people", "public.places"])
+    world.captured = False
+    assert not operator.read_late(0.0)
+    assert world.connector is RUNNING
+    world.captured, world.uncompared = True, {"public.people": "its key column is a timestamp"}
+    assert not operator.read_late(0.0), "places is not in the configuration, and people cannot be read"
+    world.uncompared = {}
+    assert operator.read_late(0.0)
+    assert world.read == ["public.people"]
+    (problem,) = problems(world)
+    assert "public.places" in problem
+
+
+def test_a_table_whose_rows_the_database_refuses_is_left_out_and_named(world: World) -> None:
+    """Debezium fails at it again after each restart."""
+    operator = world.operator(PEOPLE)
+    world.scanned("public.people", "")
+    world.of_task = {"table.include.list": ""}
+    world.connector = STOPPED
+    operator.snapshot([Person])
+    failed = ConnectorState("RUNNING", "FAILED", f"Cannot invoke: the return value of {snapshot_queue.BROKEN}")
+    for act in (operator.prepare_restart, operator.restart, operator.resume):
+        world.connector = failed
+        act()
+        assert world.connector is RUNNING
+        assert snapshot_queue.all_queued(world.stored_offset) == []
+        (problem,) = problems(world)
+        assert "its last snapshot failed (SQL_EXCEPTION)" in problem
+    world.of_task = world.configs or {}
+    operator.snapshot([Person])
+    assert problems(world) == []
+
+
+def test_a_condition_that_the_database_refuses_is_named_before_anything_is_done(world: World) -> None:
+    world.refused = 'PostgreSQL refuses: column "nick" does not exist'
+    with pytest.raises(SourceProblem, match="nick"):
+        world.operator(PEOPLE).snapshot([Person], "nick = 1")
+    assert world.told == []
+    assert world.sent == []
+
+
+def test_nothing_is_read_again_during_the_first_snapshot(world: World) -> None:
+    """It begins anew if the connector is stopped."""
+    world.stored_offset = {"lsn": 1, "snapshot": "INITIAL"}
+    with pytest.raises(SourceProblem, match="its first snapshot still runs: wait until it is completed"):
+        world.operator(PEOPLE).snapshot([Person])
+    assert world.connector is RUNNING
+
+
+def test_a_table_that_is_being_read_is_read_from_its_beginning_if_it_is_to_be_read_again() -> None:
+    offset = snapshot_queue.with_tables({"lsn": 1}, ["a.b", "c.d"], "", "x-1")
+    begun = {**offset, "incremental_snapshot_primary_key": "aced", "incremental_snapshot_maximum_key": "aced"}
+    assert snapshot_queue.with_tables(begun, ["c.d"], "", "x-2") == {**begun, SIGNAL: "x-2"}
+    assert snapshot_queue.with_tables(begun, ["a.b"], "", "x-2") == {**offset, SIGNAL: "x-2"}
+    part = snapshot_queue.with_tables(begun, ["a.b"], "id < 9", "x-2")
+    assert "incremental_snapshot_primary_key" in part
+    assert snapshot_queue.queued(part) == ["a.b", "c.d"]
+    assert snapshot_queue.without_tables(part) == {"lsn": 1}
+    with pytest.raises(ConnectError, match="of another form"):
+        snapshot_queue.queued({snapshot_queue.TABLES: "{}"})
 
 
 def test_another_snapshot_in_between_does_not_count(world: World) -> None:
@@ -302,7 +382,7 @@ def test_another_snapshot_in_between_does_not_count(world: World) -> None:
     world.operator(BOTH).snapshot([Place], "id < 9")
     world.connector = RUNNING
     assert world.operator(BOTH).apply(dry_run=False)
-    assert world.signals[2:] == [["public.places"]]
+    assert world.told[2:] == [["public.places"]]
     assert world.read[-1] == "public.places"
 
 
@@ -312,7 +392,7 @@ def test_a_table_is_read_however_many_signals_were_sent_since_it_was_noted(world
     for _ in range(control_topics.RECENT):
         operator.snapshot([Person])
     assert operator.apply(dry_run=False)
-    assert world.signals[-1] == ["public.places"]
+    assert world.told[-1] == ["public.places"]
     kept = {each.name: each.settings["retention.ms"] for each in source_topics(BOTH, operator.settings.log)[2:]}
     assert kept["cdc.crm.signals"] == "-1", "a connector that is stopped for long has not read them"
 
@@ -320,7 +400,7 @@ def test_a_table_is_read_however_many_signals_were_sent_since_it_was_noted(world
 def test_a_table_that_is_no_longer_declared_is_not_read(world: World) -> None:
     control_topics.note_unread(world.operator(BOTH).settings.log, SourceNames("", ""), ["public.places"])
     assert not world.operator(PEOPLE).apply(dry_run=False)
-    assert world.signals == []
+    assert world.told == []
 
 
 def test_a_topic_of_signals_may_have_anything(world: World) -> None:
@@ -438,7 +518,7 @@ def test_a_table_that_cannot_be_read_again_is_refused_with_what_to_do(world: Wor
         world.operator(BOTH).resume()
     assert str(raised.value) == refused
     assert world.connector is RUNNING, "its changes are captured"
-    assert world.signals == [["public.people"]]
+    assert world.told == [["public.people"]]
 
 
 def test_a_secret_that_is_stored_in_plain_text_is_named_when_it_is(world: World) -> None:
@@ -493,6 +573,29 @@ def test_a_table_that_is_stored_otherwise_is_named_read_again_and_swept(
     assert not world.operator(PEOPLE).apply(dry_run=False)
 
 
+def test_what_was_found_is_mended_although_a_later_change_hides_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition is attached with rows, seen, and detached: rows that were added meanwhile are in the topic."""
+    tables = swept(world, monkeypatch)
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    assert problems(world) == []
+    more = {**PEOPLE_STORED.parts, "101": Part("public.people_1", 8, "5", "100")}
+    world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, parts=more)}
+    attached = f'table "public.people" has got the rows of public.people_1, which was attached{ADVICE}'
+    assert problems(world) == [attached]
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    named = problems(world)
+    assert named[0] == attached
+    assert len(named) == 2
+    assert "public.people_1" in named[1]
+    assert problems(world) == named
+    assert world.operator(PEOPLE).apply(dry_run=False)
+    assert world.read == tables == ["public.people"]
+    assert problems(world) == []
+    assert not world.operator(PEOPLE).apply(dry_run=False)
+
+
 def test_what_was_found_is_known_until_it_is_mended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if `apply` ends after it has noted how the table is stored now, and the connector does not run."""
     tables = swept(world, monkeypatch)
@@ -513,7 +616,7 @@ def test_what_was_found_is_known_until_it_is_mended(world: World, monkeypatch: p
 
 
 @pytest.mark.parametrize("connector", [RUNNING, STOPPED])
-def test_nothing_is_swept_before_all_earlier_changes_are_captured(
+def test_nothing_is_read_again_or_swept_before_all_earlier_changes_are_captured(
     world: World, monkeypatch: pytest.MonkeyPatch, connector: ConnectorState
 ) -> None:
     """They would bring rows back that were deleted without a change, after these were swept."""
@@ -525,30 +628,33 @@ def test_nothing_is_swept_before_all_earlier_changes_are_captured(
     world.captured, world.connector = False, connector
     assert world.operator(PEOPLE).apply(dry_run=False)
     assert (
-        world.said[-1] == "rows of public.people that are gone are deleted by the next apply, once all else is captured"
+        world.said[-1]
+        == "rows of public.people that are gone are deleted by the next apply, once all earlier changes are captured"
     )
-    assert world.read == ["public.people"]
-    assert tables == []
-    assert problems(world) == [GHOSTS]
+    assert world.read == tables == [], "an earlier change of a row may come behind the row that is read now"
+    assert problems(world) == [
+        'rows of table "public.people" were not read after it was declared: run headwater sources apply',
+        GHOSTS,
+    ]
     with pytest.raises(SourceProblem, match="earlier changes are still to be captured"):
         world.operator(PEOPLE).sweep()
     world.captured = True
     assert world.operator(PEOPLE).apply(dry_run=False)
-    assert tables == ["public.people"]
+    assert world.read == tables == ["public.people"]
     assert problems(world) == []
 
 
 def test_a_table_is_not_read_before_the_snapshot_that_was_asked_for_reports_its_end(world: World) -> None:
     operator = world.operator(PEOPLE)
     earlier = control_topics.new_signal(operator.names)
-    world.of_task = {"table.include.list": ""}
+    world.is_slow = True
     operator.snapshot([Person])
     (problem,) = problems(world)
     assert problem.startswith('rows of table "public.people" are being read again: wait until status shows')
     world.scanned("public.people", "")
     world.scanned("public.people", earlier)
     assert problems(world) == [problem]
-    world.scanned("public.people", world.sent[-1][1]["id"])
+    world.scanned("public.people", (world.stored_offset or {})[SIGNAL])
     assert problems(world) == []
     world.reports.clear()
     assert problems(world) == [], "it is remembered although the reports have aged out"
@@ -557,7 +663,7 @@ def test_a_table_is_not_read_before_the_snapshot_that_was_asked_for_reports_its_
 def test_a_table_that_changes_while_it_is_read_again_is_read_once_more_afterwards(world: World) -> None:
     world.found_layouts = {"public.people": PEOPLE_STORED}
     assert problems(world) == []
-    world.of_task = {"table.include.list": ""}
+    world.is_slow = True
     world.operator(PEOPLE).snapshot([Person])
     world.reports.append(b'{"aggregate_type": "Incremental Snapshot", "type": "STARTED"}')
     world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, table=101)}

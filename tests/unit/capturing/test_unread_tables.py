@@ -57,8 +57,8 @@ class World:
 
     def unread(self, offset: Mapping[str, Any] | None = AFTER) -> Unread:
         """What is missing; the same when it is looked for again."""
-        found = find_unread(SETTINGS, NAMES, SOURCE, offset)
-        assert find_unread(SETTINGS, NAMES, SOURCE, offset) == found
+        found = find_unread(SETTINGS, NAMES, SOURCE, lambda: offset)
+        assert find_unread(SETTINGS, NAMES, SOURCE, lambda: offset) == found
         return found
 
     def never(self, offset: Mapping[str, Any] | None = AFTER) -> set[str]:
@@ -116,7 +116,7 @@ def test_a_snapshot_that_never_happened_is_named_with_what_helps(world: World) -
         'rows of table "public.people" were never read, because its connector failed before its first snapshot was '
         "stored: run headwater sources remove crm, then apply, which reads all tables"
     )
-    control_topics.signal(SETTINGS, NAMES, control_notes.SNAPSHOT, {"data-collections": ["public.people"]})
+    control_topics.note(SETTINGS, NAMES, control_notes.SNAPSHOT, {"data-collections": ["public.people"]})
     assert world.never() == {"public.places"}, "it was read again by hand"
 
 

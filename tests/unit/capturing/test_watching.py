@@ -15,7 +15,7 @@ from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.watching import ABSENT_S, EVERY_S, RESTARTS, Watcher
+from eventlog.capturing.watching import ABSENT_S, EVERY_S, LOST_S, RESTARTS, Watcher
 from eventlog.errors import LogUnavailable
 
 RUNNING = ConnectorState("RUNNING", "RUNNING")
@@ -32,6 +32,7 @@ class World:
 
     states: of connectors, by source; an error is raised. restarting: what restarts raise, or the state after them.
     databases: what each database lets a restart find. lost: what the sources skip. looked: when that was looked for.
+    read: when tables were to be read that had not been; can_read: whether they could.
     restarted: when each source's connector was restarted, in
     seconds.
     """
@@ -45,7 +46,11 @@ class World:
         self.checked: dict[str, list[float]] = {name: [] for name in names}
         self.lost: dict[str, str | Exception | None] = dict.fromkeys(names)
         self.looked: list[float] = []
-        self.watcher = Watcher([self._operator(name) for name in names], self.prepare, self.find_lost, lambda: self.now)
+        self.read: list[float] = []
+        self.can_read: bool | Exception = False
+        self.watcher = Watcher(
+            [self._operator(name) for name in names], self.prepare, self.find_lost, self.read_late, lambda: self.now
+        )
 
     def state(self, connector: str) -> ConnectorState | None:
         return found(self.states[connector.rpartition(".")[2]])
@@ -56,6 +61,9 @@ class World:
         self.states[name] = found(self.restarting[name])
         return self.states[name] is not None
 
+    def resume(self, connector: str) -> None:
+        self.states[connector.rpartition(".")[2]] = RUNNING
+
     def prepare(self, operator: Operator) -> Sequence[str]:
         self.checked[operator.source.name].append(self.now)
         return found(self.databases[operator.source.name])
@@ -63,6 +71,10 @@ class World:
     def find_lost(self, operator: Operator) -> str | None:
         self.looked.append(self.now)
         return found(self.lost[operator.source.name])
+
+    def read_late(self, operator: Operator, timeout_s: float) -> bool:
+        self.read.append(self.now)
+        return found(self.can_read)
 
     def _operator(self, name: str) -> Operator:
         class Person(Captured, table="public.people", key="id"):
@@ -358,3 +370,40 @@ def test_what_prevents_that_look_is_named_once_and_ends_nothing(
     world.states["crm"] = REFUSED
     world.pass_time(5)
     assert len(world.restarted["crm"]) == 1
+
+
+def test_tables_that_were_not_read_are_read_once_two_looks_have_named_them(caplog: pytest.LogCaptureFixture) -> None:
+    """A command that has noted them may be about to let them be read."""
+    world = World("crm")
+    world.states["crm"] = RUNNING
+    world.pass_time(2 * LOST_S)
+    assert world.read == []
+    world.lost["crm"] = 'rows of table "public.people" were not read'
+    world.pass_time(3 * LOST_S)
+    assert world.read == [3 * LOST_S, 4 * LOST_S], "as long as they are named"
+    assert "its connector reads tables again" not in caplog.text
+    world.can_read = True
+    world.pass_time(1)
+    world.lost["crm"] = None
+    world.pass_time(3 * LOST_S)
+    assert len(world.read) == 3
+    assert caplog.text.count("its connector reads tables again") == 1
+
+
+def test_a_connector_that_the_watch_has_stopped_goes_on_although_a_server_went_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World("crm")
+    world.states["crm"], world.lost["crm"] = RUNNING, 'rows of table "public.people" were not read'
+    world.can_read = UNAVAILABLE
+    world.pass_time(LOST_S + 1)
+    assert world.read == [LOST_S]
+    world.states["crm"] = ConnectorState("STOPPED", "")
+    world.pass_time(1)
+    assert world.states["crm"] is RUNNING
+    assert str(UNAVAILABLE) in problems(caplog)
+    world.can_read = False
+    world.pass_time(2 * LOST_S)
+    world.states["crm"] = ConnectorState("STOPPED", "")
+    world.pass_time(LOST_S)
+    assert world.states["crm"] == ConnectorState("STOPPED", ""), "somebody else has stopped it"
