@@ -50,7 +50,7 @@ from tests.support.logged import append, logged, settle
 from tests.support.observed import LATE_AFTER, REGISTRY, Report, rows_in_python
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("a whole read side")]
 
 BOUND_S = 300.0
 MODULE = "tests.integration.cluster.test_many_machines"

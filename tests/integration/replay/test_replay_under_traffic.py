@@ -21,7 +21,7 @@ from tests.support.background import running
 from tests.support.scraped import free_ports_in_a_row, scraped
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
 
 EVENTS_PER_S = 50
 FRESH_S = 60.0

@@ -35,7 +35,7 @@ from tests.support.observed import REGISTRY, Report, rows_in_python
 from tests.support.seeds import is_long
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
 
 DAY = timedelta(days=1)
 VIEWS = (gates.name, entered.name, carts.name)
