@@ -19,7 +19,7 @@ ARRAYS: Final = frozenset({
     "text", "varchar", "bpchar", "int2", "int4", "int8", "oid", "bool", "float4", "float8", "numeric", "uuid", "date",
     "timestamp", "timestamptz", "time", "timetz",
 })  # fmt: skip
-"""Arrays that Debezium 3.6 reads in chunks. Those of enums, addresses, ranges and others become null after a start."""
+"""Arrays that Debezium 3.6 reads in chunks. Those of enums, addresses, ranges and others may be null after a start."""
 
 
 def absent(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:

@@ -64,9 +64,9 @@ def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> 
         receipts = with_gateway(log_settings, play)
         # counted once the transaction has ended, which the receipt does not wait for
         counted = eventually(lambda: len(found := scraped(port, "headwater_commands_total")) == 4 and found)
-        owned = scraped(port, "headwater_partitions_owned")
+        owned = {(("role", "handler"),): log_settings.partitions}
+        eventually(lambda: scraped(port, "headwater_partitions_owned") == owned, "all partitions are served")
     assert counted == {(("outcome", receipt.outcome), ("type", receipt.type)): 1 for receipt in receipts}
-    assert owned == {(("role", "handler"),): log_settings.partitions}
     assert [receipt.outcome for receipt in receipts] == ["accepted", "conflict", "accepted", "rejected"]
     assert [receipt.version for receipt in receipts] == [1, 1, 2, 2]
     streams = stored_events(log_settings)
