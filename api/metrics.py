@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.metrics import REGISTRY, counter, seconds
+from eventlog.metrics import counter, seconds
 
 if TYPE_CHECKING:
     from api.service import Service
@@ -23,17 +22,6 @@ NO_ANSWER: Final = "none"
 """In place of a status, if the client left before it had one."""
 REQUESTS: Final = counter("http_requests", "Requests that have ended.", ["method", "route", "status"])
 REQUEST_SECONDS: Final = seconds("http_request_seconds", "From a request to the head of its answer.", ["route"])
-
-
-@contextmanager
-def measuring(service: Service) -> Iterator[None]:
-    """A context in which the metrics of this process have those of a service."""
-    metrics = ServiceMetrics(service)
-    REGISTRY.register(metrics)
-    try:
-        yield
-    finally:
-        REGISTRY.unregister(metrics)
 
 
 class ServiceMetrics(Collector):

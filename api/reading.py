@@ -61,16 +61,16 @@ async def read_live(
 
     caller: who reads its rows; without one, no row exists if the rows are for some readers.
     """
-    readable = None if caller is None or not view.readable_by else caller.readable(view)
-    live = await generations.live(view)
-    if readable is not None:
-        live = live.readable_by(readable)
+
+    async def found(*, fresh: bool = False) -> Live:
+        live = await generations.live(view, fresh=fresh)
+        return live if caller is None else live.readable_by(caller.readable(view))
+
+    live = await found()
     try:
         return await ask(live), live
     except GenerationGone:
-        live = await generations.live(view, fresh=True)
-        if readable is not None:
-            live = live.readable_by(readable)
+        live = await found(fresh=True)
     try:
         return await ask(live), live
     except GenerationGone as error:

@@ -21,14 +21,14 @@ from api.changes.feeds import ChangeFeeds
 from api.composition import compose_service
 from api.connections import StalledClients
 from api.hosts import is_loopback
-from api.metrics import measuring
+from api.metrics import ServiceMetrics
 from api.protocol import BoundedProtocol
 from api.settings import CANNOT_START, GRACE_S, ApiSettings, Limits
 from api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
 from api.workers import listen
 from commands.errors import CommandError
 from eventlog.errors import EventLogError, SettingError
-from eventlog.metrics import serve_metrics
+from eventlog.metrics import collecting, serve_metrics
 from eventlog.workers import call_without_parent, number_of_worker
 from projections.errors import ProjectionError
 
@@ -121,7 +121,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     gc.collect()
     gc.freeze()
     try:
-        with measuring(service):
+        with collecting(ServiceMetrics(service)):
             server.run([listening or listen(settings)])
     except SettingError as error:
         print(f"the API cannot start: {error}", file=sys.stderr)

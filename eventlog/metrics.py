@@ -6,7 +6,8 @@ Each package declares its own in `metrics.py`. They cost next to nothing unless 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from typing import Annotated, Final
 
@@ -19,6 +20,7 @@ from prometheus_client import (
     disable_created_metrics,
     start_http_server,
 )
+from prometheus_client.registry import Collector
 from pydantic import Field
 
 from eventlog.errors import SettingError
@@ -56,6 +58,16 @@ def gauge(name: str, what: str, labels: Sequence[str] = ()) -> Gauge:
 def seconds(name: str, what: str, labels: Sequence[str] = ()) -> Histogram:
     """A new distribution of durations, `headwater_<name>`, in seconds."""
     return Histogram(name, what, labels, namespace=_NAMESPACE, registry=REGISTRY, buckets=SECONDS)
+
+
+@contextmanager
+def collecting(*collectors: Collector) -> Iterator[None]:
+    """A context in which the metrics of this process have those of the collectors."""
+    with ExitStack() as registered:
+        for each in collectors:
+            REGISTRY.register(each)
+            registered.callback(REGISTRY.unregister, each)
+        yield
 
 
 INFO: Final = gauge("process_info", "1, with the version that this process runs.", ["process", "version"])

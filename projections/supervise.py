@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from eventlog.backoff import RETRY_FOREVER
-from eventlog.metrics import REGISTRY, MetricsVariables, serve_metrics
+from eventlog.metrics import MetricsVariables, collecting, serve_metrics
 from eventlog.modules import SAFE_PATH
 from projections.generations.upkeep.upkeep import Upkeep
 from projections.metrics import PartMetrics
@@ -87,17 +87,12 @@ def supervise(service: Service, stop: threading.Event) -> None:
 def _measured(service: Service, supervisor: Supervisor) -> Iterator[None]:
     """A context in which this process measures the parts and the views."""
     ended = threading.Event()
-    with service.view_metrics() as views:
-        collectors = (PartMetrics(supervisor), views)
+    with service.view_metrics() as views, collecting(PartMetrics(supervisor), views):
         looking = threading.Thread(target=views.run, args=[ended], name="metrics", daemon=True)
         looking.start()
-        for each in collectors:
-            REGISTRY.register(each)
         try:
             yield
         finally:
-            for each in collectors:
-                REGISTRY.unregister(each)
             ended.set()
             looking.join()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import typer
 
@@ -54,7 +54,7 @@ def status(as_json: AsJson = False) -> None:
     """
     log_to_stderr(os.environ, default="WARNING")
     with open_deployment(os.environ) as deployment, errors().status("checking whether views make progress"):
-        found = [part for look in LOOKS for part in _looked(partial(look, deployment), look.__name__.strip("_"))]
+        found = [part for what, look in LOOKS.items() for part in _looked(partial(look, deployment), what)]
     wrong = [each for each in found if each.problem]
     if as_json:
         print_json({"healthy": not wrong, "parts": [asdict(each) for each in found]})
@@ -100,8 +100,8 @@ def _views(deployment: Deployment) -> Iterator[Part]:
     checks = Checks(lags, {name: view.every_s for name, view in deployment.views.views.items()})
     for each in checks.settled():
         behind = "" if not each.lag_events else f", {each.lag_events:,} events behind"
-        needs = "" if each.standing in FINE else each.problem or f"run `replay status {each.view}`"
-        yield Part("view", f"{each.view} in {each.store}", f"{each.standing}{behind}", needs or each.problem)
+        needs = "" if each.standing in FINE else f"run `replay status {each.view}`"
+        yield Part("view", f"{each.view} in {each.store}", f"{each.standing}{behind}", each.problem or needs)
 
 
 def _letters(deployment: Deployment) -> Iterator[Part]:
@@ -124,7 +124,13 @@ def _sources(deployment: Deployment) -> Iterator[Part]:
         yield Part("source", found.source, f"{found.state.lower()}{late}", "; ".join(found.problems))
 
 
-LOOKS: Final[Sequence[Any]] = (_partitions, _code, _views, _letters, _sources)
+LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {
+    "partitions": _partitions,
+    "code": _code,
+    "views": _views,
+    "letters": _letters,
+    "sources": _sources,
+}
 _COMMAND: Final = typer.main.get_command(app)
 
 

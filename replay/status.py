@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from eventlog.source_positions import positions_text
-from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.lag import Lag, Looks
 from projections.generations.upkeep.lag_reader import Lags
 from projections.generations.upkeep.stalled_views import STALLED_S, Moves
 from projections.running_parts import STREAMS
@@ -31,14 +31,6 @@ LOOK_S: Final = 0.3
 EVERY_S: Final = 2.0
 COLUMNS: Final = ("view", "store", "standing", "gen", "events behind", "seconds behind")
 PLAIN_COLUMNS: Final = ("version", "position", "problem")
-
-
-class Looks(Protocol):
-    """The state of all views, and the ends of the log: see Lags."""
-
-    def look(self) -> list[Lag]: ...
-
-    def ends(self) -> dict[str, int]: ...
 
 
 @dataclass

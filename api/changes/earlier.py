@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Final, cast
 
-from api.changes.patch_tail import Touched, touches
+from api.changes.patch_tail import Touched, patches_of, touches
 from api.changes.subscription import MAX_CHANGES, ResetReason
 from api.ports import GenerationGone, Live, Searcher, ViewReader
 from api.reads.threads import Threads
@@ -57,7 +57,7 @@ class EarlierPatches:
         for partition, offset in start.items():
             read = self._log.read(topics.PATCHES, partition, offset, end[partition])
             records = takewhile(lambda _: not unwanted.is_set(), read)  # else the follower has left
-            for key, touch in touches(records, frozenset({tag})).get(tag, {}).items():
+            for key, touch in touches(patches_of(records, frozenset({tag}))).get(tag, {}).items():
                 if keys is None or key in keys:
                     found[key] = touch
         return found if len(found) <= MAX_CHANGES else "too_far_behind"

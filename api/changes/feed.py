@@ -202,7 +202,7 @@ class ViewFeed:
         if len(stores) == 1 and not stores[0].needs_refresh:
             return True  # what was sent was read from this store
         end = self.delivered
-        applied = await applied_by_all(self._readers.stores, await self._generations.live(self.view))
+        applied = await applied_by_all(stores, await self._generations.live(self.view))
         return applied is not None and await self._earlier.touched(self.tag, _until(applied, end), end) == {}
 
     async def touched(self, start: Offsets, end: Offsets, keys: frozenset[str] | None) -> Touched | ResetReason:

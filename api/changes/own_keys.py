@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, cast
 
 from api.changes.own_rows import MAX_OWN_ROWS
@@ -57,8 +58,7 @@ class OwnKeys:
         async def ask(live: Live) -> Sequence[str]:
             found, beyond = list[str](), None
             while True:
-                part = Query(query.filters, query.order, query.limit, beyond, fields=query.fields)
-                page = await finder.find(live.readable_by(self._conditions), part)
+                page = await finder.find(live.readable_by(self._conditions), replace(query, beyond=beyond))
                 found += [row[name] for row in page.rows]
                 if len(found) > MAX_OWN_ROWS:
                     raise BadParameter("key", f"is missing: more than {MAX_OWN_ROWS} rows are yours: {NEEDS_KEYS}")

@@ -24,7 +24,7 @@ class OwnRows(Subscription):
     and tells of no others that they were removed. Before `know`, nothing is taken. It has no position, since positions
     count changes of all rows; a follower that lost its connection reads its rows again.
 
-    generation: of the view when it began.
+    generation_number: of the view when it began.
     """
 
     conditions: tuple[Filter, ...] = ()

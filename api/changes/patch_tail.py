@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -62,35 +62,47 @@ Compared = Mapping[str, Mapping[str, str]]
 """By view tag, the columns that say who may read a row, each with its state field in patches; empty: it is the key."""
 
 
-def brought(records: Iterable[Record], compared: Compared) -> dict[str, list[tuple[str, int, Brought]]]:
-    """What the records bring of these columns."""
-    found: dict[str, list[tuple[str, int, Brought]]] = {}
-    for record in records if compared else ():
-        tag, slash, key = record.key.partition("/")
-        if not slash or tag not in compared or record.value is None:
-            continue
-        try:
-            changed = orjson.loads(record.value)["c"]
-            fields = compared[tag].items()
-            values = {name: changed[each] if each else key for name, each in fields if not each or each in changed}
-        except (KeyError, TypeError, ValueError):
-            continue  # the loaders make it a dead letter
-        found.setdefault(tag, []).append((key, record.offset, values))
-    return found
+class Patch(NamedTuple):
+    """A patch of a followed view; document: as JSON has it, which may be of another form."""
+
+    tag: str
+    key: str
+    record: Record
+    document: Any
 
 
-def touches(records: Iterable[Record], tags: frozenset[str]) -> dict[str, Touched]:
-    """The rows of these view tags that the records touch."""
-    found: dict[str, Touched] = {}
+def patches_of(records: Iterable[Record], tags: frozenset[str]) -> Iterator[Patch]:
+    """The patches of these view tags; the loaders make dead letters of records that are none."""
     for record in records:
         tag, slash, key = record.key.partition("/")
         if not slash or tag not in tags or record.value is None:
             continue
         try:
-            touch = Touch(record.partition, record.offset, _position(orjson.loads(record.value)))
-        except (KeyError, TypeError, ValueError):
-            continue  # the loaders make it a dead letter
-        found.setdefault(tag, {})[key] = touch
+            document = orjson.loads(record.value)
+        except ValueError:
+            continue
+        yield Patch(tag, key, record, document)
+
+
+def brought(patches: Iterable[Patch], compared: Compared) -> dict[str, list[tuple[str, int, Brought]]]:
+    """What the patches bring of these columns."""
+    found: dict[str, list[tuple[str, int, Brought]]] = {}
+    for tag, key, record, document in patches if compared else ():
+        if tag in compared:
+            with suppress(KeyError, TypeError, ValueError):
+                changed, fields = document["c"], compared[tag].items()
+                values = {name: changed[each] if each else key for name, each in fields if not each or each in changed}
+                found.setdefault(tag, []).append((key, record.offset, values))
+    return found
+
+
+def touches(patches: Iterable[Patch]) -> dict[str, Touched]:
+    """The rows that the patches touch, by view tag."""
+    found: dict[str, Touched] = {}
+    for tag, key, record, document in patches:
+        with suppress(KeyError, TypeError, ValueError):
+            touch = Touch(record.partition, record.offset, _position(document))
+            found.setdefault(tag, {})[key] = touch
     return found
 
 
@@ -151,7 +163,8 @@ class PatchTail:
                 tags, compared = self._tags, self._compared
                 records = tail.poll(BATCH_RECORDS, POLL_S)
                 end = {p: tail.position(p) for p in places}
-                batch = Batch(touches(records, tags), tags, dict(places), end, brought(records, compared))
+                patches = list(patches_of(records, tags))
+                batch = Batch(touches(patches), tags, dict(places), end, brought(patches, compared))
                 if not self._hand_over(batch, stopped, loop):
                     return
                 places.update(end)

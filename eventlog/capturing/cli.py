@@ -25,7 +25,7 @@ from eventlog.capturing.source_status import SourceStatus, status_of
 from eventlog.capturing.watching import Watcher
 from eventlog.errors import EventLogError
 from eventlog.logs import log_to_stderr
-from eventlog.metrics import REGISTRY, serve_metrics
+from eventlog.metrics import collecting, serve_metrics
 from eventlog.programs import called_as
 from eventlog.settings import LogSettings
 
@@ -123,7 +123,7 @@ def restart(sources: Sources = None) -> None:
 
 @app.command()
 def watch(sources: Sources = None) -> None:
-    """Restart connectors that fail, until SIGINT or SIGTERM.
+    """Restart connectors that fail, and let them read tables that were not read, until SIGINT or SIGTERM.
 
     A connector fails for good if its database goes away while it starts. It is restarted once the database answers. Run
     this beside Kafka Connect all the time. Problems are logged once each.
@@ -132,7 +132,7 @@ def watch(sources: Sources = None) -> None:
     with ExitStack() as opened:
         if serve_metrics(os.environ, "sources") is not None:
             measured = SourceMetrics(opened.enter_context(each) for each in operators(sources, WATCH_RETRY_S))
-            REGISTRY.register(measured)
+            opened.enter_context(collecting(measured))
             threading.Thread(target=measured.run, args=[stopped.wait], name="metrics", daemon=True).start()
         chosen = [opened.enter_context(operator) for operator in operators(sources, WATCH_RETRY_S)]
         Watcher(chosen).run(stopped.wait)

@@ -28,7 +28,7 @@ from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.patch_reader import POLL_S, PatchReader
 from projections.loading.refused_patches import apply_fitting
 from projections.loading.stats import LoaderStats
-from projections.metrics import BATCH_SECONDS, LETTERS, READ_PATCHES, STORE_WAITS
+from projections.metrics import READ_PATCHES
 from projections.stores.ledgers import gap
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
@@ -229,20 +229,14 @@ class Loader:
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
         began = time.monotonic()
         apply = partial(self._retrying, stop, self._store.apply, self._serving)
-        self._count_letters(apply_fitting(apply, batches, self._store.name, self._dead_letters))
-        self.stats.batches += 1
-        took_s = time.monotonic() - began
-        self.stats.load_s.append(took_s)
-        BATCH_SECONDS.labels(self._store.name).observe(took_s)
+        letters = apply_fitting(apply, batches, self._store.name, self._dead_letters)
+        self.stats.add_dead_letters(self._store.name, letters)
+        self.stats.add_batch(self._store.name, time.monotonic() - began)
 
     def _add_dead_letter(self, record: Message, reason: str) -> None:
         log.warning("record patches/%s/%s is not a patch: %s", record.partition(), record.offset(), reason)
         self._dead_letters.add_record(PATCHES, record, reason)
-        self._count_letters(1)
-
-    def _count_letters(self, number: int) -> None:
-        self.stats.dead_letters += number
-        LETTERS.labels(self._store.name).inc(number)
+        self.stats.add_dead_letters(self._store.name, 1)
 
     def _retrying(self, stop: threading.Event, call: Callable[..., Result], *args: object) -> Result:
         """Call until the store answers; raises StoreUnavailable once `stop` is set."""
@@ -256,7 +250,6 @@ class Loader:
         )(call, *args)
 
     def _waiting(self, state: RetryCallState) -> None:
-        self.stats.waits_for_store += 1
-        STORE_WAITS.labels(self._store.name).inc()
+        self.stats.add_wait(self._store.name)
         error = state.outcome.exception() if state.outcome else None
         log.warning("%s; attempt %d", error, state.attempt_number)

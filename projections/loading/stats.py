@@ -8,13 +8,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from projections.metrics import BATCH_SECONDS, LETTERS, STORE_WAITS
+
 REPORT_S: Final = 60.0
 KEPT_LOADS: Final = 1_000
 
 
 @dataclass
 class LoaderStats:
-    """Counts since the loader started; read from other threads.
+    """Counts since the loader started, for its log and for Prometheus; read from other threads.
 
     load_s: how long the store took for each of the latest batches.
     """
@@ -25,6 +27,22 @@ class LoaderStats:
     waits_for_store: int = 0
     load_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_LOADS))
     _reported: float = field(default_factory=time.monotonic)
+
+    def add_batch(self, store: str, took_s: float) -> None:
+        """Count a batch that the store has applied."""
+        self.batches += 1
+        self.load_s.append(took_s)
+        BATCH_SECONDS.labels(store).observe(took_s)
+
+    def add_dead_letters(self, store: str, number: int) -> None:
+        """Count patches that became dead letters."""
+        self.dead_letters += number
+        LETTERS.labels(store).inc(number)
+
+    def add_wait(self, store: str) -> None:
+        """Count a call that is repeated, because the store did not answer."""
+        self.waits_for_store += 1
+        STORE_WAITS.labels(store).inc()
 
     def due(self) -> bool:
         """Whether a report is due; true once each time."""

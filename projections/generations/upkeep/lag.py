@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from projections.generations.registry.stream_report import StreamReport
 from projections.running_parts import LIVE, STREAMS
@@ -65,3 +65,11 @@ class Lag:
         part = f"the loader of {self.store}" if self.lag_patches else QUERIES[self.query]
         problem = "" if self.lag_patches else self.failure
         return replace(self, standing="stalled", problem=problem or f"{part} makes no progress: see its log")
+
+
+class Looks(Protocol):
+    """The state of all views, and the ends of the log: see Lags."""
+
+    def look(self) -> list[Lag]: ...
+
+    def ends(self) -> dict[str, int]: ...

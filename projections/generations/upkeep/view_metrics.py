@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol, get_args
+from typing import Final, get_args
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -19,7 +19,7 @@ from eventlog.times import now_ms
 from eventlog.topics import EVENTS
 from projections.errors import ProjectionError
 from projections.generations.registry.stream_report import StreamReport
-from projections.generations.upkeep.lag import Lag, Standing
+from projections.generations.upkeep.lag import Lag, Looks, Standing
 from projections.generations.upkeep.source_ends import last_time
 
 SAMPLE_S: Final = 5.0
@@ -28,14 +28,6 @@ RECORDS: Final = ("records", "amending", "dropped", "unreadable", "lost")
 """The fields of StreamReport that count records or rows."""
 
 log = logging.getLogger(__name__)
-
-
-class Looks(Protocol):
-    """The state of all views, and the ends of the log: see Lags."""
-
-    def look(self) -> list[Lag]: ...
-
-    def ends(self) -> dict[str, int]: ...
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
@@ -162,16 +162,31 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-def play(scenario: Scenario, limits: Limits | None = None, view: str = "listings") -> None:
+class Followed(Protocol):
+    """What scenarios are played in."""
+
+    service: Any
+
+
+Place = TypeVar("Place", bound=Followed)
+
+
+def play_in(new_place: Callable[[], Place], scenario: Callable[[Place], Awaitable[None]]) -> None:
+    """Play a scenario in a new place, made in its loop."""
+
     async def main() -> None:
-        world = World(limits, view)
+        place = new_place()
         try:
             async with asyncio.timeout(20):
-                await scenario(world)
+                await scenario(place)
         finally:
-            await world.service.feeds.close()
+            await place.service.feeds.close()
 
     asyncio.run(main())
+
+
+def play(scenario: Scenario, limits: Limits | None = None, view: str = "listings") -> None:
+    play_in(lambda: World(limits, view), scenario)
 
 
 def changed(events: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

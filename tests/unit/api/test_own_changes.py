@@ -21,7 +21,7 @@ from eventlog.ports import Entry
 from eventlog.topics import PATCHES
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
-from tests.unit.api.followers import Follower, until
+from tests.unit.api.followers import Follower, play_in, until
 from tests.unit.api.issuing import bearer, token
 from tests.unit.api.test_guard_routes import guarded
 
@@ -98,15 +98,7 @@ class Notes:
 
 
 def play(scenario: Callable[[Notes], Awaitable[None]], view: str = "plain_notes") -> None:
-    async def main() -> None:
-        notes = Notes(view)
-        try:
-            async with asyncio.timeout(20):
-                await scenario(notes)
-        finally:
-            await notes.service.feeds.close()
-
-    asyncio.run(main())
+    play_in(lambda: Notes(view), scenario)
 
 
 @pytest.mark.parametrize("view", ["plain_notes", "notes"])
