@@ -98,13 +98,13 @@ def stand_ins(column: Column) -> tuple[Any, ...]:
     """What records have for this column if they do not contain its value.
 
     A shortened EARLIER_PLACEHOLDER could be a value as well, so that it counts only if it is whole: `apply` reads
-    tables with shortened columns again.
+    tables with shortened columns again. PLACEHOLDER is never a value: the live query marks with it what is unchanged.
     """
     if not isinstance(column.mask, Truncated):
         return STAND_INS
     characters = column.mask.characters
     earlier = (EARLIER_PLACEHOLDER,) if characters >= len(EARLIER_PLACEHOLDER) else ()
-    return (PLACEHOLDER[:characters], *earlier)
+    return (PLACEHOLDER[:characters], PLACEHOLDER, *earlier)
 
 
 def is_stand_in(column: Column, value: Any) -> bool:
