@@ -264,7 +264,7 @@ def test_an_old_row_that_has_only_the_key_does_not_count(old: str | None) -> Non
 
 def test_a_shortened_stand_in_is_one_too() -> None:
     assert read(short=PLACEHOLDER[:5]).unchanged == ("short",)
-    assert read(short=PLACEHOLDER).unchanged == ("short",), "as the live query has it, which marks with it what is unchanged"
+    assert read(short=PLACEHOLDER).unchanged == ("short",), "the live query marks so what is unchanged"
     assert read(short="abcde").row == {**dict.fromkeys(Everything.columns), "id": 1, "short": "abcde"}
 
 
