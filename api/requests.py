@@ -19,6 +19,8 @@ VERSION_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,255}")
 TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")
+ENCODED: Final = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})+")
+"""A part of an id of several parts."""
 DOTS: Final = frozenset({".", ".."})
 """Parts that clients resolve before they send a path, also if they are percent-encoded."""
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
@@ -136,6 +138,10 @@ def stream_link(stream: str) -> str:
     aggregate, _, aggregate_id = stream.partition("/")
     if aggregate_id in DOTS:
         return f"/streams?stream={quote(stream, safe='/')}"
+    parts = aggregate_id.split("/")
+    if len(parts) > 1 and all(ENCODED.fullmatch(each) and each not in DOTS for each in parts):
+        # its slashes need not be encoded, which some proxies do not let pass
+        return "/streams/" + "/".join(quote(each, safe="") for each in (aggregate, *parts))
     return link("streams", aggregate, aggregate_id)
 
 

@@ -12,6 +12,7 @@ from api.bodies import Bodies
 from api.capacity import Capacity
 from api.changes.feeds import ChangeFeeds
 from api.guard.guard import Guard
+from api.guard.own_streams import OwnStreams
 from api.hosts import ANY_HOST, Hosts
 from api.lookups import Lookups
 from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
@@ -65,6 +66,11 @@ class Service:
     bodies: Bodies = field(default_factory=Bodies)
     folding: Threads = field(default_factory=lambda: Threads(2, "folding"))
     work: Work = field(default_factory=Work)
+
+    @cached_property
+    def own_streams(self) -> OwnStreams:
+        """Which streams exist for a caller. Raises DeclarationError."""
+        return OwnStreams(self.commands)
 
     @cached_property
     def in_flight(self) -> Capacity:

@@ -16,7 +16,7 @@ from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.exact_numbers import inexact_numbers
 from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.filled_fields import NOTHING, filled_fields
-from commands.declaring.ids import id_text
+from commands.declaring.ids import Identity
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from commands.declaring.registry import AnyAggregate, CommandType
 from commands.declaring.scalars import is_as_in_json
@@ -88,11 +88,14 @@ def read_command(
         raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
     if may_hold_times(kind) and (unfit := first_faults(unfit_times(command))).total:
         raise MalformedCommand(kind.type, *unfit)
-    identity = getattr(command, aggregate.id_field)
-    if identity is None or identity == "":
-        msg = f'it is the id of the "{aggregate.name}", and empty: send a text of at least one character'
-        raise MalformedCommand(kind.type, [{"type": "string_too_short", "loc": (aggregate.id_field,), "msg": msg}])
-    aggregate_id = id_text(identity)
+    if (empty := aggregate.identity.empty_in(command)) is not None:
+        part = "part of the id" if aggregate.identity.has_parts else "the id"
+        msg = f'it is {part} of the "{aggregate.name}", and empty: send a text of at least one character'
+        detail = {"type": "string_too_short", "loc": (empty,), "msg": msg}
+        if claims is not None:
+            filled.check(kind.type, [detail])
+        raise MalformedCommand(kind.type, [detail])
+    aggregate_id = aggregate.identity.of(command)
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
 
 
@@ -103,15 +106,15 @@ def _accepted_at(text: bytes, data: Any, fields: Sequence[str], time: datetime |
     return orjson.dumps({**dict.fromkeys(fields, format_time(time)), **data})
 
 
-def command_record(envelope: Envelope, id_field: str, body: bytes, timestamp_ms: int) -> Entry:
+def command_record(envelope: Envelope, identity: Identity, body: bytes, timestamp_ms: int) -> Entry:
     """The record of a command, whoever sends it.
 
-    id_field: with the aggregate's id, in `body`. Raises MalformedCommand or TooLarge if the handler could not answer
+    identity: of the aggregate's messages. Raises MalformedCommand or TooLarge if the handler could not answer
     the command, or Kafka would not store it.
     """
     if not has_short_names(envelope):
         msg = f"the command's id, type and stream together have more than {MAX_NAMES_BYTES} bytes"
-        raise MalformedCommand(envelope.type, [{"type": "string_too_long", "loc": (id_field,), "msg": msg}])
+        raise MalformedCommand(envelope.type, [{"type": "string_too_long", "loc": (identity.names[-1],), "msg": msg}])
     value = encode(envelope, body)
     size_bytes = entry_size(envelope.stream, value)
     if size_bytes > MAX_COMMAND_BYTES:

@@ -121,7 +121,7 @@ class Resender:
                 correlation_id=command.correlation_id or command.id,
                 causation_id=command.id,
             )
-            entry = command_record(again, typed.aggregate.id_field, typed.body, timestamp_ms(again.time))
+            entry = command_record(again, typed.aggregate.identity, typed.body, timestamp_ms(again.time))
         except (NotAnEnvelope, CommandError) as error:
             raise CannotRetry(key, f"it is still not a valid command: {error}") from error
         partition = partition_of(typed.stream, self._log.partitions)

@@ -36,7 +36,9 @@ class Need:
 
 
 def named(kind: Kind, name: str) -> Sequence[Dependency]:
-    """The dependencies of a route about one command, observation, view or aggregate."""
+    """The dependencies of a route about one command, observation, view or aggregate, or for operators."""
+    if kind == OPERATE:
+        return operating()
     return [Depends(Need(f"{kind}:{name}", lambda caller, _: caller.must(kind, name)))]
 
 

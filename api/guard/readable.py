@@ -22,7 +22,7 @@ def readable(view: View, claims: Mapping[str, Any]) -> tuple[Filter, ...]:
     fulfilled by no row.
     """
     return tuple(
-        Filter(column, "in", _values(view.types[column], claims.get(claim.name)))
+        Filter(column, "in", claim_values(view.types[column], claims.get(claim.name)))
         for column, claim in view.readable_by.items()
     )
 
@@ -32,7 +32,8 @@ def no_row(view: View) -> tuple[Filter, ...]:
     return (Filter(view.key_name, "in", ()),)
 
 
-def _values(kind: ColumnType, claim: Any) -> tuple[Any, ...]:
+def claim_values(kind: ColumnType, claim: Any) -> tuple[Any, ...]:
+    """The texts or integers that a claim stands for: those in it, if it is a list; none, if it is missing."""
     given = claim if isinstance(claim, list) else [claim]
     if len(given) > MAX_VALUES:
         return ()

@@ -16,6 +16,7 @@ from api.openapi.components import Schema
 from api.openapi.model_schemas import reference
 from api.problems import documented
 from api.service import Service
+from commands.declaring.registry import AnyAggregate
 
 PATH: Final = "/docs"
 ASSETS: Final = "/docs/assets"
@@ -32,6 +33,7 @@ SECURITY: Final[Schema] = {
         "description": "An API key, or a token of the issuer that the API trusts. An open API needs none.",
     }
 }
+PARTS: Final = "{names}, each percent-encoded; in a path, this text is percent-encoded like any other"
 STREAM_PATH: Final = "/streams/{aggregate}/{aggregate_id}"
 
 
@@ -47,7 +49,7 @@ def install(app: FastAPI, service: Service) -> None:
                 description=app.description,
                 routes=app.routes,
             )
-            made["paths"] = _with_typed_streams(made["paths"], tuple(service.commands.aggregates))
+            made["paths"] = _with_typed_streams(made["paths"], tuple(service.commands.aggregates.values()))
             _secure(made["paths"], app)
             _identify(made["paths"])
             # instead of FastAPI's own, which describe validation errors that are never sent
@@ -99,24 +101,28 @@ def _identify(paths: Schema) -> None:
         operation["operationId"] = name
 
 
-def _with_typed_streams(paths: Schema, aggregates: Sequence[str]) -> Schema:
+def _with_typed_streams(paths: Schema, aggregates: Sequence[AnyAggregate]) -> Schema:
     """`paths` with one path per aggregate instead of the general one, because each has its own events and state."""
     typed: Schema = {}
     for path, item in paths.items():
         if path == STREAM_PATH:
-            typed |= {path.replace("{aggregate}", name): _stream_of(name, item["get"]) for name in aggregates}
+            typed |= {path.replace("{aggregate}", each.name): _stream_of(each, item["get"]) for each in aggregates}
         else:
             typed[path] = item
     return typed
 
 
-def _stream_of(aggregate: str, operation: Schema) -> Schema:
+def _stream_of(aggregate: AnyAggregate, operation: Schema) -> Schema:
     answer = operation["responses"]["200"]
-    content = {"application/json": {"schema": reference(f"{aggregate}.stream")}}
+    content = {"application/json": {"schema": reference(f"{aggregate.name}.stream")}}
+    parameters = [each for each in operation["parameters"] if each["name"] != "aggregate"]
+    if aggregate.identity.has_parts:
+        described = PARTS.format(names="/".join(aggregate.identity.names))
+        parameters = [each | {"description": described} if each["in"] == "path" else each for each in parameters]
     own = {
         **operation,
-        "operationId": f"{operation['operationId']} {aggregate}",
-        "parameters": [each for each in operation["parameters"] if each["name"] != "aggregate"],
+        "operationId": f"{operation['operationId']} {aggregate.name}",
+        "parameters": parameters,
         "responses": operation["responses"] | {"200": answer | {"content": content}},
     }
     return {"get": own}

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Request, Response
 
 from api.errors import BadParameter
 from api.guard import needs
-from api.guard.scopes import ALL
 from api.leaving import ReadingRoute
 from api.openapi import schemas
 from api.openapi.components import POSITIONS
@@ -69,7 +68,7 @@ def audit_routes(service: Service) -> APIRouter:
         PATH,
         read_all,
         methods=["GET"],
-        dependencies=needs.named("streams", ALL),
+        dependencies=needs.named(*service.own_streams.all_events),
         operation_id="read all streams",
         summary="The events of all streams.",
         description=DESCRIPTION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,11 +79,15 @@ def command_routes(service: Service) -> APIRouter:
         return await receipt_of(caller_of(request), plain["command_id"], plain)
 
     async def receipt_of(caller: Caller, command_id: str, plain: Mapping[str, str]) -> Response:
-        origin = plain.get("origin")
+        stream, origin = plain.get("stream"), plain.get("origin")
         if origin is not None and origin not in ORIGINS:
             raise BadParameter("origin", f'is "{shortened(origin)}": send one of {", ".join(ORIGINS)}')
+        if stream is None and service.own_streams.must_name_stream(caller):
+            raise BadParameter("stream", "is missing: send the stream of the command, as in the link of its answer")
+        if stream is not None and not service.own_streams.exists_for(caller, stream):
+            raise ReceiptMissing(command_id)
         try:
-            receipt = await service.gateway.receipt(command_id, stream=plain.get("stream"), origin=origin)
+            receipt = await service.gateway.receipt(command_id, stream=stream, origin=origin)
         except AmbiguousReceipt as error:
             streams = [each for each in error.streams if _may_send_to(service, caller, each)]
             if len(streams) == len(error.streams):
@@ -93,6 +98,8 @@ def command_routes(service: Service) -> APIRouter:
             raise ReceiptMissing(command_id) from error
         if receipt is None or not caller.scopes.allow("commands", receipt.type):
             raise ReceiptMissing(command_id)
+        if service.own_streams.hides(caller, receipt.stream):
+            receipt = replace(receipt, shared=False)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
 
     typed.add_api_route(

@@ -11,7 +11,6 @@ from api.errors import NeverChanges
 from api.guard import needs
 from api.guard.caller import Caller, caller_of
 from api.guard.declared import STREAMS
-from api.guard.scopes import ALL
 from api.leaving import ReadingRoute
 from api.made_views import made_view
 from api.openapi import schemas
@@ -99,10 +98,11 @@ class _MadeViews:
         if name not in made:  # it may have been made a moment ago
             made = await self._service.generations.made(fresh=True)
         if name not in made:
-            known = [each for each in (*self._service.views, *made) if may_read(caller, each, made.get(each))]
+            every = (*self._service.views, *made)
+            known = [each for each in every if may_read(self._service, caller, each, made.get(each))]
             raise UnknownView(name, tuple(known))
         if made[name].source == STREAMS:
-            caller.must("streams", ALL)
+            caller.must(*self._service.own_streams.all_events)
         return made[name]
 
     async def routes(self, name: str, caller: Caller) -> ViewRoutes:

@@ -15,7 +15,7 @@ from api.awaited import After
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.filters import Filter
 from api.guard import needs
-from api.guard.caller import caller_of
+from api.guard.caller import Caller, caller_of
 from api.guard.declared import STREAMS
 from api.leaving import ReadingRoute
 from api.openapi import schemas
@@ -47,8 +47,8 @@ def stream_routes(service: Service) -> APIRouter:
         """The events of an aggregate, oldest first; with `version` or `at`, its state at that version or time."""
         plain = check_names(request.query_params.multi_items(), PARAMETERS)
         check_text("aggregate_id", aggregate_id)
-        path = requests.link("streams", aggregate, aggregate_id)
-        return await streams.answer(plain, aggregate, aggregate_id, f"{path}?")
+        path = requests.stream_link(stream_name(aggregate, aggregate_id))
+        return await streams.answer(caller_of(request), plain, aggregate, aggregate_id, f"{path}?")
 
     async def find_stream(request: Request) -> Response:
         """The same of an aggregate whose id cannot be part of a path, such as `..`."""
@@ -56,9 +56,10 @@ def stream_routes(service: Service) -> APIRouter:
         aggregate, slash, aggregate_id = plain.get("stream", "").partition("/")
         if not slash:
             raise BadParameter("stream", "is missing or has no slash: send it like listing/L1")
-        caller_of(request).must("streams", aggregate)
+        caller = caller_of(request)
+        caller.must("streams", aggregate)
         kept = {name: value for name, value in plain.items() if name == "stream"}
-        return await streams.answer(plain, aggregate, aggregate_id, f"/streams?{urlencode(kept)}&")
+        return await streams.answer(caller, plain, aggregate, aggregate_id, f"/streams?{urlencode(kept)}&")
 
     number = {"type": "integer", "minimum": 1, "maximum": HIGHEST_VERSION}
     parameters = [
@@ -120,14 +121,18 @@ class Streams:
         self._view = service.views.get(STREAMS)
         self._reader: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
 
-    async def answer(self, plain: Mapping[str, str], aggregate: str, aggregate_id: str, path: str) -> Response:
+    async def answer(
+        self, caller: Caller, plain: Mapping[str, str], aggregate: str, aggregate_id: str, path: str
+    ) -> Response:
         """The events of a page, or a state; plain: the parameters. path: of the stream, up to further parameters."""
         found = self._service.commands.aggregates.get(aggregate)
         if found is None:
             raise UnknownAggregate(aggregate, tuple(self._service.commands.aggregates))
         requested = StreamRequest.read(plain)
-        await self.wait(plain)
         stream = stream_name(aggregate, aggregate_id)
+        if not self._service.own_streams.exists_for(caller, stream):
+            raise StreamMissing(stream)  # before it is looked for, so that the time of the answer tells nothing
+        await self.wait(plain)
         version = await self.version(stream)
         if version == 0:
             raise StreamMissing(stream)

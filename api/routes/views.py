@@ -17,7 +17,7 @@ from api.errors import BadParameter, KeyOnly, NoSearch, RowMissing
 from api.guard import needs
 from api.guard.caller import Caller, caller_of
 from api.guard.declared import STREAMS
-from api.guard.scopes import ALL, Kind
+from api.guard.scopes import Kind
 from api.leaving import ReadingRoute
 from api.made_views import described, is_served, made_view
 from api.openapi import schemas
@@ -59,7 +59,7 @@ def view_routes(service: Service) -> APIRouter:
         made = await service.generations.made()
         served = [made_view(service, each) for each in made.values() if is_served(service, each)]
         views = sorted((*service.views.values(), *served), key=lambda view: view.name)
-        shown = [view for view in views if may_read(caller_of(request), view.name, made.get(view.name))]
+        shown = [view for view in views if may_read(service, caller_of(request), view.name, made.get(view.name))]
         document: Views = {"views": [await _describe(service, view, made.get(view.name)) for view in shown]}
         return Response(orjson.dumps(document), media_type="application/json")
 
@@ -72,22 +72,24 @@ def view_routes(service: Service) -> APIRouter:
         responses={200: schemas.answer("Every view.", "Views"), **documented(422, 500, 503)},
     )
     for view in service.views.values():
-        guarded = needs.named(*scope_of(view.name))
+        guarded = needs.named(*scope_of(service, view.name))
         of_view = RoutesUnder(f"/views/{view.name}", route_class=ReadingRoute, dependencies=guarded)
         _add_routes(of_view, ViewRoutes(service, view))
         router.include_router(of_view)
     return router
 
 
-def scope_of(view: str) -> tuple[Kind, str]:
+def scope_of(service: Service, view: str) -> tuple[Kind, str]:
     """What a caller needs for a declared view: for the view of all events, what it needs for all events."""
-    return ("streams", ALL) if view == STREAMS else ("views", view)
+    return service.own_streams.all_events if view == STREAMS else ("views", view)
 
 
-def may_read(caller: Caller, view: str, made: Made | None) -> bool:
+def may_read(service: Service, caller: Caller, view: str, made: Made | None) -> bool:
     """Whether a caller may read a view; one that was made of the view of all events has all events too."""
     of_events = made is not None and made.source == STREAMS
-    return caller.scopes.allow(*scope_of(view)) and (not of_events or caller.scopes.allow("streams", ALL))
+    return caller.scopes.allow(*scope_of(service, view)) and (
+        not of_events or caller.scopes.allow(*service.own_streams.all_events)
+    )
 
 
 class ViewRoutes:

@@ -24,10 +24,12 @@ from commands.declaring.argument_checks import (
 from commands.declaring.field_kinds import field_kinds
 from commands.declaring.filled_fields import check_filled_fields
 from commands.declaring.history_checks import check_history
+from commands.declaring.id_checks import check_id_claims, check_id_fields
+from commands.declaring.ids import Identity
 from commands.declaring.steps import Change
 from commands.declaring.upcasting import History
 from commands.errors import DeclarationError
-from eventlog.declaring import arguments_checked, must_be_text, must_be_version, shown
+from eventlog.declaring import arguments_checked, must_be_version, shown
 from eventlog.places import called_from
 
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
@@ -51,8 +53,10 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     type: ClassVar[str]
-    id_field: ClassVar[str]
-    """The field with the aggregate's id; set by the Aggregate that the message belongs to."""
+    id_field: ClassVar[str | tuple[str, ...]]
+    """The field or fields with the aggregate's id; set by the Aggregate that the message belongs to."""
+    identity: ClassVar[Identity]
+    """How they make the id; set likewise."""
     declared_by: ClassVar[Any]
     """The Aggregate that the message belongs to; if several declare it, the first one."""
 
@@ -126,7 +130,8 @@ class Aggregate(Generic[State]):
     """One kind of aggregate. Register it by assigning it in a module of HEADWATER_MODULES.
 
     name: the first part of its streams (`listing` in `listing/L1`) and of its message types.
-    id_field: the field of every command and event with the aggregate's id.
+    id_field: the field of every command and event with the aggregate's id; or a tuple of several fields, such as
+    `("tenant", "account_id")`, whose streams are named like `account/acme/A1`, with each part percent-encoded.
     initial: the state before the first event.
     decide: `(command, state) -> events`, at most 10,000, as a list or a generator; raises `Rejected` if a rule refuses
     the command; no events means that nothing has to change.
@@ -138,13 +143,15 @@ class Aggregate(Generic[State]):
     """
 
     name: str
-    id_field: str
+    id_field: str | tuple[str, ...]
     initial: State
     decide: Callable[[Any, State], Iterable[Event]]
     evolve: Callable[[State, Any], State]
     state_version: int = 1
     commands: dict[str, type[Command]] = field(init=False)
     events: dict[str, type[Event]] = field(init=False)
+    identity: Identity = field(init=False, repr=False)
+    """How `id_field` makes the id."""
     shape: str = field(init=False)
     """Digest of the state's fields and `state_version`, without documentation; a snapshot with another shape is folded
     again from the events."""
@@ -160,15 +167,17 @@ class Aggregate(Generic[State]):
         if self.name in RESERVED_NAMES:
             raise DeclarationError(f'"{self.name}" is reserved by Headwater: use another name')
         try:
-            must_be_text("id_field", self.id_field, f'id_field="{self.name}_id"')
+            identity = Identity.of_names("id_field", self.id_field, f'"{self.name}_id"')
             must_be_version("state_version", self.state_version, 0)
             check_state(self.initial)
             check_function("decide", self.decide, ("command", "state"))
             check_function("evolve", self.evolve, ("state", "event"))
         except ValueError as error:
             raise DeclarationError(f'aggregate "{self.name}": {error}') from error
+        object.__setattr__(self, "identity", identity)
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
+        check_id_claims(self.name, identity, self.commands)
         schema = type(self.initial).model_json_schema()
         object.__setattr__(self, "shape", self._digest(undocumented(schema)))
         object.__setattr__(self, "documented_shape", self._digest(schema))
@@ -197,13 +206,12 @@ class Aggregate(Generic[State]):
                 )
             if not member.type.startswith(f"{self.name}."):
                 raise DeclarationError(f'"{member.type}" belongs to "{self.name}": its type must start "{self.name}."')
-            if self.id_field not in member.model_fields:
-                raise DeclarationError(f'"{member.type}" has no field "{self.id_field}", the id of "{self.name}"')
+            check_id_fields(self.name, self.identity, member)
             if member.type in found:
                 raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
             if issubclass(member, Command):
                 check_filled_fields(member)
-            member.id_field = self.id_field
+            member.id_field, member.identity = self.id_field, self.identity
             if "declared_by" not in vars(member):
                 member.declared_by = self
             found[member.type] = member

@@ -17,7 +17,6 @@ from pydantic import BaseModel
 
 from commands.codec import TypedCommand, read_back, snapshot_json
 from commands.declaring.aggregate import Event
-from commands.declaring.ids import id_text
 from commands.declaring.registry import AnyAggregate
 from commands.errors import BadDecision, Rejected, WrongVersion
 from commands.receipt import (
@@ -200,7 +199,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         body = event.__pydantic_serializer__.to_json(event)
         # evolve with the event as every replay will read it
         event = read_back(event, body)  # noqa: PLW2901
-        if id_text(getattr(event, aggregate.id_field)) != typed.aggregate_id:
+        if aggregate.identity.of(event) != typed.aggregate_id:
             raise BadDecision(f'"{event.type}" belongs to another "{aggregate.name}" than "{stream}"')
         entry = _entry(aggregate, received, event, body, version, time_ms)
         size_bytes += len(entry.value or b"")

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from commands.codec import command_record
 from commands.declaring.aggregate import Command, Event
-from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import Row, RowDeleted
 from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
@@ -242,7 +241,7 @@ def timer_id(key: str, name: str, timer: Timer) -> str:
 def command_entry(instance: Instance, command: Command, cause: Cause, step: int, now: datetime) -> Entry:
     """The record of `commands`; it has the same id if the same event comes again. Raises BadReaction."""
     process = instance.process
-    stream = stream_name(command.type.partition(".")[0], id_text(getattr(command, command.id_field)))
+    stream = stream_name(command.type.partition(".")[0], command.identity.of(command))
     envelope = Envelope(
         id=f"{process.name}:{cause.id}:{step}",
         type=command.type,
@@ -259,7 +258,7 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
     body = command.__pydantic_serializer__.to_json(command)
     # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be
     try:
-        return command_record(envelope, command.id_field, body, timestamp_ms(now))
+        return command_record(envelope, command.identity, body, timestamp_ms(now))
     except (MalformedCommand, TooLarge) as error:
         reason = error if isinstance(error, TooLarge) else error.details[0]["msg"]
         raise BadReaction(f'"{command.type}" cannot be sent: {reason}') from error

@@ -177,4 +177,4 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
         actor=f"{OUTBOX_ACTOR}{source}",
     )
     # with the current time: retention would delete old commands before they are decided
-    return command_record(envelope, typed.aggregate.id_field, typed.body, now_ms())
+    return command_record(envelope, typed.aggregate.identity, typed.body, now_ms())

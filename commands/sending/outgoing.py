@@ -105,7 +105,7 @@ def prepare(
         actor=options.get("actor"),
     )
     fingerprint = fingerprint_of(command_type, typed.body, expected_version)
-    entry = command_record(envelope, typed.aggregate.id_field, typed.body, timestamp_ms(time))
+    entry = command_record(envelope, typed.aggregate.identity, typed.body, timestamp_ms(time))
     return Outgoing(command_id, is_new or not chosen, command_type, fingerprint, entry)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -16,13 +17,32 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 
 
 @cache
-def bodies(command: type[Any], id_field: str, aggregate_id: str) -> st.SearchStrategy[dict[str, Any]]:
-    """JSON bodies that fit `command`, all for one aggregate."""
+def bodies(command: type[Any], id_fields: Sequence[str], number: int) -> st.SearchStrategy[dict[str, Any]]:
+    """JSON bodies that fit `command`, all for one aggregate; other numbers are other aggregates.
+
+    If the id has several parts, they differ in the first one only.
+    """
     schema = command.model_json_schema()
     fields = schema["properties"]
-    required = {name: values(fields[name], schema) for name in schema.get("required", ()) if name != id_field}
-    optional = {name: values(field, schema) for name, field in fields.items() if name not in {*required, id_field}}
-    return st.fixed_dictionaries({id_field: st.just(aggregate_id), **required}, optional=optional)
+    parts = {
+        name: st.just(_part(fields[name], schema, number if place == 0 else 0)) for place, name in enumerate(id_fields)
+    }
+    required = {name: values(fields[name], schema) for name in schema.get("required", ()) if name not in parts}
+    optional = {name: values(field, schema) for name, field in fields.items() if name not in {*required, *parts}}
+    return st.fixed_dictionaries({**parts, **required}, optional=optional)
+
+
+def _part(schema: dict[str, Any], root: dict[str, Any], number: int) -> Any:
+    """The value of a field of the id."""
+    match schema:
+        case {"$ref": reference}:
+            return _part(root["$defs"][reference.rpartition("/")[2]], root, number)
+        case {"enum": choices}:
+            return choices[number % len(choices)]
+        case {"type": "integer"}:
+            return schema.get("minimum", 0) + number
+        case _:
+            return f"A{number}"
 
 
 def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -76,7 +96,7 @@ def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[li
     """Lists of (command type, body) for a few aggregates of one kind."""
     one = st.one_of(
         [
-            st.tuples(st.just(name), bodies(command, aggregate.id_field, f"A{number}"))
+            st.tuples(st.just(name), bodies(command, aggregate.identity.names, number))
             for name, command in sorted(aggregate.commands.items())
             for number in range(streams)
         ]

@@ -12,7 +12,6 @@ import orjson
 
 from commands.codec import read_back, read_event
 from commands.declaring.aggregate import Event, Message
-from commands.declaring.ids import id_text
 from commands.declaring.registry import AnyAggregate
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode_event, format_time, partition_of, stream_name, timestamp_ms
@@ -107,7 +106,7 @@ class Past:
         aggregate = aggregate or aggregate_of(stored.kind)
         time = stored.time or self.now
         self.now = max(self.now, time)
-        stream = stream_name(aggregate.name, id_text(getattr(_read(aggregate, stored, time), aggregate.id_field)))
+        stream = stream_name(aggregate.name, aggregate.identity.of(_read(aggregate, stored, time)))
         version = self._versions[stream] = self._versions[stream] + 1
         cause = Envelope(COMMAND_ID, "", stream, time, {})
         source = f"/headwater/{aggregate.name}"

@@ -27,7 +27,8 @@ def random_command(aggregate: AnyAggregate, name: str, chance: random.Random) ->
         if field in schema.get("required", ()) or chance.random() < 0.5
     }
     try:
-        return kind.model_validate_json(orjson.dumps({**body, aggregate.id_field: name}))
+        ids = {field: name for field in aggregate.identity.names if type(body.get(field)) is not int}
+        return kind.model_validate_json(orjson.dumps({**body, **ids}))
     except ValidationError:
         return None
 

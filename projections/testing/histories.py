@@ -107,12 +107,14 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
         if issubclass(event, CapturedRow):
             made.append(_changed(event, data, chance, offsets))
             continue
-        data[event.id_field] = chance.choice(KEYS)
+        for name in event.identity.names:
+            if type(data[name]) is not int:
+                data[name] = chance.choice(KEYS)
         if isinstance(view.key, str) and view.key in data:
             data[view.key] = chance.choice(KEYS)
         if "sku" in data:
             data["sku"] = chance.choice(KEYS[:8])
-        stream = f"{event.type.partition('.')[0]}/{data[event.id_field]}"
+        stream = f"{event.type.partition('.')[0]}/{event.identity.of_data(data)}"
         version = versions[stream] = versions.get(stream, 0) + 1
         partition = partition_of(stream, SOURCES)
         offset = _next(offsets, source_id(EVENTS, partition), chance)

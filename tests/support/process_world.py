@@ -122,7 +122,7 @@ class World:
     def send(self, command_type: str, **body: Any) -> str:
         """Append a command, as the API does; returns its id."""
         kind = self.commands.command(command_type)
-        stream = stream_name(kind.aggregate.name, body[kind.aggregate.id_field])
+        stream = stream_name(kind.aggregate.name, kind.aggregate.identity.of_data(body))
         self._sent += 1
         envelope = Envelope(f"c{self._sent}", command_type, stream, self.now, body, origin=CLIENT)
         partition = partition_of(stream, self.log.partitions)

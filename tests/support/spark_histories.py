@@ -31,7 +31,7 @@ def history(aggregates: Sequence[AnyAggregate], seed: int, events: int, partitio
         command = random_command(aggregate, f"{chance.choice(IDS)} {len(found) // 20}", chance)
         if command is None:
             continue
-        stream = f"{aggregate.name}/{getattr(command, aggregate.id_field)}"
+        stream = f"{aggregate.name}/{aggregate.identity.of(command)}"
         try:
             decided = aggregate.decide(command, states.get(stream, aggregate.initial))
         except Rejected:

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from api.guard.declared import declared_names
 from api.guard.readable import readable
 from api.settings import ApiSettings, Limits
 from commands.declaring.filled_fields import filled_fields
-from tests.unit.api.fake_service import catch_up, fake_service
+from tests.unit.api.fake_service import MODULES, catch_up, fake_service
 from tests.unit.api.issuing import ISSUER, bearer, jwks, token
 from tests.unit.api.serving_clients import serving
 from tests.unit.api.test_guard_settings import certified
@@ -57,9 +57,9 @@ class Shell:
 
 
 @contextmanager
-def answering(settings: ApiSettings) -> Any:
+def answering(settings: ApiSettings, modules: Sequence[str] = MODULES) -> Any:
     """An API of a service without servers, with these settings."""
-    service = fake_service()
+    service = fake_service(modules=modules)
     guard = settings.guard.open_guard(declared_names(service.commands, service.observations, service.views))
     guarded = replace(service, guard=guard)
     catch_up(guarded)
@@ -134,9 +134,39 @@ def test_limits_per_caller(shell: Shell) -> None:
     assert (given.caller_per_second, given.caller_at_once) == (100, 20)
 
 
+def test_tenants(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "tenants_page"
+    (shell.folder / f"{module}.py").write_text(code("Tenants"))
+    monkeypatch.syspath_prepend(shell.folder)
+    shell.env |= {"HEADWATER_API_KEYS": "keys.json", "HEADWATER_MODULES": module, "PYTHONPATH": "."}
+    (make,) = blocks("Tenants")
+    acme, other = shell.run(make).split()
+    shell.env["HEADWATER_API_KEYS"] = str(shell.folder / "keys.json")
+    with answering(shell.settings(), (module,)) as address:
+
+        def ask(method: str, path: str, key: str, **more: Any) -> tuple[int, Any]:
+            import httpx
+
+            headers = {"authorization": f"Bearer {key}"}
+            url = path if path.startswith("http") else f"http://{address}{path}"
+            answer = httpx.request(method, url, headers=headers, trust_env=False, **more)
+            return answer.status_code, answer.json()
+
+        for key, tenant in ((acme, "acme"), (other, "other")):
+            status, sent = ask("POST", "/commands/account.open", key, json={"account_id": "A1"})
+            assert (status, sent["stream"]) == (201, f"account/{tenant}/A1")
+            stranger = acme if key == other else other
+            assert ask("GET", sent["links"]["receipt"], stranger)[0] == 404
+            assert ask("GET", sent["links"]["stream"], stranger)[1]["type"].endswith(":stream_missing")
+            assert ask("GET", "/receipts/c-1", key)[0] == 422
+            assert ask("GET", "/streams/$all", key)[0] == 403
+            assert ask("GET", "/views/accounts", key) == (200, {"rows": [], "next": None, "links": {}})
+        assert ask("POST", "/commands/account.open", acme, json={"account_id": "A1", "tenant": "other"})[0] == 422
+
+
 def test_every_block_is_run() -> None:
     headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
-    run = {"API keys", "Tokens of an issuer", "Limits per caller", "TLS", "Listen on another address"}
+    run = {"API keys", "Tokens of an issuer", "Tenants", "Limits per caller", "TLS", "Listen on another address"}
     assert {each for each in headings if blocks(each)} == run
 
 
@@ -152,8 +182,13 @@ def test_rows_for_their_readers() -> None:
 
 def declared(heading: str) -> dict[str, Any]:
     """The names of the Python code under a heading."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    (code,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     found: dict[str, Any] = {"__name__": "security_page"}
-    exec(compile(code, "security.md", "exec", dont_inherit=True), found)  # noqa: S102
+    exec(compile(code(heading), "security.md", "exec", dont_inherit=True), found)  # noqa: S102
     return found
+
+
+def code(heading: str) -> str:
+    """The Python code under a heading."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    (only,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return str(only)

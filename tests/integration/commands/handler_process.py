@@ -73,7 +73,7 @@ def send(
 ) -> None:
     """Append a command around the gateway, which would answer a retry from what it has read."""
     aggregate = REGISTRY.command(command_type).aggregate
-    stream = f"{aggregate.name}/{body[aggregate.id_field]}"
+    stream = f"{aggregate.name}/{aggregate.identity.of_data(body)}"
     time = datetime.now(UTC) - ago
     envelope = Envelope(command_id or f"{command_type}-{stream}", command_type, stream, time, body)
     entry = Entry(COMMANDS, stream, encode(envelope), timestamp_ms(datetime.now(UTC)))

@@ -1,0 +1,102 @@
+"""Which streams exist for a caller: those whose id has its claims, if the API fills the id with claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from api.guard.caller import Caller
+from api.guard.readable import claim_values
+from api.guard.scopes import ALL, OPERATE, Kind
+from commands.declaring.field_kinds import field_kinds
+from commands.declaring.id_checks import id_claims
+from commands.declaring.ids import Identity
+from commands.declaring.registry import AnyAggregate, CommandRegistry
+from projections.table.types import ColumnType
+
+EVERYBODY: Final[tuple[Kind, str]] = ("streams", ALL)
+OPERATORS: Final[tuple[Kind, str]] = (OPERATE, ALL)
+
+
+class _Claimed(NamedTuple):
+    """A part of an id that is filled with a claim; place: among the parts."""
+
+    place: int
+    claim: str
+    kind: ColumnType
+
+
+@dataclass(frozen=True)
+class _Owned:
+    """An aggregate whose streams are those of callers."""
+
+    identity: Identity
+    claimed: tuple[_Claimed, ...]
+
+    def is_of(self, caller: Caller, aggregate_id: str) -> bool:
+        """Whether all claimed parts of the id are values of the caller's claims."""
+        parts = self.identity.parts(aggregate_id)
+        if parts is None:
+            return False
+        return all(
+            parts[each.place] in map(str, claim_values(each.kind, caller.claims.get(each.claim)))
+            for each in self.claimed
+        )
+
+
+class OwnStreams:
+    """Knows the aggregates of a deployment whose ids have parts that the API fills with claims.
+
+    Raises DeclarationError if its commands fill the id with different claims.
+    """
+
+    def __init__(self, commands: CommandRegistry) -> None:
+        owned = ((name, _owned(aggregate)) for name, aggregate in commands.aggregates.items())
+        self._owned: Mapping[str, _Owned] = {name: each for name, each in owned if each.claimed}
+        self._commands = commands
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """These aggregates."""
+        return tuple(self._owned)
+
+    @property
+    def all_events(self) -> tuple[Kind, str]:
+        """What a caller needs to read the events of all streams: they are for operators if some are of others."""
+        return OPERATORS if self._owned else EVERYBODY
+
+    def exists_for(self, caller: Caller, stream: str) -> bool:
+        """Whether a caller may know of a stream, as far as its id decides that."""
+        aggregate, _, aggregate_id = stream.partition("/")
+        owned = self._owned.get(aggregate)
+        return owned is None or caller.scopes.allow(*OPERATORS) or owned.is_of(caller, aggregate_id)
+
+    def must_name_stream(self, caller: Caller) -> bool:
+        """Whether a caller finds receipts only with their streams.
+
+        Without a stream, the answer would depend on commands of others that have the same id.
+        """
+        if caller.scopes.allow(*OPERATORS):
+            return False
+        return any(
+            caller.scopes.allow("commands", command)
+            for name in self._owned
+            for command in self._commands.aggregates[name].commands
+        )
+
+    def hides(self, caller: Caller, stream: str) -> bool:
+        """Whether a caller must not learn what commands of other streams have in common with those of this one."""
+        return stream.partition("/")[0] in self._owned and not caller.scopes.allow(*OPERATORS)
+
+
+def _owned(aggregate: AnyAggregate) -> _Owned:
+    identity = aggregate.identity
+    claims = id_claims(aggregate.name, identity, aggregate.commands)
+    command = next(iter(aggregate.commands.values()))
+    claimed = []
+    for place, name in enumerate(identity.names):
+        if name in claims:
+            is_integer = field_kinds(command)[name].kind is int
+            claimed.append(_Claimed(place, claims[name], ColumnType.INTEGER if is_integer else ColumnType.TEXT))
+    return _Owned(identity, tuple(claimed))
