@@ -406,6 +406,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.ModuleBroken: MISCONFIGURED,
     eventlog.TopicMismatch: MISCONFIGURED,
     eventlog.NotAnEnvelope: INTERNAL,
+    eventlog.NotRecorded: INTERNAL,
     eventlog.LogUnavailable: Meaning(503, "log_unavailable", "The log is unavailable", retry_after_s=2),
     projections.ProjectionError: INTERNAL,
     projections.ViewDeclarationError: MISCONFIGURED,

@@ -7,6 +7,7 @@ EventLogError
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
 ├── NotAnEnvelope        a record is not a CloudEvents document that Headwater can read
 ├── LogUnavailable       the log did not answer in time
+├── NotRecorded          an action cannot be recorded in the audit log, so it is not done
 ├── LeftOpen             Kafka has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
 """
@@ -110,6 +111,14 @@ class LogUnavailable(EventLogError):
     def __init__(self, what: str, cause: str) -> None:
         super().__init__(f"the log is unavailable while {what}: {cause}; try again when Kafka answers")
         self.what, self.cause = what, cause
+
+
+class NotRecorded(EventLogError):
+    """An action cannot be recorded in the audit log, so it is not done."""
+
+    def __init__(self, verb: str, reason: str) -> None:
+        super().__init__(f'"{verb}" was not done, because it cannot be recorded in the audit log: {reason}')
+        self.verb = verb
 
 
 class LeftOpen(EventLogError):

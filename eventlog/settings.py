@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 from urllib.parse import urlsplit
@@ -51,6 +51,12 @@ class LogSettings:
     def from_environment(cls, env: Mapping[str, str]) -> LogSettings:
         """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
         given = LogVariables.read(env)
+        return replace(cls.without_modules(env), modules=read_modules(given.modules))
+
+    @classmethod
+    def without_modules(cls, env: Mapping[str, str]) -> LogSettings:
+        """The same for a program that loads nothing, without HEADWATER_MODULES."""
+        given = LogVariables.read(env)
         return cls(
             environment=given.environment,
             bootstrap=given.kafka,
@@ -60,7 +66,6 @@ class LogSettings:
             receipts_days=given.receipts_days,
             state=given.state,
             checkpoints=given.checkpoints,
-            modules=read_modules(given.modules),
             security=KafkaSecurity.from_environment(env),
         )
 

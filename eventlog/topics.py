@@ -41,6 +41,9 @@ topics the offsets of partition owners belong."""
 SLOW_CODE = "slow-code"
 """Code of the user that does not return, by role and partition: written by handlers while it runs."""
 
+AUDIT = "audit"
+"""What operators did."""
+
 BY_KEY = frozenset({COMMANDS, INBOX})
 """Topics to which owners of any partition append; a record's key decides its partition."""
 SINGLE = frozenset({DEAD_LETTERS, STARTS})
@@ -90,6 +93,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}),
         TopicSpec(PATCHES, settings.patch_partitions, patches),
         TopicSpec(DEAD_LETTERS, 1, compact),
+        TopicSpec(AUDIT, 1, delete_settings(settings, int(FOR_EVER))),
         TopicSpec(SLOW_CODE, 1, delete_settings(settings, DAY_MS)),
         TopicSpec(OBSERVATIONS, settings.partitions, compact),
     )

@@ -31,6 +31,7 @@ PARTS: Final = {
     "projections": Part("Run the read side, which keeps views up to date, or a part of it.", "projections.__main__"),
     "replay": Part("Show views, rebuild them from the log, and compare, drop or erase.", "replay.__main__"),
     "status": Part("Show whether all of a deployment works, and what helps if not.", "replay.overview"),
+    "audit": Part("Show what operators did: who, when, from where, with which outcome.", "eventlog.audit.cli"),
     "sources": Part("Register captured databases, and operate them.", "eventlog.capturing.cli"),
     "golden": Part("Write the missing golden files of your events.", "commands.testing.__main__"),
 }
@@ -42,6 +43,7 @@ EXTRAS: Final = {
     "projections.__main__": ("projections", "pyspark"),
     "replay.__main__": ("projections", "pyspark"),
     "replay.overview": ("projections", "pyspark"),
+    "eventlog.audit.cli": ("api", "typer", "rich"),
     "eventlog.capturing.cli": ("sources", "httpx"),
     "commands.testing.__main__": ("testing", "pytest"),
 }

@@ -6,19 +6,14 @@ import os
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
 
 from eventlog.logs import log_to_stderr
 from eventlog.programs import called_as
-from projections.errors import UnknownView
 from replay import dead_letters, erase, explain, list_views, plan, prune, rebuild, status, verify
-from replay.errors import AmbiguousTarget, NameTaken, NoSuchLetter, NoTerminal, NothingToDrop, NothingToErase
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail
+from replay.verbs import USAGE_ERRORS, Verbs
 
-USAGE_ERRORS: Final = (
-    UnknownView, NameTaken, NothingToDrop, NothingToErase, AmbiguousTarget, NoSuchLetter, NoTerminal
-)  # fmt: skip
 USAGE_EXIT: Final = 2
 EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 failure; 2 wrong arguments; "
@@ -26,7 +21,7 @@ EXIT_CODES: Final = (
 )
 
 
-class Commands(TyperGroup):
+class Commands(Verbs):
     """Prints every known error in one line and exits with code 1 or 2."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -23,10 +23,14 @@ from replay.outcome import FAILED_EXIT
 from replay.output import AsJson, complain, one_line, output, print_json, say, show_table
 from replay.progress import steps
 from replay.retry import Resender, is_loss_notice, is_resent
+from replay.verbs import Verbs
 from replay.view_arguments import check_choice
 
 app = typer.Typer(
-    help="Show and retry records that could not be read or loaded.", no_args_is_help=True, rich_markup_mode="markdown"
+    cls=Verbs,
+    help="Show and retry records that could not be read or loaded.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
 )
 
 SHOWN_CHARACTERS: Final = 200

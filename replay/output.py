@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eventlog.audit.commands import Declined
 from replay.errors import NoTerminal
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
@@ -117,7 +118,7 @@ def confirm(question: str, dropped: str = "dropped") -> None:
     errors().print(f"{question} [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         complain(f"nothing was {dropped}")
-        raise typer.Exit(1)
+        raise Declined
 
 
 def size_text(size_bytes: int | None) -> str | None:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
 from api.guard.declared import declared_names
 from api.guard.key_file import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
@@ -22,6 +21,7 @@ from api.guard.settings import KEYS, GuardVariables
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
+from eventlog.audit.commands import AuditedCommands, Refused
 from eventlog.errors import EventLogError, SettingError
 from eventlog.programs import called_as
 from eventlog.settings import LogSettings
@@ -34,8 +34,12 @@ MAX_DAYS: Final = 3650
 MAX_CLAIM_CHARACTERS: Final = 255
 
 
-class Commands(TyperGroup):
+class Commands(AuditedCommands):
     """Prints every known error in one line, and exits with code 1."""
+
+    program = "keys"
+    read_only = frozenset({"list"})
+    works_offline = True
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -54,7 +58,11 @@ app = typer.Typer(
 
 
 @app.callback()
-def start() -> None:
+def start(
+    must_record: Annotated[
+        bool, typer.Option("--must-record", help="Change nothing if it cannot be recorded in the audit log.")
+    ] = False,
+) -> None:
     """Make, list and revoke the keys of the API's callers.
 
     The file is HEADWATER_API_KEYS. It has the digest of each key, never the key. An API that runs takes a change within
@@ -131,7 +139,7 @@ def main() -> None:
 def failed(text: str) -> typer.Exit:
     """Print an error in one line; returns the exit to raise."""
     note(f"keys: {text}", style="red")
-    return typer.Exit(FAILED_EXIT)
+    return Refused(text, FAILED_EXIT)
 
 
 def note(text: str, style: str | None = None) -> None:

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
+from eventlog.audit.commands import AuditedCommands, Declined
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.capturing.errors import SourceDeclarationError
 from eventlog.capturing.kafka_connect import RETRY_S, KafkaConnect
@@ -37,8 +37,12 @@ WATCH_RETRY_S: Final = 2.0
 EXIT_CODES: Final = "Exit codes: 0 success; 1 failure; 2 wrong arguments; 3 a source needs attention."
 
 
-class Commands(TyperGroup):
+class Commands(AuditedCommands):
     """Prints every known error, one line per problem, and exits with code 1."""
+
+    program = "sources"
+    read_only = frozenset({"status", "watch"})
+    """`watch` is a service: what it does, it does by itself, and logs."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -265,7 +269,7 @@ def _confirm(question: str, yes: bool) -> None:
     Console(stderr=True).print(f"{question} [y/N] ", end="", markup=False, highlight=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         complain("nothing was removed")
-        raise typer.Exit(FAILED_EXIT)
+        raise Declined
 
 
 def say(text: str) -> None:

@@ -87,7 +87,9 @@ def test_a_program_imports_only_what_its_extra_installs(tmp_path: Path, extra: s
     assert [line for line in ran.stdout.splitlines() if line.split()[1] not in LATER] == []
 
 
-@pytest.mark.parametrize("command", ["api", "keys", "handler", "projections", "replay", "sources", "run", "golden"])
+@pytest.mark.parametrize(
+    "command", ["api", "keys", "audit", "handler", "projections", "replay", "sources", "run", "golden"]
+)
 def test_a_program_without_its_extra_says_what_to_install(tmp_path: Path, command: str) -> None:
     ran = run(environment(tmp_path / "libraries", "client"), "-m", "headwater", command, "--help")
     assert ran.returncode == 1

@@ -1,0 +1,135 @@
+"""The way of every verb of a command line: each is recorded, unless it is listed as one that changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Final
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from eventlog.audit.record import AuditRecord, Outcome
+from eventlog.audit.trail import Trail
+from eventlog.errors import EventLogError, NotRecorded
+from eventlog.hidden_values import error_text
+
+FAILED_EXIT: Final = 1
+USAGE_EXIT: Final = 2
+MUST_RECORD: Final = "must_record"
+"""The option of a command line that works without Kafka: then it does nothing that cannot be recorded."""
+
+
+class Declined(typer.Exit):
+    """Whoever was asked for confirmation did not give it."""
+
+    def __init__(self) -> None:
+        super().__init__(FAILED_EXIT)
+
+
+class Refused(typer.Exit):
+    """The verb refused; reason: as it was printed."""
+
+    def __init__(self, reason: str, code: int = FAILED_EXIT) -> None:
+        super().__init__(code)
+        self.reason = reason
+
+
+class AuditedCommands(TyperGroup):
+    """A group of verbs. Groups in it must be of this class, too.
+
+    program: the beginning of the verbs in the records. read_only: those that change nothing. refusals: errors that
+    refuse what was asked for. works_offline: whether its verbs need no Kafka; then a verb that cannot be recorded is
+    done nevertheless, and says so, unless there is MUST_RECORD.
+    """
+
+    program: ClassVar[str] = ""
+    read_only: ClassVar[frozenset[str]] = frozenset()
+    refusals: ClassVar[tuple[type[BaseException], ...]] = ()
+    works_offline: ClassVar[bool] = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, which records what it does when it is invoked."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and not isinstance(command, TyperGroup) and not hasattr(command, "unrecorded"):
+            command.unrecorded = command.invoke  # type: ignore[attr-defined]
+            command.invoke = partial(self._invoke, command.invoke)  # type: ignore[method-assign]
+        return command
+
+    def _invoke(self, invoke: Callable[[Any], Any], ctx: Any) -> Any:
+        verb = _verb(ctx)
+        if verb in self.read_only or ctx.params.get("dry_run"):
+            return invoke(ctx)
+        recorder = _Recorder(self, f"{self.program} {verb}", ctx)
+        recorder.begin()
+        try:
+            result = invoke(ctx)
+        except BaseException as error:
+            recorder.end(*self._outcome(error))
+            raise
+        recorder.end("done", 0, "")
+        return result
+
+    def _outcome(self, error: BaseException) -> tuple[Outcome, int, str]:
+        """What is recorded of a verb that ends with this error."""
+        code = getattr(error, "exit_code", FAILED_EXIT)
+        match error:
+            case Declined():
+                return "refused", code, "not confirmed"
+            case Refused():
+                return "refused", code, error.reason
+            case typer.Exit():
+                return ("failed" if code else "done"), code, ""
+            case KeyboardInterrupt() | typer.Abort():
+                return "interrupted", 130, ""
+            case SystemExit():
+                number = error.code if isinstance(error.code, int) else FAILED_EXIT if error.code else 0
+                return ("failed" if number else "done"), number, ""
+            case _ if isinstance(error, (*self.refusals, typer.BadParameter)):
+                return "refused", USAGE_EXIT, error_text(error)
+            case _:
+                return "failed", code, error_text(error) or type(error).__name__
+
+
+class _Recorder:
+    """Records one action."""
+
+    def __init__(self, group: AuditedCommands, verb: str, ctx: Any) -> None:
+        self._group, self._trail = group, Trail(os.environ)
+        self._must = not group.works_offline or bool(ctx.find_root().params.get(MUST_RECORD))
+        self._begun = AuditRecord.begin(verb, ctx.params, self._trail.settings.environment, os.environ)
+        self._recorded = False
+
+    def begin(self) -> None:
+        """Record the beginning; raises NotRecorded if the action must not be done without."""
+        try:
+            self._trail.append(self._begun)
+            self._recorded = True
+        except EventLogError as error:
+            if self._must:
+                raise NotRecorded(self._begun.verb, str(error)) from error
+            _warn(f"{self._begun.verb} is not recorded in the audit log: {error}")
+
+    def end(self, outcome: Outcome, exit_code: int, reason: str) -> None:
+        """Record the end; if that fails, it says so, because what was done is done."""
+        if not self._recorded:
+            return
+        try:
+            self._trail.append(self._begun.ended(outcome, exit_code, reason))
+        except EventLogError as error:
+            _warn(f"the end of {self._begun.verb} ({outcome}) is not recorded in the audit log: {error}")
+
+
+def _verb(ctx: Any) -> str:
+    names: list[str] = []
+    while ctx.parent is not None:
+        names.insert(0, str(ctx.info_name))
+        ctx = ctx.parent
+    return " ".join(names)
+
+
+def _warn(text: str) -> None:
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console.print(f"audit: {text}", style="red", soft_wrap=True)
