@@ -27,12 +27,13 @@ from pydantic import BaseModel
 from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
 from commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
 from commands.declaring.field_kinds import field_kinds
+from commands.declaring.ids import Identity
 from commands.declaring.named_commands import named_commands
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.declaring import arguments_checked, must_be_text
+from eventlog.declaring import arguments_checked
 from eventlog.modules import by_name, find
 from eventlog.places import called_from, declared_in
 
@@ -95,8 +96,8 @@ class Process(Generic[State]):
     """One kind of process. Register it by assigning it in a module of HEADWATER_MODULES.
 
     name: part of the ids of its commands, so it must not change.
-    key: the field of all its events that names the instance; of a row, the column of this name, or if its class has no
-    such column, the key of the row.
+    key: the field of all its events that names the instance, or a tuple of several fields; of a row, the column of this
+    name, or if its class has no such column, the key of the row. A process with several fields handles no rows.
     initial: the state before the first event.
     starts: the inputs that begin an instance; others without an instance are ignored.
     react: `(event, state) -> Reaction`, pure; the inputs are read from its annotation: classes of events, captured
@@ -107,11 +108,13 @@ class Process(Generic[State]):
     """
 
     name: str
-    key: str
+    key: str | tuple[str, ...]
     initial: State
     starts: tuple[Input, ...]
     react: Callable[[Any, State], Reaction[State]]
     begins: Literal["now", "origin"] = "now"
+    identity: Identity = field(init=False, repr=False)
+    """How `key` names an instance."""
     events: Mapping[str, type[Event]] = field(init=False)
     rows: Mapping[str, RowInput] = field(init=False)
     """What it handles of captured tables and views, by the type of the input."""
@@ -131,7 +134,7 @@ class Process(Generic[State]):
         if self.begins not in ("now", "origin"):
             raise DeclarationError(f'process "{self.name}" begins at "{self.begins}": use "now" or "origin"')
         try:
-            must_be_text("key", self.key, 'key="order_id"')
+            object.__setattr__(self, "identity", Identity.of_names("key", self.key, '"order_id"'))
             check_state(self.initial)
             check_function("react", self.react, ("event", "state"))
             check_classes("starts", self.starts)
@@ -161,7 +164,12 @@ class Process(Generic[State]):
                 continue
             if member is Refused:
                 object.__setattr__(self, "sees_refusals", True)
-            elif (row := row_input(self.name, self.key, member)) is not None:
+            elif (row := row_input(self.name, self._row_key, member)) is not None:
+                if self.identity.has_parts:
+                    raise DeclarationError(
+                        f'process "{self.name}" has a key of several fields, so it cannot handle rows of '
+                        f'"{row.table.__name__}": handle them in a process of their own'
+                    )
                 if (other := rows.setdefault(row.name, row)) != row:
                     raise DeclarationError(
                         f'"{other.table.__name__}" and "{row.table.__name__}" in "react" of "{self.name}" are the same '
@@ -181,17 +189,23 @@ class Process(Generic[State]):
                 f'"react" of "{self.name}" needs an argument "event" annotated with Event classes, captured classes, '
                 f"ViewRow classes, RowDeleted[…], TimedOut and Refused; found {member!r}"
             )
-        if self.key not in member.model_fields:
-            raise DeclarationError(f'"{member.type}" has no field "{self.key}", the key of process "{self.name}"')
-        if field_kinds(member)[self.key].nullable:
-            raise DeclarationError(
-                f'"{self.key}" of "{member.type}", the key of process "{self.name}", may be null, which names no '
-                "instance: choose a field that always has a value"
-            )
+        for name in self.identity.names:
+            if name not in member.model_fields:
+                raise DeclarationError(f'"{member.type}" has no field "{name}", the key of process "{self.name}"')
+            if field_kinds(member)[name].nullable:
+                raise DeclarationError(
+                    f'"{name}" of "{member.type}", the key of process "{self.name}", may be null, which names no '
+                    "instance: choose a field that always has a value"
+                )
         return member
 
+    @property
+    def _row_key(self) -> str:
+        """The key as the name of a column."""
+        return self.key if isinstance(self.key, str) else ""
+
     def _type_of(self, start: Any) -> str | None:
-        row = row_input(self.name, self.key, start)
+        row = row_input(self.name, self._row_key, start)
         return row.name if row else getattr(start, "type", None)
 
 

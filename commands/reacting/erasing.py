@@ -13,7 +13,6 @@ from typing import Final, Self
 
 import msgspec
 
-from commands.declaring.ids import id_text
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.reacting.turn import read_typed
@@ -79,7 +78,7 @@ def instances_of(
         with suppress(Exception):  # of an unreadable event, or of a user's validator: then no router has copied it
             envelope = decode(value)
             for process in processes.by_event.get(envelope.type, ()):
-                found[f"{process.name}/{id_text(getattr(read_typed(commands, envelope), process.key))}"] = None
+                found[f"{process.name}/{process.identity.of(read_typed(commands, envelope))}"] = None
     yield from found
 
 

@@ -21,7 +21,6 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from commands.declaring.aggregate import Event
-from commands.declaring.ids import id_text
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
@@ -104,7 +103,7 @@ class Router:
         """
         try:
             event = read_typed(self._commands, envelope)
-            return [(process, id_text(getattr(event, process.key))) for process in processes]
+            return [(process, process.identity.of(event)) for process in processes]
         except KeyboardInterrupt:
             raise
         except BaseException:  # also of a user's upcaster or validator
@@ -118,13 +117,15 @@ class Router:
 def key_in_data(process: AnyProcess, envelope: Envelope) -> str | None:
     """The key in the data of an event that cannot be read; None if there is none that fits its type."""
     event = process.events[envelope.type]
-    info, data = event.model_fields[process.key], envelope.data
+    data, found = envelope.data, dict[str, Any]()
     if 0 < envelope.data_version < event.version:
         with suppress(ValueError):
             data = event.history.upcast(envelope.data_version, data)
     try:
-        value = orjson.dumps(data[info.alias or process.key])
-        return id_text(_adapter(event, process.key).validate_json(value))
+        for name in process.identity.names:
+            value = orjson.dumps(data[event.model_fields[name].alias or name])
+            found[name] = _adapter(event, name).validate_json(value)
+        return process.identity.of_data(found)
     except (KeyError, ValueError, TypeError, PydanticUserError):  # pydantic's ValidationError is a ValueError
         return None
 

@@ -86,7 +86,7 @@ def react(event: Opened, state: Counting) -> Reaction[Counting]:
     )
 
 
-counting = Process(name="counting", key="owner", initial=Counting(), starts=(Opened,), react=react)
+counting = Process(name="counting", key=("tenant", "account_id"), initial=Counting(), starts=(Opened,), react=react)
 
 accounts = TableView(
     name="accounts",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Annotated, Any
 
@@ -16,12 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from commands.codec import read_command
 from commands.declaring.ids import Identity
-from commands.declaring.process import ProcessRegistry
+from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
-from commands.errors import DeclarationError, MalformedCommand, UnfitClaim
+from commands.errors import DeclarationError, MalformedCommand, UnfitClaim, UnreadableEvent
+from commands.reacting.erasing import instances_of
+from commands.reacting.router import Router
 from commands.sending.client import BlockingCommandClient
 from commands.testing.contracts import contracts_of
-from eventlog.envelope import decode, partition_of
+from eventlog.envelope import Envelope, decode, encode, partition_of
 from eventlog.memory import MemoryLog
 from eventlog.topics import COMMANDS, EVENTS, SNAPSHOTS
 from headwater import Aggregate, Claim, Command, Event
@@ -285,3 +288,30 @@ def test_the_stream_of_one_tenant_is_erased_and_that_of_another_stays(tenant: st
         assert (event.stream, event.version) == ("account/other/7", 1)
     tombstones = [each.key for p in range(2) for each in log.read(EVENTS, p, 0) if each.value is None]
     assert tombstones == [f"{mine}/1"]
+
+
+def test_an_instance_of_a_process_is_of_one_tenant() -> None:
+    opened = [Opened(tenant=tenant, account_id="A1", owner="me") for tenant in ("a", "a/A1", "other")]
+    with pytest.raises(ValueError, match='what came before it is for "a/A1"'):
+        given(counting, opened[0]).when(opened[2])
+    routed = {key for each in opened for _, key in keys_of(each.model_dump())}
+    assert routed == {"a/A1", "a%2FA1/A1", "other/A1"}
+
+
+def test_so_is_that_of_an_event_that_cannot_be_read() -> None:
+    assert keys_of({"tenant": "a/b", "account_id": "A1", "owner": 7}) == [(counting, "a%2Fb/A1")]
+    with pytest.raises(UnreadableEvent):
+        keys_of({"tenant": "a/b", "owner": "me"})
+
+
+def keys_of(data: dict[str, Any]) -> list[tuple[AnyProcess, str]]:
+    """The instances to which a router sends an event with these data."""
+    event = Envelope("e", Opened.type, "account/x/y", datetime(2026, 1, 2, tzinfo=UTC), data)
+    return Router(REGISTRY, ProcessRegistry([(MODULE, counting)]))._keys([counting], event)
+
+
+def test_the_instance_of_an_erased_stream_is_found() -> None:
+    data = {"tenant": "a/b", "account_id": "A1", "owner": "me"}
+    event = Envelope("e", Opened.type, "account/a%2Fb/A1", datetime(2026, 1, 2, tzinfo=UTC), data)
+    processes = ProcessRegistry([(MODULE, counting)])
+    assert list(instances_of(REGISTRY, processes, [encode(event)])) == ["counting/a%2Fb/A1"]

@@ -62,6 +62,14 @@ def react(event: Lit, state: Lamp) -> Reaction[Lamp]:
     return Reaction(state)
 
 
+class Bulb(ViewRow, view="bulbs"):
+    lamp_id: str
+
+
+def of_rows(event: Bulb, state: Lamp) -> Reaction[Lamp]:
+    return Reaction(state)
+
+
 async def later(command: Light, state: Lamp) -> Sequence[Event]:
     return []
 
@@ -109,6 +117,12 @@ WRONG = [
     (lambda: process(key_field="x"), 'process "lighting": it has no "key_field" (it has name, key, initial, starts, '),
     (lambda: process(start=(Lit,)), 'process "lighting": it has no "start" (did you mean "starts"?)'),
     (lambda: process(key=""), 'process "lighting": key is empty: write key="order_id"'),
+    (lambda: process(key=()), 'process "lighting": key is a tuple with no name: write key="order_id"'),
+    (lambda: process(key=("lamp_id",)), 'process "lighting": key is a tuple with one name: write key="lamp_id"'),
+    (lambda: process(key=["lamp_id", "b"]), "key is ['lamp_id', 'b'], which is no tuple: write key=('lamp_id', 'b')"),
+    (lambda: process(key=("lamp_id", "lamp_id")), 'process "lighting": key has "lamp_id" twice: remove one'),
+    (lambda: process(key=("lamp_id", "b")), '"lamp.lit" has no field "b", the key of process "lighting"'),
+    (lambda: process(key=("lamp_id", "b"), react=of_rows), "several fields, so it cannot handle rows of \"Bulb\""),
     (lambda: process(starts=Lit), "starts=the class Lit is no tuple of classes: write starts=(Lit,)"),
     (lambda: process(starts=("lamp.lit",)), "starts has 'lamp.lit', which is no class: write starts=(Placed,)"),
     (lambda: process(starts=(Lit, Lit)), "starts has the class Lit twice: remove one"),
