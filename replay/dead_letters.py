@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from commands.receipt import Receipt
+from eventlog.audit.commands import Failed
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
@@ -98,7 +99,7 @@ def retry(
         finally:
             outcome.report(as_json)
     if outcome.failed:
-        raise typer.Exit(FAILED_EXIT)
+        raise Failed("; ".join(f"{key}: {error}" for key, error in outcome.failed.items()), FAILED_EXIT)
 
 
 @dataclass

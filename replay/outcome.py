@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 import typer
 
 from commands.errors import CommandError
+from eventlog.audit.commands import Failed
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
 from projections.spark.setup.jars import JarError
@@ -59,7 +60,8 @@ class Outcome(Generic[Done]):
 
     def exit(self, code: int = 0) -> None:
         """Exit with FAILED_EXIT if a view failed, else with `code`."""
-        code = FAILED_EXIT if self.failed else code
+        if self.failed:
+            raise Failed("; ".join(f"{each.view}: {each.error}" for each in self.failed), FAILED_EXIT)
         if code:
             raise typer.Exit(code)
 

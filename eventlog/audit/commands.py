@@ -37,6 +37,14 @@ class Refused(typer.Exit):
         self.reason = reason
 
 
+class Failed(typer.Exit):
+    """The verb did not do all that it should; reason: as it was printed."""
+
+    def __init__(self, reason: str, code: int = FAILED_EXIT) -> None:
+        super().__init__(code)
+        self.reason = reason
+
+
 class AuditedCommands(TyperGroup):
     """A group of verbs. Groups in it must be of this class, too.
 
@@ -80,6 +88,8 @@ class AuditedCommands(TyperGroup):
                 return "refused", code, "not confirmed"
             case Refused():
                 return "refused", code, error.reason
+            case Failed():
+                return "failed", code, error.reason
             case typer.Exit():
                 return ("failed" if code else "done"), code, ""
             case KeyboardInterrupt() | typer.Abort():

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from rich.console import Console
 
-from eventlog.audit.commands import AuditedCommands, Declined
+from eventlog.audit.commands import AuditedCommands, Declined, Refused
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.capturing.errors import SourceDeclarationError
 from eventlog.capturing.kafka_connect import RETRY_S, KafkaConnect
@@ -265,7 +265,7 @@ def _confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         complain("nothing was removed: without a terminal, use --yes")
-        raise typer.Exit(FAILED_EXIT)
+        raise Refused("there was no terminal for a confirmation")
     Console(stderr=True).print(f"{question} [y/N] ", end="", markup=False, highlight=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         complain("nothing was removed")

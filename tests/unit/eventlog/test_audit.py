@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
 from eventlog.audit import cli
-from eventlog.audit.commands import AuditedCommands, Declined, Refused
+from eventlog.audit.commands import AuditedCommands, Declined, Failed, Refused
 from eventlog.audit.record import MAX_ITEMS, MAX_TEXT_CHARACTERS, AuditRecord, hidden
 from eventlog.audit.trail import Trail
 from eventlog.errors import EventLogError, LogUnavailable
@@ -189,6 +189,7 @@ def test_verbs_of_inner_groups_are_recorded_and_what_changes_nothing_is_not(trai
     [
         (typer.Exit(0), "done", 0, None),
         (typer.Exit(3), "failed", 3, None),
+        (Failed("listings: no store", 1), "failed", 1, "listings: no store"),
         (SystemExit(0), "done", 0, None),
         (SystemExit("no"), "failed", 1, None),
         (LogUnavailable("reading", "no broker"), "failed", 1, "no broker"),
