@@ -50,7 +50,6 @@ class Operation(StrEnum):
 
 READ: Final = frozenset({Operation.READ})
 WRITE: Final = frozenset({Operation.WRITE})
-APPEND: Final = READ | WRITE
 CHECK: Final = frozenset({Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS})
 """To compare a topic with what Headwater needs, at the start of a program."""
 JOIN: Final = READ
@@ -58,7 +57,9 @@ JOIN: Final = READ
 LOOK_UP: Final = frozenset({Operation.DESCRIBE})
 """To use a group's name without being a member: Kafka's client asks where the group is."""
 MAKE: Final = CHECK | {Operation.CREATE, Operation.ALTER_CONFIGS}
-REMAKE: Final = CHECK | APPEND | {Operation.CREATE, Operation.DELETE}
+DELETE: Final = frozenset({Operation.DELETE})
+"""Of a topic, or of its records."""
+REMAKE: Final = CHECK | READ | WRITE | DELETE | {Operation.CREATE}
 
 
 @dataclass(frozen=True, order=True)

@@ -7,6 +7,7 @@ from typing import Final
 
 from eventlog.access import (
     CHECK,
+    DELETE,
     JOIN,
     LOOK_UP,
     MAKE,
@@ -74,7 +75,7 @@ def _of_sources(declared: Declared) -> Iterator[Rule]:
     yield _readers(declared)
     for source in declared.sources.values():
         names = SourceNames.of(source, declared.settings.environment)
-        yield Rule(Resource.TOPIC, names.topic(""), MAKE | REMAKE, is_prefix=True)
+        yield Rule(Resource.TOPIC, names.topic(""), MAKE | DELETE, is_prefix=True)
     yield Rule(Resource.TRANSACTIONS, f"{declared.settings.environment}.{SWEEPS}.", WRITE, is_prefix=True)
 
 

@@ -31,11 +31,17 @@ logger.denials.level = info
 
 @dataclass(frozen=True)
 class Secured:
-    """The broker. variables: of its super user. admin: by the listener by which it talks to itself."""
+    """The broker.
+
+    variables: of its super user. internal, admin: the listener by which it talks to itself, and a client of that.
+    tools: the classpath of Kafka's own programs.
+    """
 
     variables: dict[str, str]
+    internal: str
     admin: AdminClient
     log: Path
+    tools: str
 
     @property
     def bootstrap(self) -> str:
@@ -75,8 +81,10 @@ def secured_kafka(folder: Path) -> Iterator[Secured]:
     supervisor = Supervisor([replace(plain, prepare=prepare, argv=argv)])
     supervisor.start()
     try:
-        admin = AdminClient({"bootstrap.servers": stack.endpoints.kafka, "log_level": 0})
-        secured = Secured(client_variables(folder, f"{HOST}:{port}", ca), admin, plain.log)
+        internal = stack.endpoints.kafka
+        admin = AdminClient({"bootstrap.servers": internal, "log_level": 0})
+        variables = client_variables(folder, f"{HOST}:{port}", ca)
+        secured = Secured(variables, internal, admin, plain.log, plain.env["CLASSPATH"])
         secured.add_user(SUPER_USER, PASSWORD)
         yield secured
     finally:
