@@ -9,7 +9,7 @@ from commands.declaring.process import ProcessRegistry
 from commands.reacting.outbox import outbox_role, outbox_topics
 from commands.reacting.row_router import process_topics, row_role
 from eventlog.capturing.declaring import Source, SourceRegistry
-from eventlog.capturing.naming import source_topics
+from eventlog.capturing.naming import followed_topic, source_topics
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from eventlog.settings import LogSettings
 from eventlog.topics import TopicSpec, merged_topics, topic_specs, view_topic
@@ -66,5 +66,7 @@ class Declared:
         yield from outbox_topics(self.settings, self._outboxes)
         for source in self.sources.values():
             yield from source_topics(source, self.settings)
+        for table in self.views.tables:
+            yield followed_topic(table, self.settings)
         for view in self.published:
             yield from (published_topic(self.settings), view_topic(view.name, self.settings))

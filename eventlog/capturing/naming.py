@@ -58,9 +58,14 @@ class SourceNames:
 def table_topic(table: type[Captured], settings: LogSettings) -> TopicSpec:
     """The topic of a captured table; its name is without the environment."""
     spec = TopicSpec(table.topic(), settings.partitions, compact_settings(settings))
-    # the read side and the operator's rebuilds append heartbeats, and `sweep` deletes
-    users = Program.PROJECTIONS, Program.OPERATOR, Program.SOURCES
-    return replace(spec, readers={Program.API, *users}, writers={Program.CONNECT, *users})
+    # `sweep` appends deletes
+    return replace(spec, readers=_WATCHED | {Program.API}, writers=_CAPTURED | {Program.SOURCES})
+
+
+def followed_topic(table: type[Captured], settings: LogSettings) -> TopicSpec:
+    """Likewise, of a table that a view reads: whoever builds views also appends heartbeats to it."""
+    spec, users = table_topic(table, settings), frozenset({Program.PROJECTIONS, Program.OPERATOR})
+    return replace(spec, readers=spec.readers | users, writers=spec.writers | users)
 
 
 def topic_about(source: Source, name: str) -> str:

@@ -114,6 +114,17 @@ def test_the_operator_may_rebuild_what_the_read_side_builds() -> None:
         assert each.operations <= allowed(rules["env_operator"], each.resource, each.name), each
 
 
+def test_the_read_side_uses_only_tables_that_a_view_reads() -> None:
+    """Here no view does: the process alone reads customers."""
+    customers = Declared.load(EVERYTHING.settings, ViewRegistry([]))
+    rules = rules_of(customers)
+    name = "env.cdc.shop.public.customers"
+    assert Operation.WRITE not in allowed(rules["env_projections"], Resource.TOPIC, name)
+    assert Operation.READ not in allowed(rules["env_projections"], Resource.TOPIC, name)
+    assert Operation.READ in allowed(rules["env_handler"], Resource.TOPIC, name)
+    assert Operation.WRITE in allowed(rules_of(EVERYTHING)["env_projections"], Resource.TOPIC, name)
+
+
 def test_roles_without_a_process_are_not_granted() -> None:
     rules = rules_of(declared("listings"))["env_handler"]
     assert {each.name for each in rules if each.resource == Resource.GROUP} == {"env.handler", "env.reader"}
