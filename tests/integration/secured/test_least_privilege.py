@@ -231,7 +231,7 @@ def bindings_of(line: str) -> Iterator[AclBinding]:
 @pytest.fixture(scope="module")
 def api(guarded: Guarded) -> Iterator[httpx.Client]:
     """The API of the deployment, whose other programs run, too; all are ready."""
-    port = free_port()
+    port, denied = free_port(), guarded.secured.denied()
     with ExitStack() as running:
         processes = [
             running.enter_context(guarded.running(Program.HANDLER)),
@@ -248,15 +248,15 @@ def api(guarded: Guarded) -> Iterator[httpx.Client]:
                 return False
 
         eventually(is_ready, "the API is ready", START_S)
+        assert guarded.secured.denied() == denied
         yield client
 
 
-def test_commands_become_rows_and_views_are_rebuilt(guarded: Guarded, api: httpx.Client) -> None:
-    body = {"parcel_id": "P1", "city": "Oslo", "grams": 250}
-    sent = api.post("/commands/parcel.send", json=body)
+@pytest.fixture(scope="module")
+def parcel(api: httpx.Client) -> str:
+    """The key of a parcel that was sent, labelled by the process, and is in the views."""
+    sent = api.post("/commands/parcel.send", json={"parcel_id": "P1", "city": "Oslo", "grams": 250})
     assert sent.status_code == 201, sent.text
-    seen = api.post("/observations/parcel_seen", json=SEEN)
-    assert seen.status_code in (201, 202), seen.text
 
     def labelled() -> bool:
         row = api.get("/views/parcels/P1")
@@ -264,6 +264,13 @@ def test_commands_become_rows_and_views_are_rebuilt(guarded: Guarded, api: httpx
 
     eventually(labelled, "the process has labelled the parcel, and its row says so")
     eventually(lambda: api.get("/views/weights/P1").status_code == 200, "Valkey has its row")
+    return "P1"
+
+
+def test_commands_become_rows_and_views_are_rebuilt(guarded: Guarded, api: httpx.Client, parcel: str) -> None:
+    denied = guarded.secured.denied()
+    seen = api.post("/observations/parcel_seen", json=SEEN)
+    assert seen.status_code in (201, 202), seen.text
     ranked = api.get("/views/weights", params={"city": "Oslo", "sort": "-grams"})
     assert [each["parcel_id"] for each in ranked.json()["rows"]] == ["P1"], ranked.text
     eventually(lambda: api.get("/views/sightings").json()["rows"], "the observation is a row")
@@ -279,7 +286,7 @@ def test_commands_become_rows_and_views_are_rebuilt(guarded: Guarded, api: httpx
     guarded.run(Program.OPERATOR, "replay", "prune", "parcels", "--yes")
     guarded.run(Program.OPERATOR, "replay", "status")
     # nothing that a program tries needs more: a refusal could be a warning in a log only
-    assert guarded.secured.denied() == []
+    assert guarded.secured.denied() == denied
 
 
 def refused(program: Program, topic: str, guarded: Guarded) -> bool:
@@ -345,7 +352,7 @@ def test_only_the_operator_creates_topics(guarded: Guarded) -> None:
         admin.remove_topics(guarded.log(Program.OPERATOR), absent)
 
 
-def test_the_api_reads_the_stores_and_changes_nothing(guarded: Guarded) -> None:
+def test_the_api_reads_the_stores_and_changes_nothing(guarded: Guarded, parcel: str) -> None:
     variables = guarded.variables(Program.API)
     with psycopg.connect(variables["HEADWATER_POSTGRES"], autocommit=True) as connection:
         assert connection.execute(f"SELECT view FROM {ENVIRONMENT}.generations").fetchall()
@@ -359,7 +366,7 @@ def test_the_api_reads_the_stores_and_changes_nothing(guarded: Guarded) -> None:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
     with valkey.Valkey.from_url(variables["HEADWATER_VALKEY"]) as client:
-        key = next(iter(admin_of(guarded).scan_iter(match=f"{ENVIRONMENT}:weights:g*:P1")))
+        key = next(iter(admin_of(guarded).scan_iter(match=f"{ENVIRONMENT}:weights:g*:{parcel}")))
         assert client.hget(key, "doc")
         for call in (
             ["HSET", key, "doc", "{}"],
@@ -399,7 +406,7 @@ def test_writers_of_views_stay_in_their_schema_and_keys(guarded: Guarded) -> Non
                     client.execute_command(*call)
 
 
-def test_who_holds_a_lock_is_named_to_another_account(guarded: Guarded) -> None:
+def test_who_holds_a_lock_is_named_to_another_account(guarded: Guarded, parcel: str) -> None:
     """PostgreSQL shows little about the sessions of others: not since when they are there."""
     ours, others = (guarded.variables(each)["HEADWATER_POSTGRES"] for each in (Program.OPERATOR, Program.PROJECTIONS))
     with connect(others, application_name="the read side") as holding, connect(ours) as asking:
