@@ -23,7 +23,7 @@ PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contr
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chosen spark up down run demo test soak check bench lock clean
+.PHONY: help setup chosen spark up down run demo test soak check audit bench lock clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -75,6 +75,9 @@ check: setup ## check lint, formatting, types and imports
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+audit: setup ## write a bill of all packages and jars (CycloneDX), and look for known holes; exit code 3: a database did not answer
+	@$(PY) -m compose.audit --uv "$(UV)"
 
 bench: spark ## run benchmarks, on the running servers or on its own; NAME=... selects some
 	@$(PY) -m tests.bench $(NAME)

@@ -21,7 +21,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from eventlog.errors import LogUnavailable, TopicMismatch
 from eventlog.kafka_client import client_config
 from eventlog.settings import LogSettings
-from eventlog.topics import COMPACTION_LAG, FOR_EVER, RETENTION, RETENTION_BYTES, UNLIMITED, TopicSpec, topic_specs
+from eventlog.topics import (
+    COMPACTION_LAG,
+    FOR_EVER,
+    RETENTION,
+    RETENTION_BYTES,
+    UNLIMITED,
+    TopicSpec,
+    merged_topics,
+    topic_specs,
+)
 
 TIMEOUT_S = 30.0
 ANSWER_S = 5.0
@@ -46,7 +55,8 @@ def prepare(settings: LogSettings, others: Sequence[TopicSpec] = ()) -> str:
 
     Raises TopicMismatch if a topic has other partitions or settings than Headwater needs, and LogUnavailable.
     """
-    client = prepare_topics(settings, [*topic_specs(settings), *others])
+    # Kafka's client crashes if a topic is named twice
+    client = prepare_topics(settings, merged_topics([*topic_specs(settings), *others]))
     try:
         cluster_id: str = client.describe_cluster(request_timeout=TIMEOUT_S).result().cluster_id
     except KafkaException as error:
@@ -192,6 +202,11 @@ def _create(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpe
         # another process may have been faster
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             continue
+        if isinstance(error, KafkaException) and error.args[0].code() in FORBIDDEN_CODES:
+            reason = "this user must not create them: run `headwater create` as the operator, who may; or it must not "
+            raise LogUnavailable(
+                "preparing the topics", f"{', '.join(each.topic for each in absent)} are missing, and {reason}see them"
+            )
         if error is not None:
             raise error
 

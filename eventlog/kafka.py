@@ -19,10 +19,10 @@ from eventlog.kafka_client import (
     ASK_S,
     GROUP,
     NO_LEADER_CODES,
-    READER,
     TIMEOUT_S,
     client_config,
     offset_of,
+    reader_config,
     record_of,
     translate,
 )
@@ -263,7 +263,7 @@ class KafkaLog:
         return {"group.id": f"{self.settings.environment}.{role.name}"}
 
     def _consumer(self, **config: Any) -> Consumer:
-        return Consumer(client_config(self.settings, **{**READER, **self._group(HANDLER), **config}))
+        return Consumer(reader_config(self.settings, **config))
 
 
 def _before(end: int, messages: list[Message], doing: str) -> tuple[list[Message], bool]:

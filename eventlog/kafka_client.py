@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
@@ -53,6 +53,8 @@ READER = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1000,
 }
+READERS: Final = "reader"
+"""The group that readers name which share nothing with others. Nobody joins it, and it has no offsets."""
 # idempotent, so that a retry inside librdkafka neither repeats nor reorders a record
 WRITER = {
     "enable.idempotence": True,
@@ -155,6 +157,11 @@ def client_config(settings: LogSettings, **config: Any) -> dict[str, Any]:
         **settings.security.for_librdkafka(),
         **config,
     }
+
+
+def reader_config(settings: LogSettings, **config: Any) -> dict[str, Any]:
+    """Configuration of a consumer that is a member of no group, plus `config`."""
+    return client_config(settings, **{**READER, "group.id": f"{settings.environment}.{READERS}", **config})
 
 
 @contextmanager

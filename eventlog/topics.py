@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
 
+from eventlog.access import Program
 from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.settings import LogSettings
 
@@ -57,11 +58,20 @@ VIEWS = "views."
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as Headwater needs it: its short name, partitions, and Kafka settings."""
+    """A topic as Headwater needs it: its short name, partitions, and Kafka settings.
+
+    readers, writers: the programs that need to read it, and to append to it; `headwater grants` allows nothing else.
+    """
 
     name: str
     partitions: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    readers: Set[Program] = frozenset()
+    writers: Set[Program] = frozenset()
+
+    def read_by(self, program: Program) -> TopicSpec:
+        """The same topic, read by this program, too."""
+        return replace(self, readers=self.readers | {program})
 
 
 def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
@@ -82,26 +92,40 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     receipts_ms = (settings.receipts_days + 2) * DAY_MS
     receipts = {"cleanup.policy": "compact,delete", RETENTION: str(receipts_ms), **written}
     patches = delete_settings(settings, PATCHES_DAYS * DAY_MS)
+    api, handler, projections, operator = Program.API, Program.HANDLER, Program.PROJECTIONS, Program.OPERATOR
     return (
-        TopicSpec(COMMANDS, settings.partitions, kept),
-        TopicSpec(EVENTS, settings.partitions, compact),
-        TopicSpec(SNAPSHOTS, settings.partitions, compact),
-        TopicSpec(RECEIPTS, settings.partitions, receipts),
-        TopicSpec(INBOX, settings.partitions, inbox),
-        TopicSpec(PROCESSES, settings.partitions, compact),
-        TopicSpec(ROUTED, settings.partitions, compact),
-        TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}),
-        TopicSpec(PATCHES, settings.patch_partitions, patches),
-        TopicSpec(DEAD_LETTERS, 1, compact),
-        TopicSpec(AUDIT, 1, delete_settings(settings, int(FOR_EVER))),
-        TopicSpec(SLOW_CODE, 1, delete_settings(settings, DAY_MS)),
-        TopicSpec(OBSERVATIONS, settings.partitions, compact),
+        TopicSpec(COMMANDS, settings.partitions, kept, {handler, operator}, {api, handler, operator}),
+        TopicSpec(EVENTS, settings.partitions, compact, {api, handler, projections, operator}, {handler}),
+        TopicSpec(SNAPSHOTS, settings.partitions, compact, {handler, operator}, {handler}),
+        TopicSpec(RECEIPTS, settings.partitions, receipts, {api, handler, operator}, {handler}),
+        TopicSpec(INBOX, settings.partitions, inbox, {handler, operator}, {handler, operator}),
+        TopicSpec(PROCESSES, settings.partitions, compact, {handler, operator}, {handler}),
+        TopicSpec(ROUTED, settings.partitions, compact, {handler}, {handler}),
+        TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}, {handler}, {handler}),
+        # the operator builds stream views, whose rows are patches, and writes heartbeats meanwhile
+        TopicSpec(PATCHES, settings.patch_partitions, patches, {api, projections, operator}, {projections, operator}),
+        TopicSpec(DEAD_LETTERS, 1, compact, {operator}, {handler, projections, operator}),
+        TopicSpec(AUDIT, 1, delete_settings(settings, int(FOR_EVER)), {operator}, {operator}),
+        TopicSpec(SLOW_CODE, 1, delete_settings(settings, DAY_MS), {api, operator}, {handler}),
+        TopicSpec(
+            OBSERVATIONS, settings.partitions, compact, {api, projections, operator}, {api, projections, operator}
+        ),
     )
+
+
+def merged_topics(specs: Iterable[TopicSpec]) -> list[TopicSpec]:
+    """Each of these topics once, with the programs that use it in any of them."""
+    found: dict[str, TopicSpec] = {}
+    for each in specs:
+        known = found.get(each.name, each)
+        found[each.name] = replace(known, readers=known.readers | each.readers, writers=known.writers | each.writers)
+    return list(found.values())
 
 
 def view_topic(view: str, settings: LogSettings) -> TopicSpec:
     """The topic with the rows of a view that is declared with `Topic()`, as its readers know it."""
-    return TopicSpec(f"{VIEWS}{view}", settings.patch_partitions, compact_settings(settings))
+    users = frozenset({Program.PROJECTIONS, Program.OPERATOR})
+    return TopicSpec(f"{VIEWS}{view}", settings.patch_partitions, compact_settings(settings), users, users)
 
 
 def compact_settings(settings: LogSettings) -> dict[str, str]:

@@ -30,6 +30,8 @@ PARTS: Final = {
     "handler": Part("Run the handler, which decides commands and runs processes.", "commands.__main__"),
     "projections": Part("Run the read side, which keeps views up to date, or a part of it.", "projections.__main__"),
     "replay": Part("Show views, rebuild them from the log, and compare, drop or erase.", "replay.__main__"),
+    "create": Part("Create the topics and tables of a deployment, as an operator who may.", "replay.create"),
+    "grants": Part("Print the rights that each program needs in each server, and no others.", "replay.grants"),
     "status": Part("Show whether all of a deployment works, and what helps if not.", "replay.overview"),
     "audit": Part("Show what operators did: who, when, from where, with which outcome.", "eventlog.audit.cli"),
     "sources": Part("Register captured databases, and operate them.", "eventlog.capturing.cli"),
@@ -44,6 +46,8 @@ EXTRAS: Final = {
     "replay.__main__": ("projections", "pyspark"),
     "replay.overview": ("projections", "pyspark"),
     "eventlog.audit.cli": ("api", "typer", "rich"),
+    "replay.create": ("projections", "pyspark"),
+    "replay.grants": ("projections", "pyspark"),
     "eventlog.capturing.cli": ("sources", "httpx"),
     "commands.testing.__main__": ("testing", "pytest"),
 }

@@ -53,6 +53,10 @@ class UnknownView(ProjectionError):
         self.view, self.known = view, tuple(known)
 
 
+LACKS_RIGHT = "run `headwater create` as the operator, and give this user what `headwater grants` prints"
+"""What helps if a server refuses a right."""
+
+
 class StoreUnavailable(ProjectionError):
     """A store did not answer; its rows are late, not lost."""
 

@@ -106,6 +106,12 @@ class ViewRegistry:
         """Whether the query of any of them has state, which a folder keeps."""
         return any(view.has_state for view in self.views.values())
 
+    @property
+    def tables(self) -> list[type[Captured]]:
+        """The captured tables that views read."""
+        classes = dict.fromkeys(each for view in self.views.values() for each in view.classes)
+        return [each for each in classes if issubclass(each, Captured)]
+
     def of_kind(self, kind: type[Kind]) -> list[Kind]:
         """The views of one kind."""
         return [view for view in self.views.values() if isinstance(view, kind)]

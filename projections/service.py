@@ -15,7 +15,7 @@ from typing import Literal
 from commands.declaring.registry import CommandRegistry
 from eventlog.admin import prepare
 from eventlog.capturing.declaring import Captured
-from eventlog.capturing.naming import table_topic
+from eventlog.capturing.naming import followed_topic
 from eventlog.cores import cores
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
@@ -65,13 +65,12 @@ class Service:
 
     def prepare(self) -> str:
         """Create and check the topics, with those of the captured tables; returns Kafka's cluster id."""
-        return prepare(self.settings, [table_topic(each, self.settings) for each in self.tables])
+        return prepare(self.settings, [followed_topic(each, self.settings) for each in self.tables])
 
     @property
     def tables(self) -> list[type[Captured]]:
         """The captured tables that views read."""
-        classes = dict.fromkeys(each for view in self.views.views.values() for each in view.classes)
-        return [each for each in classes if issubclass(each, Captured)]
+        return self.views.tables
 
     def build_missing(self, *, only_folded: bool = False) -> list[View]:
         """Build the views without a live generation of their version, or with an older current one.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from eventlog.logs import log_to_stderr
 from eventlog.programs import called_as
@@ -21,16 +23,28 @@ EXIT_CODES: Final = (
 )
 
 
+def _complaining(invoke: Callable[[], Any]) -> Any:
+    """Print every known error of a command in one line, and exit with code 1 or 2."""
+    try:
+        return invoke()
+    except USAGE_ERRORS as error:
+        fail(error, USAGE_EXIT)
+    except KNOWN as error:
+        fail(error, FAILED_EXIT)
+
+
 class Commands(Verbs):
-    """Prints every known error in one line and exits with code 1 or 2."""
+    """Several commands, whose known errors are printed in one line."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except USAGE_ERRORS as error:
-            fail(error, USAGE_EXIT)
-        except KNOWN as error:
-            fail(error, FAILED_EXIT)
+        return _complaining(lambda: super(Commands, self).invoke(ctx))
+
+
+class OnlyCommand(TyperCommand):
+    """Likewise, for a program that is one command: Typer makes no group of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        return _complaining(lambda: super(OnlyCommand, self).invoke(ctx))
 
 
 app = typer.Typer(

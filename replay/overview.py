@@ -21,7 +21,7 @@ from eventlog.times import now_ms
 from eventlog.topics import EVENTS
 from projections.generations.upkeep.lag_reader import Lags
 from projections.generations.upkeep.source_ends import last_time
-from replay.cli import EXIT_CODES, Commands
+from replay.cli import EXIT_CODES, OnlyCommand
 from replay.dead_letters import letters_of
 from replay.deployment import Deployment, open_deployment
 from replay.outcome import KNOWN
@@ -30,7 +30,7 @@ from replay.status import ATTENTION_EXIT, FINE, Checks
 
 OWNED_S: Final = 15.0
 """An owner of a partition appends something every 5 s; a takeover takes about 6 s."""
-app = typer.Typer(cls=Commands, epilog=EXIT_CODES, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Part:
     problem: str = ""
 
 
-@app.command()
+@app.command(cls=OnlyCommand, epilog=EXIT_CODES)
 def status(as_json: AsJson = False) -> None:
     """Show whether all of a deployment works: partitions, code that does not return, views, dead letters, sources.
 

@@ -13,7 +13,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from api.limits.portions import fitting_rows, stored_bytes
 from api.ports import GenerationGone
-from projections.errors import StoreUnavailable
+from projections.errors import LACKS_RIGHT, StoreUnavailable
 
 STATEMENT_TIMEOUT_MS = 15_000
 ROWS_AT_ONCE: Final = 10
@@ -93,5 +93,7 @@ class Database:
             raise GenerationGone(str(error)) from error
         except psycopg.errors.QueryCanceled as error:
             raise StoreUnavailable("PostgreSQL", f"no answer within {STATEMENT_TIMEOUT_MS} ms") from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise StoreUnavailable("PostgreSQL", f"{str(error).strip()}; {LACKS_RIGHT}") from error
         except (psycopg.OperationalError, PoolTimeout) as error:
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 import valkey.asyncio
-from valkey.exceptions import ValkeyError
+from valkey.exceptions import NoScriptError, ValkeyError
 
 from api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
 from api.rankings import ranking_for
@@ -60,6 +61,7 @@ for at = 1, #found, 2 do
 end
 return answer
 """
+RANKING_DIGEST: Final = hashlib.sha1(READ_RANKING.encode(), usedforsecurity=False).hexdigest()
 
 
 class ValkeyReader:
@@ -74,7 +76,6 @@ class ValkeyReader:
         self._client: valkey.asyncio.Valkey = valkey.asyncio.Valkey.from_url(
             url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
         )
-        self._read_ranking = self._client.register_script(READ_RANKING)
 
     async def open(self) -> None:
         """Nothing to do: the client connects at its first use."""
@@ -120,7 +121,7 @@ class ValkeyReader:
         arguments: list[Any] = [ranked.name, ranked.exact_bytes, self._key(live, ""), query.limit + 1]
         if query.beyond is not None:
             arguments += ranked.place(*typed_beyond(live.view, query))
-        answer = await self._ask(self._read_ranking(keys=names, args=arguments))
+        answer = await self._ask(self._read_ranking(*names, *arguments))
         if answer is None:  # the generation is of an earlier declaration, was dropped, or the server lost it
             raise NotRanked
         total, *documents = answer
@@ -130,6 +131,14 @@ class ValkeyReader:
         shown = query.stored(live.view)
         last = [rows[-1][step.column] for step in query.order] if len(documents) > len(rows) else None
         return Page([{name: row[name] for name in shown} for row in rows], last, total if query.count else None)
+
+    async def _read_ranking(self, *keys_and_arguments: Any) -> Any:
+        """Run READ_RANKING, as a user that may not write: other scripts need the right to write to their keys."""
+        client: Any = self._client  # its types are those of a client that may not be asynchronous
+        try:
+            return await client.evalsha_ro(RANKING_DIGEST, 2, *keys_and_arguments)
+        except NoScriptError:  # a new server, or one that was restarted
+            return await client.eval_ro(READ_RANKING, 2, *keys_and_arguments)
 
     async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
         """What the guards of these rows say was applied to them."""

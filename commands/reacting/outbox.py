@@ -20,7 +20,8 @@ from commands.declaring.exact_numbers import may_be_rounded
 from commands.declaring.registry import CommandRegistry
 from commands.errors import TooLarge
 from commands.owning.resume_offset import begin_at
-from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, role_reading
+from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, places_topic, role_reading
+from eventlog.access import Program
 from eventlog.actors import OUTBOX_ACTOR
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
@@ -32,7 +33,7 @@ from eventlog.limits import MAX_BODY_BYTES
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
-from eventlog.topics import TopicSpec, compact_settings
+from eventlog.topics import TopicSpec
 
 SENT_BY: Final = "outbox"
 """End of the keys of dead letters of messages that are no commands."""
@@ -88,8 +89,9 @@ def outbox_topics(settings: LogSettings, sources: Sequence[Source]) -> list[Topi
     """The topics of the messages of these sources, and those of their roles; names are without the environment."""
     roles = [outbox_role(source) for source in sources]
     reads = {role.reads for role in roles}
-    messages = [spec for source in sources for spec in source_topics(source, settings) if spec.name in reads]
-    return [*messages, *(TopicSpec(name, 1, compact_settings(settings)) for role in roles for name in role.owns)]
+    every = [spec for source in sources for spec in source_topics(source, settings)]
+    messages = [spec.read_by(Program.HANDLER) for spec in every if spec.name in reads]
+    return [*messages, *(places_topic(name, 1, settings) for role in roles for name in role.owns)]
 
 
 def settle_start(log: EventLog, role: Role) -> None:

@@ -29,10 +29,12 @@ from commands.reacting.source_places import SourcePlace, placed
 from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
 from commands.reacting.turn import described, read_typed
 from eventlog import topics
+from eventlog.access import Program
 from eventlog.envelope import Envelope, decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
 from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
+from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 
 COMMIT_IDLE_S: Final = 5.0
@@ -52,6 +54,12 @@ def role_reading(topic: str, name: str, partitions: int | None = None) -> Role:
     name: what it does. partitions: see Role.
     """
     return Role(f"{name}.{topic}", topic, (f"{topics.ROUTED}.{topic}",), partitions)
+
+
+def places_topic(name: str, partitions: int, settings: LogSettings) -> topics.TopicSpec:
+    """The topic for the offsets of such a role. name: of the topic, without the environment."""
+    users = frozenset({Program.HANDLER})
+    return topics.TopicSpec(name, partitions, topics.compact_settings(settings), users, users)
 
 
 class Routes(Protocol):

@@ -12,15 +12,16 @@ from typing import Protocol
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.reacting.captured_rows import CapturedRows
 from commands.reacting.published_rows import PublishedRows
-from commands.reacting.router import ROUTED_BY, copied, or_dead_letter, role_reading
+from commands.reacting.router import ROUTED_BY, copied, or_dead_letter, places_topic, role_reading
 from commands.reacting.row_changes import RowChange, change_envelope, read_row
 from commands.reacting.source_places import SourcePlace, placed
 from commands.reacting.starts import input_name
+from eventlog.access import Program
 from eventlog.capturing.naming import table_topic
 from eventlog.envelope import encode
 from eventlog.ports import Entry, EventLog, Record, Role
 from eventlog.settings import LogSettings
-from eventlog.topics import VIEWS, TopicSpec, compact_settings, view_topic
+from eventlog.topics import VIEWS, TopicSpec, view_topic
 
 
 class RowReader(Protocol):
@@ -38,9 +39,8 @@ def row_role(topic: str, patch_partitions: int) -> Role:
 def process_topics(settings: LogSettings, processes: ProcessRegistry) -> list[TopicSpec]:
     """The topics of the rows that processes handle, and those of their roles; names are without the environment."""
     rows = [_topic_of_rows(settings, processes, topic) for topic in processes.by_topic]
-    compact = compact_settings(settings)
     places = [
-        TopicSpec(name, spec.partitions, compact)
+        places_topic(name, spec.partitions, settings)
         for spec in rows
         for name in row_role(spec.name, settings.patch_partitions).owns
     ]
@@ -49,7 +49,8 @@ def process_topics(settings: LogSettings, processes: ProcessRegistry) -> list[To
 
 def _topic_of_rows(settings: LogSettings, processes: ProcessRegistry, topic: str) -> TopicSpec:
     table = processes.tables.get(topic)
-    return view_topic(topic.removeprefix(VIEWS), settings) if table is None else table_topic(table, settings)
+    spec = view_topic(topic.removeprefix(VIEWS), settings) if table is None else table_topic(table, settings)
+    return spec.read_by(Program.HANDLER)
 
 
 class RowRouter:

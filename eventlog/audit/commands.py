@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from eventlog.audit.record import AuditRecord, Outcome
 from eventlog.audit.trail import Trail
@@ -45,8 +45,8 @@ class Failed(typer.Exit):
         self.reason = reason
 
 
-class AuditedCommands(TyperGroup):
-    """A group of verbs. Groups in it must be of this class, too.
+class Audited:
+    """What records actions.
 
     program: the beginning of the verbs in the records. read_only: those that change nothing. refusals: errors that
     refuse what was asked for. works_offline: whether its verbs need no Kafka; then a verb that cannot be recorded is
@@ -58,19 +58,9 @@ class AuditedCommands(TyperGroup):
     refusals: ClassVar[tuple[type[BaseException], ...]] = ()
     works_offline: ClassVar[bool] = False
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, which records what it does when it is invoked."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None and not isinstance(command, TyperGroup) and not hasattr(command, "unrecorded"):
-            command.unrecorded = command.invoke  # type: ignore[attr-defined]
-            command.invoke = partial(self._invoke, command.invoke)  # type: ignore[method-assign]
-        return command
-
-    def _invoke(self, invoke: Callable[[Any], Any], ctx: Any) -> Any:
-        verb = _verb(ctx)
-        if verb in self.read_only or ctx.params.get("dry_run"):
-            return invoke(ctx)
-        recorder = _Recorder(self, f"{self.program} {verb}", ctx)
+    def recorded(self, verb: str, invoke: Callable[[Any], Any], ctx: Any) -> Any:
+        """Invoke a command and record what becomes of it. Raises NotRecorded, and whatever the command raises."""
+        recorder = _Recorder(self, verb, ctx)
         recorder.begin()
         try:
             result = invoke(ctx)
@@ -103,10 +93,36 @@ class AuditedCommands(TyperGroup):
                 return "failed", code, error_text(error) or type(error).__name__
 
 
+class AuditedCommand(Audited, TyperCommand):
+    """A program that is one verb."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Invoke it, recorded."""
+        return self.recorded(self.program, super().invoke, ctx)
+
+
+class AuditedCommands(Audited, TyperGroup):
+    """A group of verbs. Groups in it must be of this class, too."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, which records what it does when it is invoked."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and not isinstance(command, TyperGroup) and not hasattr(command, "unrecorded"):
+            command.unrecorded = command.invoke  # type: ignore[attr-defined]
+            command.invoke = partial(self._invoke, command.invoke)  # type: ignore[method-assign]
+        return command
+
+    def _invoke(self, invoke: Callable[[Any], Any], ctx: Any) -> Any:
+        verb = _verb(ctx)
+        if verb in self.read_only or ctx.params.get("dry_run"):
+            return invoke(ctx)
+        return self.recorded(f"{self.program} {verb}", invoke, ctx)
+
+
 class _Recorder:
     """Records one action."""
 
-    def __init__(self, group: AuditedCommands, verb: str, ctx: Any) -> None:
+    def __init__(self, group: Audited, verb: str, ctx: Any) -> None:
         self._group, self._trail = group, Trail(os.environ)
         self._must = not group.works_offline or bool(ctx.find_root().params.get(MUST_RECORD))
         self._begun = AuditRecord.begin(verb, ctx.params, self._trail.settings.environment, os.environ)

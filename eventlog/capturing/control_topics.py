@@ -17,7 +17,7 @@ from eventlog.capturing.control_notes import DATA_COLLECTIONS, UNREAD, Notes
 from eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
 from eventlog.capturing.ports import Engine
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import EOF, READER, TIMEOUT_S, WRITER, client_config
+from eventlog.kafka_client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
 from eventlog.settings import LogSettings
 
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
@@ -229,8 +229,7 @@ def _decoded(decoder: msgspec.json.Decoder[Form], value: bytes) -> Form | None:
 
 def _recent(settings: LogSettings, topic: str, count: int = RECENT) -> list[bytes]:
     """The last values of a topic with one partition, oldest first."""
-    own = {"group.id": f"{settings.environment}.sources", "fetch.wait.max.ms": 10}
-    consumer = Consumer(client_config(settings, **READER, **own))
+    consumer = Consumer(reader_config(settings, **{"fetch.wait.max.ms": 10}))
     try:
         low, high = _bounds(consumer, topic)
         consumer.assign([TopicPartition(topic, 0, max(low, high - count) or OFFSET_BEGINNING)])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
+from eventlog.access import Program
 from eventlog.capturing.declaring import TOPICS, Captured, Source
 from eventlog.settings import LogSettings
 from eventlog.topics import DAY_MS, TopicSpec, compact_settings, delete_settings
@@ -19,6 +21,17 @@ SCHEMA_HISTORY: Final = "schema-history"
 EMPTIED: Final = (TRANSACTIONS, SCHEMA_HISTORY, SIGNALS, NOTIFICATIONS)
 """Topics that are emptied if a source is removed: they have places in the database's log, or what is to be read or was.
 """
+_WATCHED: Final = frozenset({Program.SOURCES, Program.OPERATOR})
+_CAPTURED: Final = frozenset({Program.CONNECT})
+USERS: Final[Mapping[str, tuple[frozenset[Program], frozenset[Program]]]] = {
+    TRANSACTIONS: (_WATCHED | {Program.API}, _CAPTURED),
+    MESSAGES: (_WATCHED, _CAPTURED),
+    HEARTBEATS: (_WATCHED, _CAPTURED),
+    SIGNALS: (_WATCHED | _CAPTURED, frozenset({Program.SOURCES})),
+    NOTIFICATIONS: (_WATCHED | {Program.API}, _CAPTURED),
+    SCHEMA_HISTORY: (_WATCHED | _CAPTURED, _CAPTURED),
+}
+"""Who reads the topics about a source, and who writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,15 @@ class SourceNames:
 
 def table_topic(table: type[Captured], settings: LogSettings) -> TopicSpec:
     """The topic of a captured table; its name is without the environment."""
-    return TopicSpec(table.topic(), settings.partitions, compact_settings(settings))
+    spec = TopicSpec(table.topic(), settings.partitions, compact_settings(settings))
+    # `sweep` appends deletes
+    return replace(spec, readers=_WATCHED | {Program.API}, writers=_CAPTURED | {Program.SOURCES})
+
+
+def followed_topic(table: type[Captured], settings: LogSettings) -> TopicSpec:
+    """Likewise, of a table that a view reads: whoever builds views also appends heartbeats to it."""
+    spec, users = table_topic(table, settings), frozenset({Program.PROJECTIONS, Program.OPERATOR})
+    return replace(spec, readers=spec.readers | users, writers=spec.writers | users)
 
 
 def topic_about(source: Source, name: str) -> str:
@@ -63,5 +84,8 @@ def source_topics(source: Source, settings: LogSettings) -> tuple[TopicSpec, ...
     tables = [table_topic(table, settings) for table in source.tables]
     own = {MESSAGES: 7 * DAY_MS} if source.engine == "postgresql" else {SCHEMA_HISTORY: -1}
     kept = own | {TRANSACTIONS: DAY_MS, HEARTBEATS: DAY_MS, SIGNALS: -1, NOTIFICATIONS: 7 * DAY_MS}
-    about = {topic_about(source, name): delete_settings(settings, kept_ms) for name, kept_ms in kept.items()}
-    return (*tables, *(TopicSpec(name, 1, config) for name, config in about.items()))
+    about = [
+        TopicSpec(topic_about(source, name), 1, delete_settings(settings, kept_ms), *USERS[name])
+        for name, kept_ms in kept.items()
+    ]
+    return (*tables, *about)

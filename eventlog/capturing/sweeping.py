@@ -24,10 +24,12 @@ from eventlog.capturing.ports import Database
 from eventlog.capturing.table_heartbeats import is_table_heartbeat
 from eventlog.capturing.values import STAND_IN_BYTES
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import EOF, READER, TIMEOUT_S, WRITER, client_config
+from eventlog.kafka_client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 
+SWEEPS: Final = "sources"
+"""Transactional ids begin with this."""
 BATCH: Final = 5_000
 """How many rows are looked up, and deleted in one transaction."""
 POLL_S: Final = 0.05
@@ -58,7 +60,7 @@ def sweep(log: LogSettings, table: type[Captured], database: Database) -> Swept:
     """
     decoder = ChangeDecoder(table)
     topic = log.topic(table.topic())
-    writer = Producer(client_config(log, **WRITER, **{"transactional.id": f"{log.environment}.sources.{table.table}"}))
+    writer = Producer(client_config(log, **WRITER, **{"transactional.id": f"{log.environment}.{SWEEPS}.{table.table}"}))
     deleted = unreadable = 0
     incomplete: list[Sequence[str]] = []
     try:
@@ -92,8 +94,7 @@ def _readable(decoder: ChangeDecoder, keys: Iterable[bytes]) -> dict[bytes, list
 
 def _live_keys(log: LogSettings, table: type[Captured], decoder: ChangeDecoder, partition: int) -> dict[bytes, bool]:
     """The keys whose last record is neither a delete nor a tombstone, each with whether it may lack a value."""
-    own = {"group.id": f"{log.environment}.sources", "fetch.wait.max.ms": 10}
-    consumer = Consumer(client_config(log, **READER, **own))
+    consumer = Consumer(reader_config(log, **{"fetch.wait.max.ms": 10}))
     topic, live = log.topic(table.topic()), dict[bytes, bool]()
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.1
 KAFKA_TIMEOUT_S: Final = 10.0
+LOADERS: Final = "loader"
+"""Groups of loaders begin with this."""
 FOREVER_MS: Final = 24 * 60 * 60 * 1000
 IDLE_FETCH_MS: Final = 500
 """How long the broker keeps a fetch if nothing comes; it answers at once if something does. With a tenth of this time,
@@ -145,8 +147,8 @@ class PatchReader:
 
 def _consumer_settings(settings: LogSettings, store: str, code: str) -> dict[str, Any]:
     config = {
-        "group.id": f"{settings.environment}.loader.{store}.{code}",
-        "client.id": f"{settings.environment}.loader.{store}",
+        "group.id": f"{settings.environment}.{LOADERS}.{store}.{code}",
+        "client.id": f"{settings.environment}.{LOADERS}.{store}",
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",

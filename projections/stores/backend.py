@@ -16,9 +16,11 @@ class Backend:
     """How processes use a store; each function connects at the first use of what it returns.
 
     store: writes generations of views. reader: reads their rows. beside_rows: what else of a view can be compared, by
-    its name in the output of `replay diff`.
+    its name in the output of `replay diff`. grants: what `headwater grants` prints for its server; None if it has none
+    of its own.
     """
 
     store: Callable[[StoreSettings], ViewStore]
     reader: Callable[[StoreSettings], RowReader]
     beside_rows: Callable[[View, StoreSettings], Mapping[str, Compared]] = lambda _view, _settings: {}
+    grants: Callable[[StoreSettings], str] | None = None

@@ -81,9 +81,7 @@ class Counting(BaseModel):
 
 
 def react(event: Opened, state: Counting) -> Reaction[Counting]:
-    return Reaction(
-        state, [Open(tenant="bank", account_id=f"{event.tenant}/{event.account_id}"), Count(shelf=7, place=event.owner)]
-    )
+    return Reaction(state, [Count(shelf=7, place=f"{event.tenant}/{event.account_id}")])
 
 
 counting = Process(name="counting", key=("tenant", "account_id"), initial=Counting(), starts=(Opened,), react=react)

@@ -19,7 +19,7 @@ from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from commands.declaring.aggregate import Event
-from projections.errors import GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
+from projections.errors import LACKS_RIGHT, GenerationMissing, RebuildFailed, StoreUnavailable, ViewDeclarationError
 from projections.generations.registry import statements
 from projections.generations.registry.advisory_locks import release_locks, take_lock
 from projections.generations.registry.event_versions import Fields, fields_of
@@ -33,7 +33,7 @@ from projections.generations.registry.generation import (
 from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.state_places import StatePlace
 from projections.stores.names import table_name
-from projections.stores.postgres.connection import connect, holders_of, retrying_locks, set_lock_limit
+from projections.stores.postgres.connection import connect, holders_of, make_schema, retrying_locks, set_lock_limit
 from projections.stores.postgres.ddl import COLUMN_TYPES
 from projections.view import View
 
@@ -84,6 +84,7 @@ class Generations:
             # two processes that start at the same time would both find it missing
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._lock_name("schema")])
             set_lock_limit(connection)
+            make_schema(connection, self._environment)
             connection.execute(self._sql(statements.SCHEMA))
 
     def all(self) -> list[Generation]:
@@ -319,6 +320,8 @@ class Generations:
     def _translated_errors(self) -> Iterator[None]:
         try:
             yield
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise StoreUnavailable("PostgreSQL", f"{str(error).strip()}; {LACKS_RIGHT}") from error
         except psycopg.OperationalError as error:
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
 

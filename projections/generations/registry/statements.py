@@ -6,9 +6,6 @@ import re
 from typing import Final
 
 SCHEMA = """
--- everything that Headwater keeps in this database
-CREATE SCHEMA IF NOT EXISTS {schema};
-
 -- every generation of every view; base: log offsets that bulk covered, start: patches offsets to start from
 CREATE TABLE IF NOT EXISTS {schema}.generations (
     view        text NOT NULL,
@@ -212,7 +209,8 @@ UNLOCK_ALL = "SELECT pg_advisory_unlock_all()"
 
 # an advisory lock on a bigint is listed by its two halves
 HOLDER = """
-SELECT application_name || ', since ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+SELECT application_name
+       || coalesce(', since ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'), '')
 FROM pg_locks JOIN pg_stat_activity USING (pid), hashtextextended(%s, 0) AS held
 WHERE locktype = 'advisory' AND granted AND objsubid = 1
   AND (classid::bigint << 32 | objid::bigint) = held

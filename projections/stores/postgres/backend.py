@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from projections.stores.backend import Backend
+from projections.stores.postgres.grants import grants
 from projections.stores.postgres.rows import PostgresRows
 from projections.stores.postgres.store import PostgresStore
 
-BACKEND: Final = Backend(PostgresStore, PostgresRows)
+BACKEND: Final = Backend(PostgresStore, PostgresRows, grants=grants)

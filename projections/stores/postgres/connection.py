@@ -27,7 +27,8 @@ LOCKED_S: Final = 20.0
 """How long such a change is tried again and again."""
 
 HOLDERS: Final = """
-SELECT pid, usename AS role, nullif(application_name, '') AS program, state,
+SELECT pid, usename AS role, nullif(application_name, '') AS program,
+       coalesce(state, 'in a state that this role must not see') AS state,
        extract(epoch FROM now() - xact_start)::float AS seconds
 FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND pid IN (
@@ -64,6 +65,13 @@ def connect(
     connection = LimitedConnection.connect(url, autocommit=autocommit, **{**limits, **options})
     connection.answer_s = answer_s
     return connection
+
+
+def make_schema(connection: psycopg.Connection[Any], name: str) -> None:
+    """Create a schema if it is missing: `IF NOT EXISTS` alone needs the right to create it, which few roles have."""
+    found = connection.execute("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", [name]).fetchone()
+    if not (found and found[0]):
+        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)))
 
 
 def set_lock_limit(connection: psycopg.Connection[Any]) -> None:

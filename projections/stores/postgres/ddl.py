@@ -29,8 +29,6 @@ SAFE_INDEX_BYTES: Final = 2_500
 """An index entry with at most so many bytes of values fits: its limit of 2,704 includes a header and padding."""
 
 SCHEMA = """
-CREATE SCHEMA IF NOT EXISTS {schema};
-
 -- what each generation has applied from each partition of `patches`
 CREATE TABLE IF NOT EXISTS {schema}.ledger (
     view       text NOT NULL,

@@ -6,7 +6,7 @@ from typing import Final
 
 import psycopg
 
-from projections.errors import ProjectionError, StoreUnavailable, Unloadable
+from projections.errors import LACKS_RIGHT, ProjectionError, StoreUnavailable, Unloadable
 from projections.stores.postgres.text import NAME
 
 REFUSED: Final = (
@@ -18,10 +18,13 @@ REFUSED: Final = (
 )
 """SQLSTATEs (or their classes, two characters) caused by a patch. A retry would fail again."""
 
+LACKED: Final = "42501"
+"""The role lacks a right, which an operator can give it."""
 AWAY: Final = (
     "08",  # the connection
     "25006",  # read-only: a standby, or a server that is being moved
     "28",  # login refused: a password that is being changed
+    LACKED,
     "40",  # rolled back: a deadlock, a conflict with another transaction
     "53",  # no space, memory or connection left
     "55",  # locked or in use
@@ -41,6 +44,8 @@ def meaning(error: psycopg.Error) -> ProjectionError | None:
     cause = str(error).strip()
     if of_data(error.sqlstate):
         return Unloadable(NAME, cause)
+    if error.sqlstate == LACKED:
+        cause = f"{cause}; {LACKS_RIGHT}"
     if _in(error.sqlstate, AWAY) or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreUnavailable(NAME, cause)
     if error.sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError):

@@ -12,7 +12,7 @@ from psycopg.rows import class_row
 from projections.errors import CannotPublish, StillUsed, StoreUnavailable
 from projections.stores.names import table_name
 from projections.stores.postgres.ddl import publish_query
-from projections.stores.postgres.errors import meaning
+from projections.stores.postgres.errors import LACKED, meaning
 from projections.stores.postgres.text import NAME
 from projections.stores.store import Target
 
@@ -95,7 +95,8 @@ class PlainName:
             remedy = f"the columns changed, so drop these, run `replay publish {view}`, and create them again"
             raise CannotPublish(NAME, view, f"{error.diag.message_detail}; {remedy}") from error
         except psycopg.Error as error:
-            if isinstance(meaning(error), StoreUnavailable):
+            # a right that is lacking here concerns this view, such as one with another owner
+            if error.sqlstate != LACKED and isinstance(meaning(error), StoreUnavailable):
                 raise
             raise CannotPublish(NAME, view, str(error).strip()) from error
 

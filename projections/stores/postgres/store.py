@@ -26,6 +26,7 @@ from projections.stores.postgres.connection import (
     LimitedConnection,
     connect,
     holders_of,
+    make_schema,
     retrying_locks,
     set_lock_limit,
 )
@@ -63,6 +64,7 @@ class PostgresStore:
         self.drop(target)
         with self._transaction() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._settings.environment])
+            make_schema(connection, self._settings.environment)
             connection.execute(self._sql(postgres_ddl.SCHEMA))
             connection.execute(_raw(postgres_ddl.create_table(self._settings.environment, target)))
             for partition, offset in patch_starts.items():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from eventlog.access import Program
 from eventlog.envelope import Envelope, encode
 from eventlog.ports import EventLog, Role
 from eventlog.settings import LogSettings
@@ -54,12 +56,14 @@ def topic_of(view: str, generation: int) -> str:
 
 def topics_of(target: Target, settings: LogSettings) -> list[TopicSpec]:
     """The topics that a generation needs."""
-    compact = compact_settings(settings)
-    return [
-        TopicSpec(PUBLISHED, 1, compact),
-        view_topic(target.view.name, settings),
-        TopicSpec(generation_topic(target), settings.patch_partitions, compact),
-    ]
+    public = view_topic(target.view.name, settings)
+    return [published_topic(settings), public, replace(public, name=generation_topic(target))]
+
+
+def published_topic(settings: LogSettings) -> TopicSpec:
+    """The topic that says which generations are published."""
+    users = frozenset({Program.PROJECTIONS, Program.OPERATOR})
+    return TopicSpec(PUBLISHED, 1, compact_settings(settings), users, users)
 
 
 def building_role(target: Target) -> Role:

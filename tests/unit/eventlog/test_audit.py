@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
 from eventlog.audit import cli
-from eventlog.audit.commands import AuditedCommands, Declined, Failed, Refused
+from eventlog.audit.commands import AuditedCommand, AuditedCommands, Declined, Failed, Refused
 from eventlog.audit.record import MAX_ITEMS, MAX_TEXT_CHARACTERS, AuditRecord, hidden
 from eventlog.audit.trail import Trail
 from eventlog.errors import EventLogError, LogUnavailable
@@ -37,6 +37,7 @@ NO_ACTIONS = {
     "down": {"up", "run", "demo", "down", "status", "logs", "lock"},
     "projections": {"prepare", "build", "live", "streams", "load"},  # services, which a supervisor starts
     "status": {""},
+    "grants": {""},  # it prints what an operator may run
     "audit": {""},
 }
 """Verbs outside of the audited groups, by the command that has them: none of them is an operator's on a deployment."""
@@ -62,6 +63,9 @@ def test_every_verb_is_recorded_or_listed_as_one_that_changes_nothing(name: str)
     root = typer.main.get_command(app)
     found = list(groups(root))
     verbs = {" ".join(names) for names, each in found if not isinstance(each, TyperGroup)}
+    if isinstance(root, AuditedCommand):
+        assert root.program == name
+        return
     if not isinstance(root, AuditedCommands):
         assert verbs == NO_ACTIONS[name], "add a new verb of operators to a group of AuditedCommands"
         return
@@ -109,6 +113,16 @@ class Tried(AuditedCommands):
 
 class Offline(Tried):
     works_offline = True
+
+
+def test_a_program_that_is_one_verb_is_recorded(trail: MemoryTrail) -> None:
+    class Only(AuditedCommand):
+        program = "only"
+
+    app = typer.Typer()
+    app.command(cls=Only)(raising(typer.Exit(3)))
+    assert CliRunner().invoke(app, []).exit_code == 3
+    assert [(each.verb, each.outcome) for each in trail.records] == [("only", None), ("only", "failed")]
 
 
 @pytest.fixture
