@@ -27,6 +27,7 @@ from api.errors import (
     members_of,
     pointer,
 )
+from api.metrics import LIMITS_HIT
 from api.newlines import with_newlines
 from api.openapi.components import CHALLENGE, RETRY_AFTER, Schema
 from api.outages import Outages
@@ -143,6 +144,8 @@ def problem_of(
     meaning, facts = meaning_of(error), members_of(error, document, within)
     if meaning.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         facts["error_id"] = _log_failure(request, error)
+    if meaning.is_limit:
+        LIMITS_HIT.labels(meaning.code).inc()
     return _document(request, meaning.status, meaning.code, meaning.title, shown(error), facts)
 
 

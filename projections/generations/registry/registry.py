@@ -27,6 +27,7 @@ from projections.generations.registry import statements
 from projections.generations.registry.advisory_locks import release_locks, take_lock
 from projections.generations.registry.event_versions import Fields, fields_of
 from projections.generations.registry.query_locks import QueryLocks
+from projections.generations.registry.rebuild_progress import RebuildProgress
 from projections.generations.registry.state_places import StatePlace
 from projections.stores.names import table_name
 from projections.stores.postgres.connection import connect, holders_of, retrying_locks, set_lock_limit
@@ -144,11 +145,34 @@ class Generations:
     def being_built(self) -> list[Generation]:
         """The generations that a living process builds; other generations in that state are leftovers."""
         building = {each.view: each for each in self._generations(statements.ALL) if each.state == "building"}
-        locks = {self._lock_name(view): view for view in building}
         with self._connect() as connection:
-            held = connection.cursor(row_factory=scalar_row).execute(statements.HELD, [list(locks)]).fetchall()
+            held = self._held(connection, building)
         # the holder of the lock drops earlier leftovers first, so the last one is its own
-        return [building[locks[name]] for name in held]
+        return [building[view] for view in held]
+
+    def _held(self, connection: psycopg.Connection[Any], views: Iterable[str]) -> list[str]:
+        """Those of these views whose rebuild lock a living process holds."""
+        locks = {self._lock_name(view): view for view in views}
+        held = connection.cursor(row_factory=scalar_row).execute(statements.HELD, [list(locks)]).fetchall()
+        return [locks[name] for name in held]
+
+    def rebuilds(self) -> list[RebuildProgress]:
+        """How far the rebuilds are that run now, in any process."""
+        with self._connect() as connection:
+            with connection.cursor(row_factory=class_row(RebuildProgress)) as cursor:
+                found = cursor.execute(self._sql(statements.REBUILDS)).fetchall()
+            held = self._held(connection, [each.view for each in found]) if found else []
+        return [each for each in found if each.view in held]
+
+    def note_rebuild(self, view: str, phase: str, done: int, total: int) -> None:
+        """Record how far the rebuild of a view is."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.NOTE_REBUILD), [view, phase, done, total])
+
+    def forget_rebuild(self, view: str) -> None:
+        """Record that the rebuild of a view has ended."""
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.FORGET_REBUILD), [view])
 
     def of(self, view: str) -> list[Generation]:
         """The generations of one view, oldest first."""
