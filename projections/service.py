@@ -21,6 +21,7 @@ from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
 from eventlog.metrics import collecting
 from eventlog.settings import LogSettings
+from eventlog.shown_offsets import ShownGroup
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
 from projections.generations.rebuild.rebuild import Rebuilder
@@ -41,7 +42,7 @@ from projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
 from projections.generations.upkeep.view_metrics import ViewMetrics
 from projections.loading.loader import Loader
 from projections.registry import ViewRegistry
-from projections.running_parts import NoParts, RunningParts
+from projections.running_parts import LIVE, NoParts, RunningParts
 from projections.settings import StoreSettings
 from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.ledgers import position
@@ -191,12 +192,11 @@ class Service:
         A replay sends unreadable records to `dead-letters`, like the live query.
         """
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
-        with closing(KafkaLog(self.settings)) as event_log:
+        with closing(KafkaLog(self.settings)) as event_log, closing(ShownGroup(self.settings, LIVE)) as live:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
             replaying = partial(self._replaying, parts or NoParts())
-            yield Upkeep(
-                lags, replaying, rates, parts or NoParts(), _expected_bulk, partial(self._still_unbuilt, unbuilt)
-            )
+            still_unbuilt = partial(self._still_unbuilt, unbuilt)
+            yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show)
 
     @contextmanager
     def measured(self) -> Iterator[None]:

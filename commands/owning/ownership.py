@@ -98,6 +98,7 @@ class PartitionOwner:
                         self._start(worker.partition, worker.attempts)
                 for partition in sorted(assigned - self._workers.keys()):
                     self._start(partition)
+                member.show({each.partition: each.position for each in self._workers.values() if each.position})
                 self._slow_code.report([*self._workers.values(), *self._left.values()])
         finally:
             self._revoke(frozenset(self._workers))
@@ -170,6 +171,8 @@ class PartitionWorker(threading.Thread):
         """Since the last progress."""
         self._failed_at = float("-inf")
         self._is_fenced = False
+        self.position = 0
+        """Up to where its transactions have worked through what it reads; 0 until that is known. For show only."""
 
     def stop(self) -> None:
         """Finish the open transaction, then end the thread."""
@@ -240,6 +243,8 @@ class PartitionWorker(threading.Thread):
                 if records or task.wait_s() <= 0:
                     not_before = time.monotonic() + TRANSACTION_GAP_S if len(records) > 1 else float("-inf")
                     self._work_through(writer, task, records)
+                if not self._stopped.is_set():  # else the last transaction may have left records
+                    self.position = tail.position(self.partition)
                 if records:
                     noted = records[-1].offset + 1
                 elif tail.position(self.partition) > noted and time.monotonic() >= note_at:
