@@ -19,13 +19,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log_to_stderr(os.environ, "api")
         settings = ApiSettings.from_environment(os.environ)
         if settings.workers > 1:
-            from api.workers import listen, workers  # noqa: PLC0415 - one process needs none
+            from api.server.workers import listen, workers  # noqa: PLC0415 - one process needs none
 
             return workers(settings, listen(settings)).run()
     except EventLogError as error:
         complain(f"the API cannot start: {error}")
         return CANNOT_START
-    from api.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
+    from api.server.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
 
     return serve(settings)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from functools import partial
 
-from api.bodies import Bodies
 from api.changes.feeds import ChangeFeeds
 from api.guard.declared import declared_names
+from api.limits.threads import Threads
 from api.lookups import Lookups
 from api.ports import Resource, ViewReader
 from api.reads.audit import AuditReader
@@ -17,11 +17,11 @@ from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.log import LogReader
 from api.reads.postgres import PostgresReader
 from api.reads.registry import LiveGenerations
-from api.reads.threads import Threads
 from api.reads.valkey import ValkeyReader
+from api.requests.large_bodies import Bodies
 from api.service import Service
 from api.settings import ApiSettings
-from api.waiting import Waiter
+from api.waiting.waiter import Waiter
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway

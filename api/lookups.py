@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from api.awaited import After
-from api.filters import Filter
 from api.guard.caller import Caller
 from api.ports import Generations, Row, ViewReader
 from api.reading import KeyReaders, read_live
-from api.waiting import Waiter
+from api.requests.filters import Filter
+from api.waiting.awaited import After
+from api.waiting.waiter import Waiter
 from projections.table.lookups import Lookup
 from projections.view import View
 

@@ -22,10 +22,6 @@ NO_ANSWER: Final = "none"
 """In place of a status, if the client left before it had one."""
 REQUESTS: Final = counter("http_requests", "Requests that have ended.", ["method", "route", "status"])
 REQUEST_SECONDS: Final = seconds("http_request_seconds", "From a request to the head of its answer.", ["route"])
-LIMITS_HIT: Final = counter("limits_hit", "Requests and lines that a limit of the API has refused.", ["limit"])
-STALLED: Final = "stalled_client"
-"""Of a client that was disconnected because it has read nothing of its answer for too long."""
-HEAD_TOO_LARGE: Final = "request_header_fields_too_large"
 
 
 class ServiceMetrics(Collector):

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, Unpack
 
-from api.filters import Filter
+from api.event_pages import AuditPage, EventFilter
 from api.guard.readable import no_row
-from api.query import Query
-from api.reads.audit import AuditPage, EventFilter
+from api.requests.filters import Filter
+from api.requests.query import Query
 from commands.codec import Body
 from commands.declaring.observation import Report
 from commands.receipt import Receipt

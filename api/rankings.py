@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from api.filters import Condition, Filter
-from api.query import Query
+from api.requests.filters import Condition, Filter
+from api.requests.query import Query
 from projections.stores.valkey.rankings import Ranked, ranked_of
 from projections.view import View
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from api.admission import Work
-from api.bodies import Bodies
-from api.capacity import Capacity
 from api.changes.feeds import ChangeFeeds
 from api.guard.guard import Guard
 from api.hosts import ANY_HOST, Hosts
+from api.limits.admission import Work
+from api.limits.capacity import Capacity
+from api.limits.requests import Limits
+from api.limits.threads import Threads
+from api.limits.turns import Turns
 from api.lookups import Lookups
 from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
-from api.reads.threads import Threads
-from api.settings import Limits
-from api.turns import Turns
-from api.waiting import Waiter
+from api.requests.large_bodies import Bodies
+from api.waiting.waiter import Waiter
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.registry import CommandRegistry
 from eventlog.settings import LogSettings

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from api.awaited import After
 from api.errors import NotCaughtUp
 from api.ports import ViewReader
 from api.reading import KeyReaders
 from api.service import Service
+from api.waiting.awaited import After
 from eventlog.envelope import Position
 from eventlog.source_positions import positions_text, topic_and_partition
 from eventlog.topics import EVENTS

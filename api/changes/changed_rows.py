@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 from api.changes.patch_tail import Touch, Touched
 from api.changes.subscription import Change
 from api.guard.caller import Caller
+from api.limits.portions import next_portion
 from api.lookups import Lookups
-from api.portions import next_portion
 from api.ports import GenerationGone, Generations, Live, Row, ViewReader
-from api.query import every_column
 from api.reading import KeyReaders
+from api.requests.query import every_column
 from projections.errors import GenerationMissing
 from projections.view import View
 

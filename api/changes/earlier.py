@@ -10,8 +10,8 @@ from typing import Final, cast
 
 from api.changes.patch_tail import Touched, patches_of, touches
 from api.changes.subscription import MAX_CHANGES, ResetReason
+from api.limits.threads import Threads
 from api.ports import GenerationGone, Live, Searcher, ViewReader
-from api.reads.threads import Threads
 from eventlog import topics
 from eventlog.ports import EventLog
 from projections.errors import StoreUnavailable

@@ -14,11 +14,11 @@ from api.changes.own_rows import OwnRows
 from api.changes.patch_tail import Batch, Touched
 from api.changes.position import write_position
 from api.changes.subscription import MAX_CHANGES, MAX_UNREAD_BYTES, Change, ResetReason, Subscription
-from api.filters import Filter
 from api.guard.caller import Caller
 from api.lookups import Lookups
 from api.ports import Generations, Live
 from api.reading import KeyReaders
+from api.requests.filters import Filter
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
 from projections.table.readable import state_fields

@@ -8,10 +8,10 @@ from typing import Final, cast
 
 from api.changes.own_rows import MAX_OWN_ROWS
 from api.errors import BadParameter
-from api.filters import Filter
 from api.ports import Finder, Generations, Live, ViewReader
-from api.query import MAX_ROWS, Order, Query
 from api.reading import read_live
+from api.requests.filters import Filter
+from api.requests.query import MAX_ROWS, Order, Query
 from projections.view import View
 
 NEEDS_KEYS: Final = "follow the rows that you name with key="

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from api.changes.patch_tail import Brought, Touch
 from api.changes.subscription import Change, ResetReason, Subscription
-from api.filters import Filter
+from api.requests.filters import Filter
 
 MAX_OWN_ROWS: Final = 10_000
 """Of a follower of all its rows."""

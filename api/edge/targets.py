@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import problems
 from api.errors import MalformedTarget
-from api.newlines import NEWLINE, without_newlines
+from api.requests.newlines import NEWLINE, without_newlines
 
 NOT_ENCODED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 from fastapi import Request
 
 from api.errors import Forbidden
-from api.filters import Filter
 from api.guard.readable import readable
 from api.guard.scopes import EVERYTHING, OPERATE, Kind, Scopes
+from api.requests.filters import Filter
 from projections.view import View
 
 STATE: Final = "caller"

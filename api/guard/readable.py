@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from api.filters import MAX_VALUES, Filter
+from api.requests.filters import MAX_VALUES, Filter
 from eventlog.integers import fits_64_bits
 from projections.stores.names import NUL, REPLACEMENT
 from projections.table.types import ColumnType

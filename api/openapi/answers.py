@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api import requests
+from api import links
 from api.openapi.documents import Accepted
 from commands.receipt import Receipt
 
@@ -15,13 +15,13 @@ def accepted(receipt: Receipt) -> Accepted:
         "version": receipt.version,
         "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
         "position": None if receipt.position is None else str(receipt.position),
-        "links": {"stream": requests.stream_link(receipt.stream), "receipt": receipt_link(receipt)},
+        "links": {"stream": links.stream_link(receipt.stream), "receipt": receipt_link(receipt)},
     }
 
 
 def receipt_headers(receipt: Receipt) -> dict[str, str]:
     """The stream's path and version."""
-    headers = {"Location": requests.stream_link(receipt.stream)}
+    headers = {"Location": links.stream_link(receipt.stream)}
     if receipt.version:
         headers["ETag"] = f'"{receipt.version}"'
     return headers
@@ -29,5 +29,5 @@ def receipt_headers(receipt: Receipt) -> dict[str, str]:
 
 def receipt_link(receipt: Receipt) -> str:
     """The path of the receipt, with its stream, because commands of other streams may have the same id."""
-    path = requests.receipt_link(receipt.command_id)
-    return f"{path}{'&' if '?' in path else '?'}stream={requests.quoted(receipt.stream)}"
+    path = links.receipt_link(receipt.command_id)
+    return f"{path}{'&' if '?' in path else '?'}stream={links.quoted(receipt.stream)}"

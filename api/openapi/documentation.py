@@ -14,7 +14,7 @@ from api.guard.needs import needs_of
 from api.openapi import schemas
 from api.openapi.components import Schema
 from api.openapi.model_schemas import reference
-from api.problems import documented
+from api.openapi.problem_documents import documented
 from api.service import Service
 
 PATH: Final = "/docs"

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from api.lines import CommandLine
+from api.openapi.command_line import CommandLine
 from api.openapi.components import EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, Schema
 from commands.declaring.aggregate import Command, Event
 from commands.declaring.filled_fields import filled_fields

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from api.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
-from api.ndjson import MEDIA_TYPE as NDJSON
 from api.openapi.components import AFTER, COLUMNS, GENERATION, TEXT, TRACING, VISIBLE, Schema, header
 from api.openapi.documents import body_components
 from api.openapi.model_schemas import message_components, reference
-from api.problems import PROBLEM_SCHEMA
-from api.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
+from api.openapi.problem_documents import PROBLEM_SCHEMA
+from api.requests.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
+from api.requests.ndjson import MEDIA_TYPE as NDJSON
+from api.requests.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
 from api.service import Service
 from projections.stores.valkey.rankings import ranked_of
 from projections.table.lookups import looked_up_types

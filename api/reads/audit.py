@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
-from api.portions import MAX_PAGE_BYTES, next_portion
-from api.reads.threads import Threads
+from api.event_pages import AuditPage, EventFilter
+from api.limits.portions import MAX_PAGE_BYTES, next_portion
+from api.limits.threads import Threads
 from eventlog import topics
-from eventlog.envelope import HEARTBEAT, Envelope, Position, decode, timestamp_ms
+from eventlog.envelope import Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.heartbeats import is_heartbeat_key
 from eventlog.ports import EventLog, Record
@@ -25,37 +24,6 @@ MAX_READ_BYTES: Final = 64 * 1024 * 1024
 """Likewise, of their records."""
 MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
 """Of the records that are in memory at once, in all partitions together."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventFilter:
-    """Selects events: of these types (empty: all), at `since` or later, before `until`."""
-
-    types: frozenset[str] = frozenset()
-    since: datetime | None = None
-    until: datetime | None = None
-
-    def takes(self, event: Envelope) -> bool:
-        """Whether it is selected."""
-        return (
-            event.type != HEARTBEAT
-            and (not self.types or event.type in self.types)
-            and (self.since is None or event.time >= self.since)
-            and (self.until is None or event.time < self.until)
-        )
-
-
-@dataclass(slots=True)
-class AuditPage:
-    """Some events with their positions; where to continue, by partition; and whether the end of the log was reached.
-
-    unreadable: positions of records that are not valid events.
-    """
-
-    events: list[tuple[Position, bytes]] = field(default_factory=list)
-    unreadable: list[Position] = field(default_factory=list)
-    next_offsets: Mapping[int, int] = field(default_factory=dict)
-    ended: bool = False
 
 
 class AuditReader:

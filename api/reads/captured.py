@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from api.awaited import row_key
 from api.errors import UnknownSource
-from api.reads.threads import Threads
+from api.limits.threads import Threads
+from api.waiting.awaited import row_key
 from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from api.portions import fitting_rows, stored_bytes
+from api.limits.portions import fitting_rows, stored_bytes
 from api.ports import GenerationGone
 from projections.errors import StoreUnavailable
 

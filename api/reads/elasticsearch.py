@@ -9,14 +9,14 @@ from typing import Any, Final, TypeVar
 import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
-from api.filters import AnyOf, Condition
-from api.letter_case import in_either_case
 from api.ports import Applied, GenerationGone, Live, Page, Row
-from api.query import DISTANCE, RELEVANCE, Query, place_column
 from api.reads.elasticsearch_complete import CompleteIndexes
 from api.reads.elasticsearch_order import position, search_after, sorting
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from api.reads.parts import fitting, in_portions
+from api.requests.filters import AnyOf, Condition
+from api.requests.letter_case import in_either_case
+from api.requests.query import DISTANCE, RELEVANCE, Query, place_column
 from projections.errors import StoreUnavailable
 from projections.stores.declared import Elasticsearch
 from projections.stores.elasticsearch.answers import IndexGone, documents

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from api.cursor import EPOCH, typed_beyond
-from api.query import RELEVANCE, Order, Query, place_column
+from api.requests.cursor import EPOCH, typed_beyond
+from api.requests.query import RELEVANCE, Order, Query, place_column
 from eventlog.integers import HIGHEST, LOWEST
 from projections.table.types import ColumnType, format_time
 from projections.view import View

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from api.reads.threads import Threads
+from api.limits.threads import Threads
 from commands.owning.slow_code import slow_code
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope

@@ -8,9 +8,9 @@ from typing import Final
 
 import orjson
 
-from api.portions import MAX_PAGE_BYTES, fitting_rows, next_portion
+from api.limits.portions import MAX_PAGE_BYTES, fitting_rows, next_portion
 from api.ports import Page
-from api.query import Query
+from api.requests.query import Query
 
 FIRST_ROWS: Final = 100
 """Rows that are read at once before their size is known."""

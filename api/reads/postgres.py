@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from psycopg import sql
 
-from api.cursor import typed_beyond
-from api.filters import AnyOf, Condition
-from api.letter_case import in_either_case
-from api.portions import MAX_PAGE_BYTES
+from api.limits.portions import MAX_PAGE_BYTES
 from api.ports import Applied, Live, Page, Row
-from api.query import Order, Query
 from api.reads.database import Database
+from api.requests.cursor import typed_beyond
+from api.requests.filters import AnyOf, Condition
+from api.requests.letter_case import in_either_case
+from api.requests.query import Order, Query
 from projections.stores.names import LEDGER, table_key, table_name
 from projections.table.patch import places_from_json
 from projections.table.shown import DELETED

@@ -9,12 +9,12 @@ import orjson
 import valkey.asyncio
 from valkey.exceptions import ValkeyError
 
-from api.cursor import typed_beyond
 from api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
-from api.query import Query
 from api.rankings import ranking_for
 from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from api.reads.parts import fitting, in_portions
+from api.requests.cursor import typed_beyond
+from api.requests.query import Query
 from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger, cache_rankings
 from projections.stores.valkey.rankings import Rankings

@@ -10,16 +10,16 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api.errors import BadParameter
+from api.event_pages import EventFilter
 from api.guard import needs
 from api.guard.scopes import ALL
-from api.leaving import ReadingRoute
 from api.openapi import schemas
 from api.openapi.components import POSITIONS
 from api.openapi.documents import AllStreams
-from api.parameters import check_names, read_integer, read_time
-from api.problems import documented
-from api.query import MAX_ROWS
-from api.reads.audit import EventFilter
+from api.openapi.problem_documents import documented
+from api.requests.leaving import ReadingRoute
+from api.requests.parameters import check_names, read_integer, read_time
+from api.requests.query import MAX_ROWS
 from api.service import Service
 from eventlog.envelope import Position
 

@@ -14,17 +14,20 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from api import requests
-from api.capacity import Capacity
 from api.errors import BodyIncomplete, MalformedLine
 from api.guard import needs
 from api.guard.caller import caller_of
-from api.lines import CommandLine
-from api.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
+from api.limits.capacity import Capacity
 from api.openapi import schemas
 from api.openapi.answers import accepted
+from api.openapi.command_line import CommandLine
 from api.openapi.documents import CommandAnswer
-from api.problems import documented, problem_of
+from api.openapi.problem_documents import documented
+from api.problems import problem_of
+from api.requests import headers
+from api.requests.body import check_media
+from api.requests.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
+from api.requests.parameters import check_no_query
 from api.service import Service
 from commands.codec import Body
 from commands.declaring.exact_numbers import may_be_rounded
@@ -64,9 +67,9 @@ def bulk_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["commands"])
 
     async def submit_many(request: Request) -> Response:
-        requests.check_no_query(request)
-        requests.check_of_one_command(request, "use id and expected_version of each line")
-        requests.check_media(request, MEDIA_TYPE)
+        check_no_query(request)
+        headers.check_of_one_command(request, "use id and expected_version of each line")
+        check_media(request, MEDIA_TYPE)
         return DuplexResponse(_Bulk(service, request).exchange)
 
     router.add_api_route(
@@ -97,9 +100,9 @@ class _Bulk:
         self._service, self._request = service, request
         self._caller = caller_of(request)
         self._defaults: Options = {
-            "correlation_id": requests.correlation_id(request),
-            "causation_id": requests.causation_id(request),
-            "traceparent": requests.traceparent(request),
+            "correlation_id": headers.correlation_id(request),
+            "causation_id": headers.causation_id(request),
+            "traceparent": headers.traceparent(request),
             "actor": self._caller.name,
         }
         self._capacity = Capacity(service.limits.in_flight)
@@ -195,7 +198,7 @@ class _Bulk:
             if expired:
                 self._service.guard.must_be_valid(self._caller)
             self._caller.must("commands", command.type)
-            trace = command.traceparent if requests.is_traceparent(command.traceparent) else None
+            trace = command.traceparent if headers.is_traceparent(command.traceparent) else None
             return prepare(
                 self._service.commands.command(command.type),
                 _body(line, command),

@@ -15,8 +15,8 @@ from api.changes.position import read_position
 from api.changes.subscription import Delivery, Reason, Subscription
 from api.errors import BadParameter
 from api.guard.caller import Caller, caller_of
-from api.leaving import left
-from api.parameters import check_names, read_integer
+from api.requests.leaving import left
+from api.requests.parameters import check_names, read_integer
 from api.service import Service
 from projections.view import View
 

@@ -9,15 +9,16 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests
 from api.errors import BadParameter, ReceiptMissing
 from api.guard import needs
 from api.guard.caller import Caller, caller_of
 from api.openapi import schemas
 from api.openapi.answers import accepted, receipt_headers
 from api.openapi.components import ACCEPTED_HEADERS, TEXT
-from api.parameters import check_names
-from api.problems import documented
+from api.openapi.problem_documents import documented
+from api.requests import headers
+from api.requests.body import check_json, read_json
+from api.requests.parameters import check_names, check_no_query
 from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.declaring.registry import CommandType
@@ -55,10 +56,10 @@ def command_routes(service: Service) -> APIRouter:
         )
 
     async def submit_unknown(request: Request, command_type: str) -> Response:
-        requests.check_no_query(request)
+        check_no_query(request)
         async with service.work.bodies.place():
-            body = await requests.read_json(request, service.limits)
-            await service.bodies.read(len(body), requests.check_json, request, body, service.limits)
+            body = await read_json(request, service.limits)
+            await service.bodies.read(len(body), check_json, request, body, service.limits)
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
@@ -142,20 +143,20 @@ def command_routes(service: Service) -> APIRouter:
 
 def _submitting(service: Service, name: str) -> Endpoint:
     async def submit(request: Request) -> Response:
-        requests.check_no_query(request)
-        command_id = requests.idempotency_key(request)
-        correlation_id, causation_id = requests.correlation_id(request), requests.causation_id(request)
-        expected = requests.expected_version(request)
+        check_no_query(request)
+        command_id = headers.idempotency_key(request)
+        correlation_id, causation_id = headers.correlation_id(request), headers.causation_id(request)
+        expected = headers.expected_version(request)
         options: Options = {
             "command_id": command_id,
             "expected_version": expected,
             "correlation_id": correlation_id,
             "causation_id": causation_id,
-            "traceparent": requests.traceparent(request),
+            "traceparent": headers.traceparent(request),
             "actor": caller_of(request).name,
         }
         async with service.work.bodies.place():
-            body = await requests.read_json(request, service.limits)
+            body = await read_json(request, service.limits)
             command = await service.bodies.read(len(body), _prepared, service, request, name, body, options)
             (answer,) = service.gateway.send([command])
             receipt = await answer
@@ -167,7 +168,7 @@ def _submitting(service: Service, name: str) -> Endpoint:
 
 
 def _prepared(service: Service, request: Request, name: str, body: bytes, options: Options) -> Outgoing:
-    requests.check_json(request, body, service.limits)
+    check_json(request, body, service.limits)
     claims = caller_of(request).claims
     return prepare(service.commands.command(name), body, datetime.now(UTC), claims=claims, **options)
 

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests
 from api.errors import ApiError
 from api.openapi import schemas
 from api.openapi.components import RETRY_AFTER
 from api.openapi.documents import Health
 from api.problems import shown
+from api.requests.parameters import check_no_query
 from api.service import Service
 from api.views_at_start import READY, ViewsAtStart
 from commands.errors import CommandError
@@ -31,7 +31,7 @@ def health_routes(service: Service) -> APIRouter:
 
     async def live(request: Request) -> Response:
         """Whether the process answers."""
-        requests.check_no_query(request)
+        check_no_query(request)
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
     async def ready(request: Request) -> Response:
@@ -40,7 +40,7 @@ def health_routes(service: Service) -> APIRouter:
         `handlers` names commands and events whose code does not return. Their partitions wait, and all others are
         served, so the process is ready nevertheless.
         """
-        requests.check_no_query(request)
+        check_no_query(request)
         log, registry, handlers = await asyncio.gather(
             _check(_log(service)), _check(_registry(service)), _handlers(service)
         )

@@ -12,13 +12,13 @@ from api.guard import needs
 from api.guard.caller import Caller, caller_of
 from api.guard.declared import STREAMS
 from api.guard.scopes import ALL
-from api.leaving import ReadingRoute
 from api.made_views import made_view
 from api.openapi import schemas
 from api.openapi.components import Schema
-from api.parameters import check_names
+from api.openapi.problem_documents import documented
 from api.ports import Made
-from api.problems import documented
+from api.requests.leaving import ReadingRoute
+from api.requests.parameters import check_names
 from api.routes.changes import PARAMETERS as FOLLOWING
 from api.routes.views import MAX_KEYS, ViewRoutes, may_read
 from api.service import Service

@@ -7,10 +7,10 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from api import requests
 from api.errors import SeveralWorkers
 from api.guard import needs
-from api.problems import documented
+from api.openapi.problem_documents import documented
+from api.requests.parameters import check_no_query
 from api.service import Service
 from eventlog.metrics import REGISTRY
 
@@ -27,7 +27,7 @@ def metrics_routes(service: Service) -> APIRouter:
 
     async def read_metrics(request: Request) -> Response:
         """What this process measures."""
-        requests.check_no_query(request)
+        check_no_query(request)
         if service.workers > 1:
             raise SeveralWorkers(service.workers)
         return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)

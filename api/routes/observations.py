@@ -8,13 +8,16 @@ from typing import Any, Final, NamedTuple
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests
 from api.guard import needs
 from api.guard.caller import caller_of
-from api.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
 from api.openapi import schemas
 from api.openapi.documents import LineProblem, Reported, ReportedLines
-from api.problems import documented, problem_of
+from api.openapi.problem_documents import documented
+from api.problems import problem_of
+from api.requests import headers
+from api.requests.body import check_json, check_media, read_json
+from api.requests.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
+from api.requests.parameters import check_no_query
 from api.routes.under import RoutesUnder
 from api.service import Service
 from commands.declaring.observation import Report
@@ -77,7 +80,7 @@ def observation_routes(service: Service) -> APIRouter:
         )
 
     async def report_unknown(request: Request, observation: str) -> Response:
-        requests.check_no_query(request)
+        check_no_query(request)
         service.observations.read(observation, b"")  # raises UnknownObservation
         raise AssertionError(observation)
 
@@ -93,15 +96,15 @@ def observation_routes(service: Service) -> APIRouter:
 
 def _reporting(service: Service, name: str) -> Endpoint:
     async def report(request: Request) -> Response:
-        requests.check_no_query(request)
-        requests.check_of_one_command(request, "the id and the source of a report identify it")
+        check_no_query(request)
+        headers.check_of_one_command(request, "the id and the source of a report identify it")
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media == MEDIA_TYPE:
-            requests.check_media(request, MEDIA_TYPE)
+            check_media(request, MEDIA_TYPE)
             return await _Lines(service, request, name).answer()
         options = _options(request)
         async with service.work.bodies.place():
-            body = await requests.read_json(request, service.limits)
+            body = await read_json(request, service.limits)
             read = await service.bodies.read(len(body), _read, service, request, name, body)
             (position,) = await service.recorder.record([read], **options)
         place = SourcePosition(OBSERVATIONS, position)
@@ -112,14 +115,14 @@ def _reporting(service: Service, name: str) -> Endpoint:
 
 
 def _read(service: Service, request: Request, name: str, body: bytes) -> Report[Any]:
-    requests.check_json(request, body, service.limits)
+    check_json(request, body, service.limits)
     return service.observations.read(name, body, caller_of(request).claims)
 
 
 def _options(request: Request) -> dict[str, str | None]:
     return {
-        "correlation_id": requests.correlation_id(request),
-        "traceparent": requests.traceparent(request),
+        "correlation_id": headers.correlation_id(request),
+        "traceparent": headers.traceparent(request),
         "actor": caller_of(request).name,
     }
 

@@ -9,14 +9,14 @@ from typing import Final
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.captured_waiting import DatabasePosition
 from api.guard import needs
-from api.leaving import ReadingRoute
 from api.openapi import schemas
 from api.openapi.documents import CapturedPosition, SnapshotDocument
-from api.parameters import check_names
-from api.problems import documented
+from api.openapi.problem_documents import documented
+from api.requests.leaving import ReadingRoute
+from api.requests.parameters import check_names
 from api.service import Service
+from api.waiting.captured import DatabasePosition
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured
 from eventlog.source_positions import positions_text, topic_and_partition

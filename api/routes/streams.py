@@ -10,23 +10,23 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests
-from api.awaited import After
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
-from api.filters import Filter
 from api.guard import needs
 from api.guard.caller import caller_of
 from api.guard.declared import STREAMS
-from api.leaving import ReadingRoute
+from api.limits.portions import MAX_PAGE_BYTES, next_portion
+from api.links import link
 from api.openapi import schemas
 from api.openapi.components import ACCEPTED_HEADERS, TEXT
-from api.parameters import check_names, check_text, read_integer, read_time
-from api.portions import MAX_PAGE_BYTES, next_portion
+from api.openapi.problem_documents import documented
 from api.ports import Finder, Page, ViewReader
-from api.problems import documented
-from api.query import MAX_ROWS, Order, Query
 from api.reading import read_live
+from api.requests.filters import Filter
+from api.requests.leaving import ReadingRoute
+from api.requests.parameters import check_names, check_text, read_integer, read_time
+from api.requests.query import MAX_ROWS, Order, Query
 from api.service import Service
+from api.waiting.awaited import After
 from commands.codec import fold
 from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import Envelope, decode, format_time, stream_name
@@ -47,7 +47,7 @@ def stream_routes(service: Service) -> APIRouter:
         """The events of an aggregate, oldest first; with `version` or `at`, its state at that version or time."""
         plain = check_names(request.query_params.multi_items(), PARAMETERS)
         check_text("aggregate_id", aggregate_id)
-        path = requests.link("streams", aggregate, aggregate_id)
+        path = link("streams", aggregate, aggregate_id)
         return await streams.answer(plain, aggregate, aggregate_id, f"{path}?")
 
     async def find_stream(request: Request) -> Response:

@@ -10,28 +10,28 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import requests
-from api.awaited import After
-from api.cursor import continued, write_cursor
 from api.errors import BadParameter, KeyOnly, NoSearch, RowMissing
 from api.guard import needs
 from api.guard.caller import Caller, caller_of
 from api.guard.declared import STREAMS
 from api.guard.scopes import ALL, Kind
-from api.leaving import ReadingRoute
+from api.links import link
 from api.made_views import described, is_served, made_view
 from api.openapi import schemas
 from api.openapi.components import CHANGE
 from api.openapi.documents import ViewDocument, Views
-from api.parameters import check_names, check_text
+from api.openapi.problem_documents import documented
 from api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
-from api.problems import documented
-from api.query import Query, read_fields, read_query
 from api.rankings import ranking_for
 from api.reading import KeyReaders, Readers, read_live
+from api.requests.cursor import continued, write_cursor
+from api.requests.leaving import ReadingRoute
+from api.requests.parameters import check_names, check_no_query, check_text
+from api.requests.query import Query, read_fields, read_query
 from api.routes import changes
 from api.routes.under import RoutesUnder
 from api.service import Service
+from api.waiting.awaited import After
 from projections.errors import GenerationMissing
 from projections.stores.declared import Cache
 from projections.stores.valkey.rankings import ranked_of
@@ -55,7 +55,7 @@ def view_routes(service: Service) -> APIRouter:
 
     async def list_views(request: Request) -> Response:
         """List all views: their columns with types, their stores, and the generation that answers."""
-        requests.check_no_query(request)
+        check_no_query(request)
         made = await service.generations.made()
         served = [made_view(service, each) for each in made.values() if is_served(service, each)]
         views = sorted((*service.views.values(), *served), key=lambda view: view.name)
@@ -236,7 +236,7 @@ async def _describe(service: Service, view: View, made: Made | None) -> ViewDocu
         "version": view.version,
         "generation": generation,
         "made": None if made is None else described(made),
-        "links": {"rows": requests.link("views", view.name)},
+        "links": {"rows": link("views", view.name)},
     }
 
 

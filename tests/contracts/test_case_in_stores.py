@@ -11,13 +11,13 @@ from functools import cache
 
 import pytest
 
-from api.filters import MAX_PATTERNS
-from api.letter_case import folded
 from api.ports import Finder, Live
-from api.query import Query, read_query
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
+from api.requests.filters import MAX_PATTERNS
+from api.requests.letter_case import folded
+from api.requests.query import Query, read_query
 from compose.settings import StackSettings
 from projections.settings import StoreSettings
 from projections.stores.declared import Elasticsearch, Postgres

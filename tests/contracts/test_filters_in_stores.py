@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from api.filters import RANGES, TEXTS, operators
 from api.ports import Finder, Live, Page
-from api.query import read_query
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
+from api.requests.filters import RANGES, TEXTS, operators
+from api.requests.query import read_query
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.settings import StoreSettings

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from api.cursor import continued, write_cursor
 from api.ports import Finder, Live, NotRanked
-from api.query import Query, read_query
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
+from api.requests.cursor import continued, write_cursor
+from api.requests.query import Query, read_query
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from eventlog.integers import HIGHEST, LOWEST

@@ -18,13 +18,13 @@ import orjson
 import pytest
 import valkey
 
-from api.filters import Filter
 from api.ports import Finder, Live, NotRanked, Page
-from api.query import Query, read_query
 from api.rankings import ranking_for
 from api.reads.database import Database
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
+from api.requests.filters import Filter
+from api.requests.query import Query, read_query
 from commands.declaring.filled_fields import Claim
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.cursor import continued, write_cursor
-from api.filters import Filter
 from api.ports import Live, Page
-from api.query import read_query
 from api.reads.elasticsearch import HIGHLIGHTED_CHARACTERS, ElasticsearchReader
+from api.requests.cursor import continued, write_cursor
+from api.requests.filters import Filter
+from api.requests.query import read_query
 from commands.declaring.filled_fields import Claim
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, timestamp_ms

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from api.filters import Filter
 from api.ports import Finder, GenerationGone, Live, Page, ViewReader
-from api.query import read_query
 from api.reads import elasticsearch_complete
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
+from api.requests.filters import Filter
+from api.requests.query import read_query
 from commands.declaring.filled_fields import Claim
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.settings import StoreSettings

@@ -6,8 +6,8 @@ import operator
 from datetime import datetime
 from typing import Any, Final
 
-from api.filters import AnyOf, Condition
 from api.ports import Row
+from api.requests.filters import AnyOf, Condition
 
 COMPARED: Final = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 

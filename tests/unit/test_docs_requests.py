@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from api.query import read_query
+from api.requests.query import read_query
 from compose.samples.shipped import to_try
 from eventlog.modules import shipped_domains
 from projections.registry import ViewRegistry

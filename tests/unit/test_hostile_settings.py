@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import pytest
 
 from api.guard.scopes import Declared
+from api.server.workers import listen
 from api.settings import ApiSettings
-from api.workers import listen
 from commands.__main__ import HandlerVariables
 from commands.declaring.registry import CommandRegistry
 from compose.domains import read_deployed

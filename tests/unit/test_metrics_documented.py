@@ -26,7 +26,13 @@ from projections.metrics import PartMetrics
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
 ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
-for _module in ("api.metrics", "commands.metrics", "commands.reacting.process_metrics", "projections.metrics"):
+for _module in (
+    "api.limits.hit",
+    "api.metrics",
+    "commands.metrics",
+    "commands.reacting.process_metrics",
+    "projections.metrics",
+):
     importlib.import_module(_module)
 
 

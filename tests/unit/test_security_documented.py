@@ -18,7 +18,8 @@ import trustme
 
 from api.guard.declared import declared_names
 from api.guard.readable import readable
-from api.settings import ApiSettings, Limits
+from api.limits.requests import Limits
+from api.settings import ApiSettings
 from commands.declaring.filled_fields import filled_fields
 from tests.unit.api.fake_service import catch_up, fake_service
 from tests.unit.api.issuing import ISSUER, bearer, jwks, token

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api.ndjson import MEDIA_TYPE as NDJSON
+from api.requests.ndjson import MEDIA_TYPE as NDJSON
 from projections.generations.registry.registry import Generations
 from projections.registry import ViewRegistry
 from projections.stores.postgres.store import PostgresStore

@@ -13,11 +13,11 @@ import pytest
 from psycopg import sql
 from psycopg.sql import Composed
 
-from api.filters import Filter
 from api.ports import Live
-from api.query import Order, Query
 from api.reads.database import Database
 from api.reads.postgres import PostgresReader
+from api.requests.filters import Filter
+from api.requests.query import Order, Query
 from projections.stores.declared import Postgres
 from projections.stores.names import table_name
 from projections.stores.open import open_store

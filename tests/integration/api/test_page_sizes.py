@@ -12,14 +12,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from api.portions import MAX_PAGE_BYTES
+from api.limits.portions import MAX_PAGE_BYTES
 from api.ports import Finder, Live
-from api.query import MAX_ROWS, RELEVANCE, Order, Query
 from api.reads import parts
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
+from api.requests.query import MAX_ROWS, RELEVANCE, Order, Query
 from projections.stores.declared import Postgres
 from projections.stores.names import table_name
 from projections.stores.open import open_store

@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from api.changes.feeds import ChangeFeeds
-from api.cursor import typed_beyond
+from api.limits.requests import Limits
 from api.lookups import Lookups
 from api.ports import Applied, Live, Made, Page, Row
-from api.query import DISTANCE, RELEVANCE, Query
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
+from api.requests.cursor import typed_beyond
+from api.requests.query import DISTANCE, RELEVANCE, Query
 from api.service import Service
-from api.settings import Limits
-from api.waiting import Waiter
+from api.waiting.waiter import Waiter
 from commands.declaring.observation import ObservationRegistry, Report
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread

@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 import orjson
 
 from api.app import create_app
+from api.limits.requests import Limits
 from api.ports import Row
-from api.settings import Limits
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES

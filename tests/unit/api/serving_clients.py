@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from api.app import create_app
-from api.serving import Server, config_of
-from api.settings import Limits
+from api.limits.requests import Limits
+from api.server.serving import Server, config_of
 from api.tls import TlsFiles
 from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from api.access_log import NAME, is_no_probe, write_access_log
+from api.server.access_log import NAME, is_no_probe, write_access_log
 from api.settings import ACCESS_LOG, ApiSettings
 from eventlog.errors import SettingError
 

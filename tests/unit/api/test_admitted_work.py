@@ -14,15 +14,16 @@ import httpx
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from api import polls
-from api.admission import Admission, Work
 from api.app import create_app
-from api.awaited import After
 from api.errors import NotCaughtUp
+from api.event_pages import AuditPage
+from api.limits.admission import Admission, Work
 from api.ports import Live, Page
-from api.query import Query
-from api.reads.audit import AuditPage, AuditReader
+from api.reads.audit import AuditReader
 from api.reads.log import LogReader
+from api.requests.query import Query
+from api.waiting import polls
+from api.waiting.awaited import After
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from eventlog import topics

@@ -13,9 +13,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from api.app import create_app
-from api.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, Write
+from api.limits.requests import Limits
+from api.requests.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, Write
 from api.service import Service
-from api.settings import Limits
 from commands.receipt import Receipt, ReceiptError
 from commands.sending.outgoing import Outgoing
 from eventlog.errors import LogUnavailable

@@ -12,14 +12,14 @@ import jsonschema_rs
 import pytest
 from msgspec import structs
 
-from api import captured_waiting
 from api.app import create_app
-from api.awaited import After
-from api.captured_waiting import CapturedWaiter
 from api.errors import BadParameter, NotCaughtUp
 from api.reads.captured import CapturedReader
 from api.service import Service
-from api.waiting import Waiter
+from api.waiting import captured as captured_waiting
+from api.waiting.awaited import After
+from api.waiting.captured import CapturedWaiter
+from api.waiting.waiter import Waiter
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.control_topics import Snapshot

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from api.changes import earlier, feed, subscription
+from api.limits.requests import Limits
 from api.ports import Live
-from api.settings import Limits
 from eventlog.metrics import REGISTRY
 from projections.errors import StoreUnavailable
 from projections.stores.store import Target

@@ -16,8 +16,9 @@ from fastapi import Header
 
 from api import errors
 from api.app import create_app
-from api.errors import MEANINGS, BadHeader, BadParameter, Meaning, faults_of, meaning_of, members_of
-from api.problems import MEMBERS
+from api.errors import BadHeader, BadParameter
+from api.meanings import MEANINGS, Meaning, faults_of, meaning_of, members_of
+from api.openapi.problem_documents import MEMBERS
 from api.service import Service
 from commands import errors as commands
 from commands.errors import Rejected
@@ -76,7 +77,7 @@ def public_errors() -> Iterator[type[Exception]]:
 @pytest.mark.parametrize("kind", list(public_errors()))
 def test_every_public_error_has_a_meaning(kind: type[Exception]) -> None:
     name = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
-    assert (kind in MEANINGS) != (name in NEVER_ANSWERED), f"give {name} a Meaning in api/errors.py, or name it here"
+    assert (kind in MEANINGS) != (name in NEVER_ANSWERED), f"give {name} a Meaning in api/meanings.py, or name it here"
     assert meaning_of(kind.__new__(kind)).status >= 400
 
 

@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from api import lookups
-from api.awaited import After
 from api.changes.earlier import EarlierPatches
 from api.changes.feed import ViewFeed
 from api.changes.patch_tail import Touch
@@ -18,6 +17,7 @@ from api.errors import NotCaughtUp
 from api.guard.caller import ANYONE
 from api.ports import GenerationGone, Made, Row
 from api.reading import KeyReaders
+from api.waiting.awaited import After
 from eventlog.envelope import Position
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import EVENTS

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from api.app import create_app
 from api.ports import Live, Page
-from api.query import Query
+from api.requests.query import Query
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Position, encode, partition_of

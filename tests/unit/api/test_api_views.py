@@ -10,8 +10,8 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from api.filters import operators
 from api.ports import GenerationGone, Made
+from api.requests.filters import operators
 from api.service import Service
 from projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient

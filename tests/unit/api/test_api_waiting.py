@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from api.app import create_app
-from api.awaited import After
 from api.errors import NotCaughtUp
+from api.waiting.awaited import After
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from projections.table.patch import Place

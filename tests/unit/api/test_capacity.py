@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from api.capacity import Capacity
+from api.limits.capacity import Capacity
 
 
 async def take(capacity: Capacity, items: Sequence[int], taken: list[Sequence[int]]) -> None:

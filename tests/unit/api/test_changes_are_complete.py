@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from api.changes import earlier, feed, feeds, patch_tail
+from api.limits.requests import Limits
 from api.ports import Live
-from api.settings import Limits
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryTail
 from eventlog.ports import Record

@@ -12,10 +12,10 @@ import pytest
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
-from api import serving as serving_api
-from api.protocol import MAX_HEAD_BYTES, BoundedProtocol
-from api.serving import config_of
-from api.settings import Limits
+from api.limits.requests import Limits
+from api.server import serving as serving_api
+from api.server.protocol import MAX_HEAD_BYTES, BoundedProtocol
+from api.server.serving import config_of
 from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService, fake_service
 from tests.unit.api.serving_clients import connected, gone, serving

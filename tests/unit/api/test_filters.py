@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.errors import BadParameter
-from api.filters import AnyOf, Condition, Filter, operators, read_filters
-from api.letter_case import folded, in_either_case
+from api.requests.filters import AnyOf, Condition, Filter, operators, read_filters
+from api.requests.letter_case import folded, in_either_case
 from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
 from tests.support.filtered import fulfils

@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 import pytest
 
-from api.access_log import write_access_log
 from api.guard.guard import Guard
 from api.guard.key_file import new_key, now, write_keys
 from api.guard.keys import ApiKeys
 from api.guard.roles import Roles
 from api.guard.settings import GuardSettings
 from api.guard.tokens import Tokens
-from api.settings import Limits
+from api.limits.requests import Limits
+from api.server.access_log import write_access_log
 from compose.samples.sample import authorization, open_http
 from eventlog.errors import SettingError
 from tests.unit.api.fake_service import fake_service

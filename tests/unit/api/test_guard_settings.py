@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import trustme
 
-from api import workers
 from api.guard.declared import declared_names
 from api.guard.key_file import new_key, now, write_keys
 from api.guard.scopes import Declared
-from api.settings import ApiSettings, Limits
+from api.limits.requests import Limits
+from api.server import workers
+from api.settings import ApiSettings
 from api.tls import TlsFiles
 from eventlog.errors import SettingError
 from tests.support.waiting import eventually

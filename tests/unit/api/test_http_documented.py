@@ -8,18 +8,18 @@ from typing import Any, get_args
 
 import pytest
 
-from api import filters, query
-from api.admission import Work
 from api.app import create_app
-from api.bodies import MAX_LEVELS
 from api.changes import earlier, subscription
-from api.portions import MAX_PAGE_BYTES
-from api.protocol import MAX_HEAD_BYTES
+from api.limits.admission import Work
+from api.limits.portions import MAX_PAGE_BYTES
+from api.limits.requests import Limits
 from api.reads import audit as audit_reader
 from api.reads.elasticsearch import MAX_FACETS
+from api.requests import filters, query
+from api.requests.body import MAX_LEVELS
 from api.routes import audit, changes, observations, views
-from api.settings import Limits
-from api.waiting import MAX_POSITIONS, MAX_WAITING
+from api.server.protocol import MAX_HEAD_BYTES
+from api.waiting.waiter import MAX_POSITIONS, MAX_WAITING
 from commands.declaring.observation import MAX_AHEAD
 from tests.support.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient

@@ -12,8 +12,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from api.app import create_app
-from api.bodies import LARGE_BYTES, MAX_LEVELS, Bodies
-from api.settings import Limits
+from api.limits.requests import Limits
+from api.requests.body import MAX_LEVELS
+from api.requests.large_bodies import LARGE_BYTES, Bodies
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.faults import MAX_FAULTS, MAX_PLACE_CHARACTERS
 from commands.declaring.observation import Observation, ObservationRegistry

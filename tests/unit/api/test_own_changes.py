@@ -15,7 +15,7 @@ from api.changes import own_keys
 from api.changes.own_rows import OwnRows
 from api.changes.patch_tail import Touch
 from api.changes.subscription import Change
-from api.filters import Filter
+from api.requests.filters import Filter
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from api import polls
-from api.polls import Polls
+from api.waiting import polls
+from api.waiting.polls import Polls
 
 
 class Reader:

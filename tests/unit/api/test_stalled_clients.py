@@ -7,7 +7,7 @@ import time
 import orjson
 import pytest
 
-from api.settings import Limits
+from api.limits.requests import Limits
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from api.errors import BadParameter
-from api.parameters import read_time
+from api.requests.parameters import read_time
 from projections.generations.registry.selection import ALL, Point, Selection
 
 ENDS = {"0": 100, "1": 50}

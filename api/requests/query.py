@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from api.errors import BadParameter
-from api.filters import OR, Condition, only_shown, operators, read_filters
-from api.parameters import Parameters, check_names, read_boolean, read_float, read_integer
+from api.requests.filters import OR, Condition, only_shown, operators, read_filters
+from api.requests.parameters import Parameters, check_names, read_boolean, read_float, read_integer
 from eventlog.times import shortened
 from projections.table.types import ColumnType
 from projections.view import View

@@ -5,7 +5,7 @@ as an observation's (`observations/3:1042`), because no answer can lack it. For 
 change of a captured row, the key of the view's row decides the partition of its patch, and so the ledger (or the row's
 own guard) that must cover its offset. If the record cannot be read any more, every partition's ledger must cover it;
 heartbeats move these within a second. What a position in a captured database stands for is found by
-`api/captured_waiting.py`.
+`api/waiting/captured.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from api.admission import Admission
-from api.awaited import After, Awaited, first_unapplied, pause_s, row_key
-from api.captured_waiting import MARK, CapturedWaiter, DatabasePosition
 from api.errors import BadParameter, NotCaughtUp
-from api.polls import Polls, Seen
+from api.limits.admission import Admission
 from api.ports import Applied, CapturedSources, EventReader, GenerationGone, Generations, Live, ViewReader
+from api.waiting.awaited import After, Awaited, first_unapplied, pause_s, row_key
+from api.waiting.captured import MARK, CapturedWaiter, DatabasePosition
+from api.waiting.polls import Polls, Seen
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable

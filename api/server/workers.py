@@ -44,7 +44,7 @@ def listen(settings: ApiSettings) -> socket.socket:
 
 def work(settings: ApiSettings, listening: socket.socket) -> None:
     """Serve in its own process until a stop signal, or until the process that started this one is gone."""
-    from api.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
+    from api.server.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
 
     log_to_stderr(os.environ, "api")
     sys.exit(serve(settings, listening))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from api.errors import BadParameter
-from api.parameters import Parameters, check_text, read_boolean, read_value
+from api.requests.parameters import Parameters, check_text, read_boolean, read_value
 from eventlog.times import shortened
 from projections.table.types import ColumnType
 from projections.view import View

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from fastapi import Request
+
 from api.errors import BadParameter
 from eventlog import times
 from eventlog.integers import HIGHEST, LOWEST
@@ -87,3 +89,9 @@ def read_value(name: str, kind: ColumnType, text: str) -> Any:
             return read_time(name, text)
         case _:
             return text
+
+
+def check_no_query(request: Request) -> None:
+    """Refuse query parameters if a path has none, so that a mistake is not silently ignored."""
+    for name in request.query_params:
+        raise BadParameter(name, "is not a parameter here: this path has no query parameters")

@@ -17,9 +17,9 @@ from typing import Any, Final
 import orjson
 
 from api.errors import BadParameter
-from api.filters import Condition, Filter
-from api.parameters import read_time
-from api.query import Query
+from api.requests.filters import Condition, Filter
+from api.requests.parameters import read_time
+from api.requests.query import Query
 from eventlog.integers import HIGHEST, LOWEST, fits_64_bits
 from projections.table.types import ColumnType
 from projections.view import View

@@ -14,17 +14,18 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 
-from api.access_log import write_access_log
 from api.app import create_app
 from api.changes.feeds import ChangeFeeds
 from api.composition import compose_service
-from api.connections import StalledClients
 from api.hosts import is_loopback
+from api.limits.requests import Limits
 from api.metrics import ServiceMetrics
-from api.protocol import BoundedProtocol
-from api.settings import CANNOT_START, GRACE_S, ApiSettings, Limits
+from api.server.access_log import write_access_log
+from api.server.connections import StalledClients
+from api.server.protocol import BoundedProtocol
+from api.server.workers import listen
+from api.settings import CANNOT_START, GRACE_S, ApiSettings
 from api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
-from api.workers import listen
 from commands.errors import CommandError
 from eventlog.errors import EventLogError, SettingError
 from eventlog.logs import complain

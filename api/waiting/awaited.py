@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.parameters import read_integer
+from api.limits.requests import Limits
 from api.ports import Applied, Live
-from api.settings import Limits
+from api.requests.parameters import read_integer
 from eventlog.capturing.declaring import Captured
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition

@@ -12,10 +12,10 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from api.bodies import check_values
 from api.errors import BodyIncomplete, MalformedJson, MalformedLine
-from api.settings import Limits
-from api.turns import Turns
+from api.limits.requests import Limits
+from api.limits.turns import Turns
+from api.requests.body import check_values
 from commands.errors import TooLarge
 
 MEDIA_TYPE: Final = "application/x-ndjson"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, NamedTuple
 
-from api.awaited import After, Awaited, first_unapplied
 from api.errors import BadParameter, SourceNotCaughtUp
 from api.ports import Applied, CapturedSources, Generations, Live, ViewReader
 from api.reading import read_live
+from api.waiting.awaited import After, Awaited, first_unapplied
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.postgres.positions import lsn_text, read_lsn
 from eventlog.envelope import Position, partition_of

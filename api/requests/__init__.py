@@ -1,0 +1,1 @@
+"""What a request says: its headers, body and parameters, read and checked."""

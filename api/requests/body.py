@@ -1,0 +1,110 @@
+"""Reads and checks JSON bodies: bounded in bytes, values and levels."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from typing import Any, Final
+
+import orjson
+from fastapi import Request
+
+from api.errors import BodyIncomplete, MalformedJson, TooComplex, UnsupportedMedia
+from api.limits.requests import Limits
+from commands.errors import TooLarge
+
+JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
+MAX_LEVELS: Final = 100
+"""Of arrays and objects: what walks through a body calls itself once per level."""
+
+
+async def read_json(request: Request, limits: Limits) -> bytes:
+    """The body, as it is; stops reading at the limit. Check it with `check_json`.
+
+    Raises UnsupportedMedia, TooLarge or BodyIncomplete.
+    """
+    check_media(request)
+    try:
+        async with asyncio.timeout(limits.body_s):
+            return await _read(request, limits.body_bytes)
+    except TimeoutError as error:
+        raise BodyIncomplete(limits.body_s) from error
+
+
+def check_json(request: Request, body: bytes, limits: Limits) -> None:
+    """Refuse a body that is not JSON, or has too many values.
+
+    Its value is kept in the request's state, so that a problem document can point to invalid places. Raises
+    MalformedJson or TooComplex.
+    """
+    check_values(body, limits.body_values)
+    try:
+        request.state.body = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedJson(error.msg, error.lineno, error.colno) from error
+
+
+def check_media(request: Request, expected: str = "application/json") -> None:
+    """Refuse a body with another media type than `expected`, in another encoding than UTF-8, or compressed.
+
+    Raises UnsupportedMedia.
+    """
+    media, _, parameters = request.headers.get("content-type", "").lower().partition(";")
+    media = media.strip()
+    if not (JSON_TYPE.fullmatch(media) if expected == "application/json" else media == expected):
+        raise UnsupportedMedia(media or "without a content type", expected)
+    charset = re.search(r"charset=\"?([^\s\";]+)", parameters)
+    if charset is not None and charset[1] not in ("utf-8", "utf8"):
+        raise UnsupportedMedia(f"{media} in {charset[1]}", f"{expected} in utf-8")
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedMedia(f"compressed with {encoding}", expected)
+
+
+def check_values(body: bytes, limit: int) -> None:
+    """Refuse a JSON text with more values than `limit`, or more than MAX_LEVELS levels; raises TooComplex.
+
+    One call of pydantic holds up all of the process, so its work is bounded before. A text that is not valid JSON is
+    left to its reader.
+    """
+    opened = body.count(b"[") + body.count(b"{")
+    # nearly always: no text needs to be read to see that it is small
+    if opened <= MAX_LEVELS and opened + body.count(b",") < limit:
+        return
+    with suppress(orjson.JSONDecodeError):
+        _check(orjson.loads(body), limit)
+
+
+def _check(document: Any, limit: int) -> None:
+    """Level by level, because each call of a function of its own would be a level of Python's."""
+    level, values = [document], 0
+    for _ in range(MAX_LEVELS + 1):
+        values += len(level)
+        if values > limit:
+            raise TooComplex("values", limit)
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+            if values + len(inner) > limit:
+                raise TooComplex("values", limit)
+        if not inner:
+            return
+        level = inner
+    raise TooComplex("levels", MAX_LEVELS)
+
+
+async def _read(request: Request, limit_bytes: int) -> bytes:
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:19]) > limit_bytes:
+        raise TooLarge(int(length[:19]), limit_bytes)
+    chunks, size_bytes = [], 0
+    async for chunk in request.stream():
+        size_bytes += len(chunk)
+        if size_bytes > limit_bytes:
+            raise TooLarge(size_bytes, limit_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)

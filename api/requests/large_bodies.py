@@ -1,0 +1,40 @@
+"""Reads large JSON bodies in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar, TypeVarTuple
+
+from api.limits.admission import Admission
+from api.limits.threads import Threads
+
+LARGE_BYTES: Final = 16 * 1024
+"""Larger bodies are read in a thread: reading 500 kB takes some ten milliseconds, in which a loop answers nothing."""
+THREADS: Final = 2
+WAITING: Final = 200
+"""Large bodies that may wait for a thread, each with the bytes that it has."""
+
+Arguments = TypeVarTuple("Arguments")
+Read = TypeVar("Read")
+
+
+class Bodies:
+    """Reads bodies of one application, large ones in threads; a resource of it."""
+
+    def __init__(self) -> None:
+        self._threads = Threads(THREADS, "bodies")
+        self._admission = Admission("large bodies", THREADS, WAITING)
+
+    async def open(self) -> None:
+        """Nothing to do: the threads are started when they are needed."""
+
+    async def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+    async def read(self, size_bytes: int, read: Callable[[*Arguments], Read], *args: *Arguments) -> Read:
+        """The result of `read`, for a body of this size; raises what it raises, or Overloaded."""
+        if size_bytes <= LARGE_BYTES:
+            return read(*args)
+        async with self._admission.place():
+            return await self._threads.run(read, *args)

@@ -1,0 +1,1 @@
+"""Waits until a view has what `after=` names."""
