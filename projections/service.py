@@ -28,8 +28,9 @@ from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.dropping import drop_leftovers
 from projections.generations.registry.event_versions import changes
 from projections.generations.registry.followed import followed
+from projections.generations.registry.generation import Generation
 from projections.generations.registry.publishing import publish_live
-from projections.generations.registry.registry import Generation, Generations
+from projections.generations.registry.registry import Generations
 from projections.generations.registry.selection import ALL
 from projections.generations.registry.sources import sources
 from projections.generations.registry.state_places import others, own_place

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.kinds import placeholder_view
 from projections.stores.open import open_reader
 from projections.stores.row_reader import Size

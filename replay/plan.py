@@ -12,7 +12,7 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.source_positions import topic_and_partition
 from projections.engines import EngineChoice, why_spark
 from projections.generations.registry.event_versions import changes
-from projections.generations.registry.registry import Generation, changes_since, has_declaration_of
+from projections.generations.registry.generation import Generation, changes_since, has_declaration_of
 from projections.generations.registry.selection import ALL, Selection
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.upkeep.rates import last_bulk_rate

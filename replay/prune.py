@@ -10,8 +10,8 @@ import typer
 
 from projections.errors import StillNamed
 from projections.generations.registry.dropping import check_unnamed, drop_generations
+from projections.generations.registry.generation import Generation
 from projections.generations.registry.publishing import publish_live
-from projections.generations.registry.registry import Generation
 from projections.kinds import placeholder_view
 from projections.spark.stream_queries.checkpoint import forget
 from projections.view import generation_tag

@@ -12,7 +12,7 @@ from projections.errors import RebuildFailed
 from projections.generations.rebuild.build import Build, Options, Step
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import has_declaration_of
+from projections.generations.registry.generation import has_declaration_of
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
 from projections.stores.store import Target, ViewStore

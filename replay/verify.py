@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from projections.errors import GenerationMissing
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.stores.open import open_reader
 from projections.stores.store import Target
 from projections.table.monoids import State

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -17,13 +18,17 @@ from compose.stack import fetch_jars
 
 GUARD: Final = "guard.py"
 """Each part of the stack and of the read side runs below one, whose next argument is the part's name."""
+COMPILING: Final = "compiling"
+COMPILERS: Final = ("C1 Compiler", "C2 Compiler")
+"""How the names of Java's threads that compile begin: what a young process spends, and an old one does not."""
 COUNT: Final = re.compile(r"request=(\w+)[^=]*(?:,version=\d+)?[^=]*:Count=(\d+)")
 
 
 def spent_s(roots: Mapping[str, int]) -> Counter[str]:
     """Seconds of processor time, user and system, by part. roots: the process at the top of each tree.
 
-    It includes what processes that have ended had spent, which the kernel adds to the one that waited for them.
+    It includes what processes that have ended had spent, which the kernel adds to the one that waited for them. What
+    Java's compilers spend is a part of its own, COMPILING, whoever they work for.
     """
     found = Counter[str]()
     for name, pid in roots.items():
@@ -35,9 +40,22 @@ def _add(process: psutil.Process, part: str, found: Counter[str]) -> None:
     with suppress(psutil.NoSuchProcess):
         part = _part(process.cmdline()) or part
         times = process.cpu_times()
-        found[part] += times.user + times.system + times.children_user + times.children_system
+        compiling: Any = _compiling_s(process.pid)  # typeshed knows counters of integers only
+        found[COMPILING] += compiling
+        found[part] += times.user + times.system + times.children_user + times.children_system - compiling
         for child in process.children():
             _add(child, part, found)
+
+
+def _compiling_s(pid: int) -> float:
+    """What the compilers of a process have spent, if it is Java's."""
+    spent = 0.0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has ended
+            if (task / "comm").read_text().startswith(COMPILERS):
+                after_name = (task / "stat").read_text().rpartition(")")[2].split()
+                spent += (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+    return spent
 
 
 def _part(words: Sequence[str]) -> str | None:

@@ -28,7 +28,7 @@ from typing import Any, Final
 from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
 from tests.bench._deployment import ROOT, accepted, in_every_view, process
-from tests.bench._processes import KafkaRequests, pid_of, spent_s
+from tests.bench._processes import COMPILING, KafkaRequests, pid_of, spent_s
 from tests.bench._servers import answers
 from tests.bench._waiting import eventually
 
@@ -54,6 +54,7 @@ def run(name: str) -> Iterator[Line]:
         for checkout in checkouts:
             for line in _measured(checkout):
                 found[line["what"]][checkout].append(line["value"])
+                found[f"{line['what']}, without compiling"][checkout].append(line["without_compiling"])
                 yield line | ({"checkout": str(checkout)} if other else {})
     if other:
         yield from (_compared(what, [found[what][each] for each in checkouts]) for what in found)
@@ -62,7 +63,8 @@ def run(name: str) -> Iterator[Line]:
 def _compared(what: str, values: list[list[float]]) -> Line:
     ours, theirs = (statistics.median(each) if each else float("nan") for each in values)
     shown = {"what": what, "value": ours, "floor": theirs, "ratio": round(ours / theirs, 3), "all": values[0]}
-    return {**shown, "unit": "cores" if what == "idle" else "ms/command", "conditions": f"{what}; against: {values[1]}"}
+    unit = "cores" if what.startswith("idle") else "ms/command"
+    return {**shown, "unit": unit, "conditions": f"{what}; against: {values[1]}"}
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def _line(running: Running, what: str, send: Callable[[], int]) -> Line:
         "what": what,
         "value": round(spent.total() * per, 3),
         "unit": unit,
+        "without_compiling": round((spent.total() - spent[COMPILING]) * per, 3),
         "by": by,
         "cores": round(spent.total() / seconds, 3),
         "kafka_requests": round(asked.total() / (sent or seconds), 2),

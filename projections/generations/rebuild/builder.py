@@ -29,9 +29,10 @@ from projections.generations.rebuild.engine import (
 from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import top_up
 from projections.generations.registry.dropping import Drop, drop_unfinished
+from projections.generations.registry.generation import Generation
 from projections.generations.registry.publishing import publish_everywhere
 from projections.generations.registry.rebuild_progress import ProgressNotes
-from projections.generations.registry.registry import Generation, Generations
+from projections.generations.registry.registry import Generations
 from projections.generations.registry.selection import Selection
 from projections.generations.registry.sources import Ends, Noted
 from projections.generations.registry.state_places import why_not_here

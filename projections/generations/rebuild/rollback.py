@@ -12,8 +12,9 @@ from projections.generations.rebuild.builder import Builder, failures_of, until_
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import top_up
+from projections.generations.registry.generation import Generation, has_declaration_of
 from projections.generations.registry.kept_up import missed, missed_since
-from projections.generations.registry.registry import Generation, Generations, has_declaration_of
+from projections.generations.registry.registry import Generations
 from projections.generations.registry.sources import Noted
 from projections.generations.registry.topic_ids import made_again, topic_ids
 from projections.stores.ledgers import gap

@@ -8,7 +8,8 @@ from contextlib import closing
 from datetime import datetime
 
 from projections.errors import ProjectionError, StillNamed
-from projections.generations.registry.registry import Generation, Generations
+from projections.generations.registry.generation import Generation
+from projections.generations.registry.registry import Generations
 from projections.kinds import placeholder_view
 from projections.settings import StoreSettings
 from projections.stores.open import open_store

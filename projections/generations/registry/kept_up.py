@@ -12,7 +12,7 @@ from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.topics import PATCHES, TOMBSTONES_DAYS
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.stores.store import Ledger
 from projections.table.rows import Deleted
 from projections.view import View

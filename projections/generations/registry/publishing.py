@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, ViewDeclarationError
-from projections.generations.registry.registry import Generation, Generations
+from projections.generations.registry.generation import Generation
+from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore

@@ -12,8 +12,9 @@ from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
+from projections.generations.registry.generation import Generation
 from projections.generations.registry.kept_up import missed, missed_since
-from projections.generations.registry.registry import Generation, Generations
+from projections.generations.registry.registry import Generations
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.registry.stream_report import read_report, recomputed
 from projections.generations.registry.topic_ids import made_again, topic_ids

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.source_ends import COUNTED_RECORDS
 

@@ -16,7 +16,7 @@ from typing import Final
 from eventlog.errors import EventLogError
 from eventlog.source_positions import positions_text, topic_and_partition
 from projections.errors import ProjectionError
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.generations.upkeep.kept_up_notes import KeptNotes
 from projections.generations.upkeep.lag import QUERIES, Lag
 from projections.generations.upkeep.lag_reader import Lags

@@ -18,6 +18,7 @@ from eventlog.capturing import (
     control_topics,
     operating,
     planning,
+    rereading,
     snapshot_queue,
     source_status,
     unread_tables,
@@ -551,7 +552,7 @@ def swept(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         tables.append(table.table)
         return Swept(1, 0)
 
-    monkeypatch.setattr(operating, "sweep", sweep)
+    monkeypatch.setattr(rereading, "sweep", sweep)
     return tables
 
 

@@ -22,7 +22,7 @@ from projections.generations.rebuild.cooperation import Waits, pause
 from projections.generations.rebuild.engine import BulkResult, Load, Ranges
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry import dropping
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.generations.registry.state_places import StatePlace
 from projections.settings import StoreSettings
 from projections.stores import open as store_open

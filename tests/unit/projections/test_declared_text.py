@@ -40,7 +40,7 @@ from headwater import (
     when,
 )
 from headwater.samples.shop.source import Customer
-from projections.generations.registry.registry import declaration_changes
+from projections.generations.registry.generation import declaration_changes
 from projections.registry import ViewRegistry
 from projections.table.declared import described
 from projections.table.declared_text import as_written

@@ -19,8 +19,8 @@ from projections.generations.rebuild.build import Build
 from projections.generations.rebuild.engine import Ranges
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.rebuild.rollback import roll_back
+from projections.generations.registry.generation import Generation
 from projections.generations.registry.kept_up import KEPT_FOR, missed_since, sees_deletions
-from projections.generations.registry.registry import Generation
 from projections.generations.upkeep.kept_up_notes import NOTED_S, KeptNotes
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.lag_reader import Lags

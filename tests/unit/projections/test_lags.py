@@ -15,7 +15,7 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.generations.registry.sources import sources
 from projections.generations.registry.stream_report import note_failure
 from projections.generations.upkeep import source_ends as tails

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.rates import (
     LIVE_EVENTS_PER_S,

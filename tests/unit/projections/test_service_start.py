@@ -20,7 +20,8 @@ from eventlog.settings import LogSettings
 from projections import queries, service
 from projections.errors import StoreUnavailable
 from projections.generations.registry.event_versions import Fields, fields_of
-from projections.generations.registry.registry import Generation, Generations, served_by
+from projections.generations.registry.generation import Generation, served_by
+from projections.generations.registry.registry import Generations
 from projections.generations.registry.state_places import StatePlace, known_id
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry

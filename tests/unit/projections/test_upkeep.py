@@ -13,7 +13,7 @@ import pytest
 
 from projections.errors import RebuildFailed, StoreUnavailable
 from projections.generations.rebuild.build import Rebuilt
-from projections.generations.registry.registry import Generation
+from projections.generations.registry.generation import Generation
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.rates import Rates
 from projections.generations.upkeep.upkeep import (

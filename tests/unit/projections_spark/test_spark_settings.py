@@ -176,7 +176,7 @@ log_to_stderr(os.environ, "live")
 with lazy_session(SparkSettings(memory="512m"), name="first", threads=1) as session:
     jvm = session()._jvm
     logger = jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.kafka.Here")
-    logger.warn('it "failed"\\\\nin two lines', jvm.java.lang.IllegalStateException("why"))
+    logger.warn('it "failed"\\nin two lines', jvm.java.lang.IllegalStateException("why"))
     logger.info("not shown")
     for line in sys.argv[1:]:
         jvm.java.lang.System.err.println(line)

@@ -15,7 +15,7 @@ from eventlog.source_positions import sources_of
 from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, ProjectionError, RebuildFailed
 from projections.generations.rebuild.build import Options, Rebuilt, Step
-from projections.generations.registry.registry import Generation, served_by
+from projections.generations.registry.generation import Generation, served_by
 from projections.generations.upkeep.lag import Lag
 from projections.stores.row_reader import Size
 from projections.stores.store import Target

@@ -1,0 +1,95 @@
+"""What an operator works on: a source of a deployment, with its connector and its database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from eventlog.capturing.connector_states import is_reached, wait_until_running, wait_until_stopped
+from eventlog.capturing.declaring import Source
+from eventlog.capturing.engines import engine_of
+from eventlog.capturing.errors import SourceProblem
+from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
+from eventlog.capturing.naming import SourceNames
+from eventlog.capturing.ports import Database, Engine
+from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.snapshot_queue import is_after_snapshot
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """A source of a deployment; closes `connect` at its end. report: called with a line per thing done."""
+
+    source: Source
+    settings: SourceSettings
+    connect: KafkaConnect
+    report: Report
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connect.close()
+
+    @property
+    def names(self) -> SourceNames:
+        """What the source is called in this deployment."""
+        return SourceNames.of(self.source, self.settings.log.environment)
+
+    @property
+    def engine(self) -> Engine:
+        """The kind of the source's database."""
+        return engine_of(self.source)
+
+    def open_database(self) -> AbstractContextManager[Database]:
+        """Connect to the source's database; raises SourceProblem with what helps if that fails."""
+        return self.engine.open(self.source, self.names, self.settings.database, self.offset)
+
+    def offset(self) -> Mapping[str, Any] | None:
+        """Where the connector goes on after a restart; None if it has stored nothing."""
+        return self.connect.offset(self.names.connector)
+
+    def stop(self) -> None:
+        """Stop the connector, and return once its task is gone."""
+        self.connect.stop(self.names.connector)
+        wait_until_stopped(self.connect, self.source, self.names)
+
+    def go_on(self) -> None:
+        """Let a stopped connector run, with the heartbeat that one that reads tables again needs to begin with."""
+        try:
+            self.beat()
+        finally:
+            self.connect.resume(self.names.connector)
+        wait_until_running(self.connect, self.source, self.names)
+
+    def beat(self) -> None:
+        """Write a heartbeat, which a connector that starts may need."""
+        with self.open_database() as database:
+            database.beat()
+
+    def must_be_registered(self) -> None:
+        """Raise SourceProblem if it has no connector."""
+        if self.connect.config(self.names.connector) is None:
+            raise SourceProblem(self.source.name, "it has no connector: run headwater sources apply")
+
+    def has_captured_all(self, timeout_s: float | None = None) -> bool:
+        """Whether the connector has captured all that the database has logged until now; waits for a time if it runs.
+
+        Otherwise it would bring rows that are gone back to the topic, after they were swept, and others as they were.
+        """
+        state = self.connect.state(self.names.connector)
+        if state is None or not state.is_running:
+            return False
+        with self.open_database() as database:
+            place = database.place()
+            database.beat()  # something to capture behind that place
+            return is_reached(lambda: is_after_snapshot(self.offset()) and database.has_captured(place), timeout_s)
+
+
+def is_stopped(state: ConnectorState | None) -> bool:
+    """Whether it has no task, and gets none until it is resumed."""
+    return state is not None and state.connector == "STOPPED"

@@ -1,0 +1,104 @@
+"""A generation of a view, and how it compares with a declaration."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from projections.table.declared_text import as_written
+from projections.view import View
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation of a view in the registry.
+
+    state: building, live (for the code of its version) or retired.
+    bulk_ends: by source, the offset after the last event of bulk.
+    patch_starts: by partition of `patches`, the offset from which it is loaded.
+    stores: where it was built.
+    declaration: its lines.
+    published: whether the plain names lead to it.
+    events, seconds: how many offsets bulk read, and how long it took.
+    source, selection: of a view made with --as.
+    replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
+    kept: see `projections.generations.registry.kept_up`.
+    row_types: `View.row_types` when it was built; None if an earlier release built it.
+    topics: the id of `patches` and of each topic that it was built from; None: an earlier release built it.
+    read_at: when the registry was read, by PostgreSQL's clock: times in it, and from other machines, compare with that.
+    """
+
+    view: str
+    generation: int
+    version: int
+    tag: str
+    fingerprint: str
+    state: str
+    bulk_ends: Mapping[str, int]
+    patch_starts: Mapping[str, int]
+    created_at: datetime
+    live_at: datetime | None
+    stores: Sequence[str]
+    declaration: Sequence[str]
+    published: bool
+    events: int | None
+    seconds: float | None
+    source: str | None
+    selection: str | None
+    read_at: datetime
+    replays: int | None = None
+    next_replay: datetime | None = None
+    kept: Mapping[str, float] = field(default_factory=dict)
+    row_types: Sequence[str] | None = None
+    topics: Mapping[str, str] | None = None
+
+
+def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
+    """Which of the `live` generations code with this declaration reads: that of its version, else of the latest earlier
+    one. Never of a later version, because its columns may mean something else."""
+    usable = [each for each in live if each.view == view.name and each.version <= view.version]
+    return max(usable, key=lambda each: each.version, default=None)
+
+
+def has_declaration_of(generation: Generation, view: View) -> bool:
+    """Whether its rows are those that this code declares: also in the types of their fields and columns.
+
+    Of a generation that a release built before types were stored, the fingerprint alone decides.
+    """
+    same_types = generation.row_types is None or list(generation.row_types) == view.row_types
+    return generation.fingerprint == view.fingerprint and same_types
+
+
+def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The removed (-) and added (+) lines, as a declaration is written."""
+    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    written = [line[:2] + as_written(line[2:]) for line in lines]
+    texts = [line[2:] for line in written]
+    # of lines that are written in the same way, only the stored text shows the difference
+    return [line if texts.count(text[2:]) > 1 else text for line, text in zip(lines, written, strict=True)]
+
+
+def changes_since(generation: Generation, view: View) -> list[str]:
+    """The removed (-) and added (+) lines of the declaration, and of the types of its rows."""
+    if not generation.declaration:
+        return []
+    changes = declaration_changes(generation.declaration, view.declaration)
+    if generation.row_types is None:
+        return changes
+    return changes + declaration_changes(generation.row_types, view.row_types)
+
+
+def why_refused(generation: Generation, view: View) -> str:
+    """Why a live generation of the same version, but with another declaration, cannot be this view's."""
+    if generation.source is not None:
+        return (
+            f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'
+        )
+    return raise_version(view, "declaration", [f"\n  {line}" for line in changes_since(generation, view)])
+
+
+def raise_version(view: View, what: str, changes: Sequence[str]) -> str:
+    """What to do about a declaration, or types of rows, that differ from those of the live generation."""
+    return f"the {what} changed, but the version is still {view.version}: raise the version{''.join(changes)}"
