@@ -125,13 +125,19 @@ class Generations:
 
     def note_rebuild(self, view: str, phase: str, done: int, total: int) -> None:
         """Record how far the rebuild of a view is."""
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.NOTE_REBUILD), [view, phase, done, total])
+        self._about_rebuild(statements.NOTE_REBUILD, [view, phase, done, total])
 
     def forget_rebuild(self, view: str) -> None:
         """Record that the rebuild of a view has ended."""
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.FORGET_REBUILD), [view])
+        self._about_rebuild(statements.FORGET_REBUILD, [view])
+
+    def _about_rebuild(self, statement: str, values: Sequence[object]) -> None:
+        """Run a statement that only those who measure rebuilds need: nothing that PostgreSQL refuses stops one."""
+        try:
+            with self._connect() as connection:
+                connection.execute(self._sql(statement), values)
+        except psycopg.Error as error:
+            raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
 
     def of(self, view: str) -> list[Generation]:
         """The generations of one view, oldest first."""

@@ -288,3 +288,14 @@ def test_the_progress_of_a_rebuild_is_known_to_others_while_its_lock_is_held(reg
         assert generations.rebuilds() == []
         generations.note_rebuild("counted", "swap", 0, 0)
     assert generations.rebuilds() == []
+
+
+def test_what_refuses_the_progress_of_a_rebuild_is_unavailable_and_no_other_error(registry: Registry) -> None:
+    with registry.generations._connect() as connection:
+        connection.execute(registry.generations._sql("DROP TABLE {schema}._rebuilds"))
+    with pytest.raises(StoreUnavailable, match="_rebuilds"):
+        registry.generations.note_rebuild("counted", "bulk", 1, 2)
+    with pytest.raises(StoreUnavailable, match="_rebuilds"):
+        registry.generations.forget_rebuild("counted")
+    registry.generations.prepare()
+    registry.generations.note_rebuild("counted", "bulk", 1, 2)
