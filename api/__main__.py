@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from api.settings import CANNOT_START, ApiSettings
 from eventlog.errors import EventLogError
-from eventlog.logs import log_to_stderr
+from eventlog.logs import complain, log_to_stderr
 from eventlog.settings import accept_no_arguments
 
 
@@ -16,14 +16,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until stopped; returns the exit code. arguments: none, or `--help`; None: those of the process."""
     accept_no_arguments("headwater api", __doc__, arguments)
     try:
-        log_to_stderr(os.environ)
+        log_to_stderr(os.environ, "api")
         settings = ApiSettings.from_environment(os.environ)
         if settings.workers > 1:
             from api.server.workers import listen, workers  # noqa: PLC0415 - one process needs none
 
             return workers(settings, listen(settings)).run()
     except EventLogError as error:
-        print(f"the API cannot start: {error}", file=sys.stderr)
+        complain(f"the API cannot start: {error}")
         return CANNOT_START
     from api.server.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
 

@@ -60,6 +60,11 @@ class Meaning:
     members: tuple[str, ...] = ()
     retry_after_s: int | None = None
 
+    @property
+    def is_limit(self) -> bool:
+        """Whether the request is more than a limit allows."""
+        return "limit" in self.members or "limit_bytes" in self.members
+
 
 INTERNAL: Final = Meaning(500, "internal_error", "Internal error")
 MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigured")

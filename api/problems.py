@@ -17,11 +17,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from api.errors import ApiError, BodyIncomplete, Forbidden, Unauthenticated
+from api.limits.hit import LIMITS_HIT
 from api.meanings import INTERNAL, MEDIA_TYPE, detail_of, meaning_of, members_of, pointer
 from api.outages import Outages
 from api.requests.newlines import with_newlines
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
+from eventlog.logs import trace_id_of
 from projections.errors import ProjectionError
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,8 @@ def problem_of(
     meaning, facts = meaning_of(error), members_of(error, document, within)
     if meaning.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         facts["error_id"] = _log_failure(request, error)
+    if meaning.is_limit:
+        LIMITS_HIT.labels(meaning.code).inc()
     return _document(request, meaning.status, meaning.code, meaning.title, shown(error), facts)
 
 
@@ -163,5 +167,7 @@ def _log_failure(request: Request, error: Exception) -> str:
     # of a failed command: that of the handler's log
     error_id: str = getattr(error, "error_id", None) or uuid.uuid4().hex[:12]
     path = quote(with_newlines(request.url.path), errors="replace")  # a newline would begin a line of the log
-    log.error("%s %s failed, error id %s", request.method, path, error_id, exc_info=error)
+    trace_id = trace_id_of(request.headers.get("traceparent"))
+    facts = {"method": request.method, "path": path, "error_id": error_id, "trace_id": trace_id}
+    log.error("%s %s failed, error id %s", request.method, path, error_id, exc_info=error, extra=facts)
     return error_id

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     accept_no_arguments("headwater handler", __doc__, arguments)
     try:
-        log_to_stderr(os.environ)
+        log_to_stderr(os.environ, "handler")
         settings = LogSettings.from_environment(os.environ)
         handlers = HandlerVariables.read(os.environ).handlers
         settings.make_state()

@@ -41,7 +41,7 @@ logger = logging.getLogger("commands")
 
 def work(settings: LogSettings) -> None:
     """Be one of several handlers, until a stop signal or the end of the process that started this one."""
-    log_to_stderr(os.environ)
+    log_to_stderr(os.environ, "handler")
     stopped = threading.Event()
     call_without_parent(stopped.set)
     sys.exit(handle(settings, stopped))

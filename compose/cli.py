@@ -1,7 +1,6 @@
 """The commands `up`, `down`, `status`, `logs`, `run`, `demo` and `lock`."""
 
 import json
-import logging
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from compose.settings import StackSettings
 from compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
 from compose.state import StateDirectory
 from eventlog.errors import EventLogError
+from eventlog.logs import log_to_stderr
 from eventlog.modules import shipped_domains
 from eventlog.programs import called_as
 from projections.errors import ProjectionError
@@ -75,7 +75,7 @@ def up(
             detached.start(settings)
         _show_endpoints(settings, parts)
         return
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(os.environ, "stack")
     try:
         with Stack(settings, parts):
             _show_endpoints(settings, parts)

@@ -13,7 +13,7 @@ from compose.samples.shipped import to_try
 from compose.services import required
 from compose.settings import StackSettings
 from eventlog.capturing import SourceRegistry
-from eventlog.logs import LOG_LEVEL
+from eventlog.logs import LOG_FORMAT, LOG_LEVEL
 from eventlog.modules import VARIABLE, shipped_domains
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
@@ -25,6 +25,7 @@ SHARED: Final = (
     *(LogVariables.variable(field) for field in LogVariables.model_fields),
     *(SparkVariables.variable(field) for field in SparkVariables.model_fields),
     LOG_LEVEL,
+    LOG_FORMAT,
     "SPARK_MASTER",
     "JAVA_HOME",
 )

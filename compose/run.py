@@ -28,6 +28,7 @@ from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
+from eventlog.logs import formatter_of
 from eventlog.modules import VARIABLE, shipped_domains
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
@@ -110,7 +111,7 @@ def watched_sources(modules: Sequence[str], environ: Mapping[str, str], console:
 def log_to_file(path: Path, console: Console) -> None:
     """Log to `path`; the terminal only shows if a part was given up."""
     file = logging.FileHandler(path)
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    file.setFormatter(formatter_of(os.environ, "run"))
     logging.getLogger().addHandler(file)
     logging.getLogger().setLevel(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line for every probe and listing

@@ -57,8 +57,9 @@ class KafkaLog:
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> KafkaMembership:
         """See EventLog.join."""
-        new_consumer = partial(self._consumer, **GROUP, **self._group(role))
-        return KafkaMembership(new_consumer, self.settings.topic(role.reads), on_revoked)
+        group = self._group(role)
+        new_consumer = partial(self._consumer, **GROUP, **group)
+        return KafkaMembership(new_consumer, group["group.id"], self.settings.topic(role.reads), on_revoked)
 
     def own(self, partition: int, role: Role = HANDLER) -> KafkaWriter:
         """See EventLog.own."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
 from eventlog.kafka_client import EOF, Contact
 from eventlog.ports import RevokedCallback
+from eventlog.shown_offsets import ShownOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -16,8 +17,12 @@ logger = logging.getLogger(__name__)
 class KafkaMembership:
     """A member of a role's group. It fetches no records: it only receives assignments of partitions."""
 
-    def __init__(self, new_consumer: Callable[[], Consumer], topic: str, on_revoked: RevokedCallback) -> None:
+    def __init__(
+        self, new_consumer: Callable[..., Consumer], group: str, topic: str, on_revoked: RevokedCallback
+    ) -> None:
+        """group: its id. topic: the full name of the one that is shared."""
         self._new_consumer, self._topic = new_consumer, topic
+        self._shown = ShownOffsets(group)
         self._on_revoked = on_revoked
         self._contact = Contact(topic)
         self._join()
@@ -33,13 +38,18 @@ class KafkaMembership:
             self._join()
         return self._assigned
 
+    def show(self, positions: Mapping[int, int]) -> None:
+        """See Membership.show."""
+        own = {(self._topic, each): at for each, at in positions.items() if each in self._assigned}
+        self._shown.show(self._consumer, own)
+
     def close(self) -> None:
         """See Membership.close."""
         self._consumer.close()
 
     def _join(self) -> None:
         self._assigned: frozenset[int] = frozenset()
-        self._consumer = self._new_consumer()
+        self._consumer = self._new_consumer(on_commit=self._shown.reported)
         self._consumer.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:

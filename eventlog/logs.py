@@ -1,19 +1,39 @@
-"""What Headwater's processes log."""
+"""What Headwater's processes log, as text for people or as a line of JSON per event for programs."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
-from typing import Final
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final
 
 from eventlog.errors import SettingError
 from eventlog.hidden_values import without_values
 
 LOG_LEVEL: Final = "HEADWATER_LOG_LEVEL"
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_FORMAT: Final = "HEADWATER_LOG_FORMAT"
+TEXT, JSON = "text", "json"
+FORMATS: Final = (TEXT, JSON)
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+FACTS: Final = (
+    "role", "partition", "offset", "stream", "command_id", "command_type", "instance", "trace_id", "error_id", "method",
+    "path", "status",
+)  # fmt: skip
+"""What a line of JSON may have in addition to its message: from `about`, or from `extra` of the call that logs."""
 CHATTY: Final = ("elastic_transport", "httpx", "py4j")
 """Libraries with a log line per request or thread."""
+
+_about: ContextVar[Mapping[str, object]] = ContextVar("about")
+_process: list[str] = []
+"""Which program this process is, once it logs."""
 
 
 class WithoutValues(logging.Formatter):
@@ -24,13 +44,109 @@ class WithoutValues(logging.Formatter):
         return without_values(super().format(record))
 
 
-def log_to_stderr(env: Mapping[str, str], default: str = "INFO") -> None:
-    """Log from level `HEADWATER_LOG_LEVEL` on; raises SettingError if it is not one of LEVELS."""
+class JsonLines(logging.Formatter):
+    """Formats a record as one line of JSON: its time, level, process, logger, message, facts and error.
+
+    It is ASCII, whatever the record has: standard error may have any encoding.
+    """
+
+    def __init__(self, process: str) -> None:
+        """process: which program this is."""
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter.format."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "level": record.levelname,
+            "process": self._process,
+            "pid": record.process,
+            "logger": record.name,
+            "message": without_values(record.getMessage()),
+        }
+        given = _about.get({})
+        facts = {name: getattr(record, name, given.get(name)) for name in FACTS}
+        line |= {name: fact for name, fact in facts.items() if fact is not None}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = without_values(self.formatException(record.exc_info))
+        return json.dumps(line, default=str)
+
+
+@contextmanager
+def about(**facts: object) -> Iterator[None]:
+    """A context whose log lines have these facts, some of FACTS; they are those of this thread or task."""
+    token = _about.set({**_about.get({}), **facts})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+def trace_id_of(traceparent: str | None) -> str | None:
+    """The id of the trace in a W3C trace context; None if there is none."""
+    parts = (traceparent or "").split("-")
+    return parts[1] if len(parts) >= 4 else None
+
+
+def format_of(env: Mapping[str, str]) -> str:
+    """One of FORMATS, as `HEADWATER_LOG_FORMAT` says; `text` if it is none of them."""
+    found = env.get(LOG_FORMAT) or TEXT
+    return found if found in FORMATS else TEXT
+
+
+def formatter_of(env: Mapping[str, str], process: str) -> logging.Formatter:
+    """Formats the lines of this process as `HEADWATER_LOG_FORMAT` says. process: which program this is."""
+    return JsonLines(process) if format_of(env) == JSON else WithoutValues(FORMAT)
+
+
+def log_to_stderr(env: Mapping[str, str], process: str, default: str = "INFO") -> None:
+    """Log from level `HEADWATER_LOG_LEVEL` on, in the format `HEADWATER_LOG_FORMAT`.
+
+    process: which program this is. Raises SettingError if the level or the format is not one that there is.
+    """
+    _process[:] = [process]
     level = env.get(LOG_LEVEL) or default
     handler = logging.StreamHandler()
-    handler.setFormatter(WithoutValues(FORMAT))
+    handler.setFormatter(formatter_of(env, process))
     logging.basicConfig(level=level if level in LEVELS else default, handlers=[handler])
     for library in CHATTY:
         logging.getLogger(library).setLevel(logging.WARNING)
+    if format_of(env) == JSON:
+        _log_everything()
     if level not in LEVELS:
         raise SettingError(LOG_LEVEL, level, f"one of {', '.join(LEVELS)}")
+    if (env.get(LOG_FORMAT) or TEXT) not in FORMATS:
+        raise SettingError(LOG_FORMAT, env[LOG_FORMAT], f"one of {', '.join(FORMATS)}")
+
+
+def process_name() -> str:
+    """Which program this process is; `python` before it logs."""
+    return _process[0] if _process else "python"
+
+
+def complain(reason: str) -> None:
+    """Say why a program cannot start: alone on standard error, or as a line of its log if that is JSON."""
+    if format_of(os.environ) == JSON:
+        logging.getLogger("headwater").critical("%s", reason)
+    else:
+        print(reason, file=sys.stderr)
+
+
+def _log_everything() -> None:
+    """Log warnings and uncaught errors, which Python would print."""
+    logging.captureWarnings(True)
+    logger = logging.getLogger("headwater")
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, trace)
+        else:
+            logger.critical("ended by an error", exc_info=(kind, error, trace))
+
+    def uncaught_in_thread(failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_value is not None and not issubclass(failed.exc_type, SystemExit):
+            name = failed.thread.name if failed.thread else "a thread"
+            logger.error("%s ended by an error", name, exc_info=failed.exc_value)
+
+    sys.excepthook, threading.excepthook = uncaught, uncaught_in_thread

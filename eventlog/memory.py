@@ -45,6 +45,8 @@ class MemoryLog:
         self._open: dict[tuple[Role, int], MemoryTransaction] = {}
         self._epochs: dict[tuple[Role, int], int] = {}
         self._members: dict[Role, list[MemoryMembership]] = {}
+        self.shown: dict[Role, dict[int, int]] = {}
+        """By role and partition, what members have shown; see Membership.show."""
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> MemoryMembership:
         """See EventLog.join; the first member has all partitions until it leaves."""
@@ -260,6 +262,12 @@ class MemoryMembership:
         with self._log._changed:
             self._log._changed.wait(timeout_s)
             return frozenset(partitions_of_role(self._log, self._role) if self._members[0] is self else ())
+
+    def show(self, positions: Mapping[int, int]) -> None:
+        """See Membership.show."""
+        with self._log._changed:
+            self._log.shown.setdefault(self._role, {}).update(positions)
+            self._log._changed.notify_all()
 
     def close(self) -> None:
         """See Membership.close."""

@@ -101,7 +101,7 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}, {handler}, {handler}),
         # the operator builds stream views, whose rows are patches, and writes heartbeats meanwhile
         TopicSpec(PATCHES, settings.patch_partitions, patches, {api, projections, operator}, {projections, operator}),
-        TopicSpec(DEAD_LETTERS, 1, compact, {operator}, {handler, projections, operator}),
+        TopicSpec(DEAD_LETTERS, 1, compact, {projections, operator}, {handler, projections, operator}),
         TopicSpec(SLOW_CODE, 1, delete_settings(settings, DAY_MS), {api, operator}, {handler}),
         TopicSpec(
             OBSERVATIONS, settings.partitions, compact, {api, projections, operator}, {api, projections, operator}

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """Run the command line; known errors are printed in one line, with exit code 1."""
     try:
-        log_to_stderr(os.environ)
+        log_to_stderr(os.environ, _program(sys.argv[1:]))
         app(prog_name=called_as())
     except (EventLogError, CommandError, ProjectionError, SupervisionError, JarError, JavaError) as error:
         log.critical("%s", error)
@@ -96,6 +97,12 @@ def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
     gc.set_threshold(100_000, 20, 100)
     serve_metrics(os.environ, f"load-{store}")
     _service().run_loader(store, _stopped_by_signal())
+
+
+def _program(words: Sequence[str]) -> str:
+    """Which program these words run, as it is called in metrics and logs: `projections`, `live`, `load-postgres`, …"""
+    named = [each for each in words if not each.startswith("-")]
+    return "-".join(named[:2]) if named else "projections"
 
 
 def _service() -> Service:

@@ -8,16 +8,22 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.metrics import counter, seconds
+from eventlog.metrics import counter, gauge, seconds
 from projections.supervision.process import State
 from projections.supervision.supervisor import Supervisor
 
 READ_PATCHES: Final = counter("loader_patches", "Patches that a loader has read.", ["store"])
+LOADED_ROWS: Final = counter(
+    "loader_rows", "Rows that a loader has written; a row counts once per batch.", ["store", "view"]
+)
 BATCH_SECONDS: Final = seconds("loader_batch_seconds", "How long a store took to apply a batch.", ["store"])
 LETTERS: Final = counter("loader_dead_letters", "Patches that became dead letters.", ["store"])
 STORE_WAITS: Final = counter(
     "loader_store_waits", "Calls that were repeated, because the store did not answer.", ["store"]
 )
+LIVE_RECORDS: Final = counter("live_records", "Records that the live query has read, counted when a batch ends.")
+LIVE_BATCHES: Final = counter("live_batches", "Batches of the live query that have ended.")
+LIVE_BATCH_SECONDS: Final = gauge("live_batch_seconds", "How long the last batch of the live query took.")
 
 
 class PartMetrics(Collector):

@@ -19,7 +19,9 @@ from eventlog.capturing.naming import followed_topic
 from eventlog.cores import cores
 from eventlog.errors import EventLogError
 from eventlog.kafka import KafkaLog
+from eventlog.metrics import collecting
 from eventlog.settings import LogSettings
+from eventlog.shown_offsets import ShownGroup
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
 from projections.generations.rebuild.rebuild import Rebuilder
@@ -33,12 +35,15 @@ from projections.generations.registry.selection import ALL
 from projections.generations.registry.sources import sources
 from projections.generations.registry.state_places import others, own_place
 from projections.generations.upkeep.lag_reader import Lags
+from projections.generations.upkeep.letter_metrics import LetterMetrics
+from projections.generations.upkeep.looks import look_until
 from projections.generations.upkeep.rates import LOCAL, SPARK, Bulk, Rates
+from projections.generations.upkeep.rebuild_metrics import RebuildMetrics
 from projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
 from projections.generations.upkeep.view_metrics import ViewMetrics
 from projections.loading.loader import Loader
 from projections.registry import ViewRegistry
-from projections.running_parts import NoParts, RunningParts
+from projections.running_parts import LIVE, NoParts, RunningParts
 from projections.settings import StoreSettings
 from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.ledgers import position
@@ -187,18 +192,29 @@ class Service:
         A replay sends unreadable records to `dead-letters`, like the live query.
         """
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
-        with closing(KafkaLog(self.settings)) as event_log:
+        with closing(KafkaLog(self.settings)) as event_log, closing(ShownGroup(self.settings, LIVE)) as live:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
             replaying = partial(self._replaying, parts or NoParts())
-            yield Upkeep(
-                lags, replaying, rates, parts or NoParts(), _expected_bulk, partial(self._still_unbuilt, unbuilt)
-            )
+            still_unbuilt = partial(self._still_unbuilt, unbuilt)
+            yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show)
 
     @contextmanager
-    def view_metrics(self) -> Iterator[ViewMetrics]:
-        """What measures the views, with a log of its own, since it runs beside everything else."""
-        with closing(KafkaLog(self.settings)) as event_log:
-            yield ViewMetrics(Lags(self.settings, self.stores, self.views, self.generations, event_log), event_log)
+    def measured(self) -> Iterator[None]:
+        """A context in which this process measures the views, their rebuilds and dead letters, again and again."""
+        ended = threading.Event()
+        with closing(KafkaLog(self.settings)) as event_log:  # of its own, since it looks beside everything else
+            lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
+            views, letters = ViewMetrics(lags, event_log), LetterMetrics(event_log)
+            rebuilds = RebuildMetrics(self.generations.rebuilds)
+            looks = {"the views": views.look, "rebuilds": rebuilds.look, "dead letters": letters.look}
+            looking = threading.Thread(target=look_until, args=[ended, looks], name="metrics", daemon=True)
+            with collecting(views, rebuilds, letters):
+                looking.start()
+                try:
+                    yield
+                finally:
+                    ended.set()
+                    looking.join()
 
     @contextmanager
     def _replaying(self, parts: RunningParts) -> Iterator[Replay]:

@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -48,6 +48,18 @@ def supervise(service: Service, stop: threading.Event) -> None:
     everything.unlink(missing_ok=True)
     port = serve_metrics(os.environ, "projections")
     service.prepare()
+    service.generations.prepare()
+    with service.measured() if port else nullcontext():  # from now on: the first build may take long
+        _build_and_keep(service, port, stop, everything, replaying)
+
+
+def _build_and_keep(
+    service: Service, port: int | None, stop: threading.Event, everything: Path, replaying: Path
+) -> None:
+    """Build missing views, and supervise the parts until `stop` is set.
+
+    port: of the metrics of this process; None: it has none. everything, replaying: see ready_file.
+    """
     unbuilt = service.build_missing(only_folded=True)
     queries, loaders = _query_parts(service, replaying), _loader_parts(service)
     specs = [*chain(*queries.values()), *chain(*loaders.values())]
@@ -70,7 +82,7 @@ def supervise(service: Service, stop: threading.Event) -> None:
         upkeep.run(stop)
 
     replaying.touch()
-    with _measured(service, supervisor) if port else nullcontext(), service.upkeep(parts, unbuilt) as upkeep:
+    with collecting(PartMetrics(supervisor)), service.upkeep(parts, unbuilt) as upkeep:
         threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True).start()
         try:
             _wait_until_up(supervisor, tried, stop)
@@ -81,20 +93,6 @@ def supervise(service: Service, stop: threading.Event) -> None:
         finally:
             everything.unlink(missing_ok=True)
             supervisor.stop()
-
-
-@contextmanager
-def _measured(service: Service, supervisor: Supervisor) -> Iterator[None]:
-    """A context in which this process measures the parts and the views."""
-    ended = threading.Event()
-    with service.view_metrics() as views, collecting(PartMetrics(supervisor), views):
-        looking = threading.Thread(target=views.run, args=[ended], name="metrics", daemon=True)
-        looking.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            looking.join()
 
 
 def _with_ports(specs: Sequence[ProcessSpec], first: int) -> list[ProcessSpec]:

@@ -79,7 +79,7 @@ def start() -> None:
 
     Give the names of views, or `--all`. Results go to standard output, progress and errors to standard error.
     """
-    log_to_stderr(os.environ, default="WARNING")
+    log_to_stderr(os.environ, "replay", default="WARNING")
 
 
 _COMMANDS: Final = typer.main.get_command(app)  # here, so that an interruption of `main` is one of a command

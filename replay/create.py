@@ -27,7 +27,7 @@ def create() -> None:
     Needed once per deployment, and for new processes, sources and views, if the programs themselves must not create
     topics. It may be repeated.
     """
-    log_to_stderr(os.environ, default="WARNING")
+    log_to_stderr(os.environ, "create", default="WARNING")
     with open_deployment(os.environ) as deployment:
         topics = Declared.load(deployment.settings, deployment.views).topics
         missing = missing_topics(deployment.settings, topics)

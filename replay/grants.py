@@ -41,7 +41,7 @@ def grants(server: For = "") -> None:
 
     It depends on the modules, and changes nothing. Run it again after a deployment of new views, processes or sources.
     """
-    log_to_stderr(os.environ, default="WARNING")
+    log_to_stderr(os.environ, "grants", default="WARNING")
     if server and server not in SERVERS:
         raise typer.BadParameter(f'unknown server "{server}": use one of {", ".join(SERVERS)}', param_hint="--for")
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)

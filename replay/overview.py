@@ -52,7 +52,7 @@ def status(as_json: AsJson = False) -> None:
 
     Exit code 3: something needs attention. A server that does not answer is such a thing.
     """
-    log_to_stderr(os.environ, default="WARNING")
+    log_to_stderr(os.environ, "status", default="WARNING")
     with open_deployment(os.environ) as deployment, errors().status("checking whether views make progress"):
         found = [part for what, look in LOOKS.items() for part in _looked(partial(look, deployment), what)]
     wrong = [each for each in found if each.problem]

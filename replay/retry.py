@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -16,8 +15,8 @@ from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError, UnreadableProcess
 from commands.reacting.instance import read_instance, waits_for
-from commands.reacting.outbox import SENT_BY, command_of
-from commands.reacting.router import ROUTED_BY, Router, Routes
+from commands.reacting.outbox import command_of
+from commands.reacting.router import Router, Routes
 from commands.reacting.row_router import RowRouter, row_role
 from commands.reacting.source_places import SourcePlace, placed, retried
 from commands.reacting.starts import read_starts, start_of
@@ -26,6 +25,7 @@ from commands.receipt import Receipt, is_asked_for, origin_of
 from commands.sending.waiting import receipt_of
 from eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from eventlog.letter_causes import LOST, ROUTED_BY, SENT_BY
 from eventlog.letters import Letter
 from eventlog.ports import ROUTER, Entry, EventLog, Record, Role
 from eventlog.settings import LogSettings
@@ -35,8 +35,6 @@ from replay.errors import CannotRetry, NothingToRetry
 from replay.stopped_instances import StoppedInstances
 
 TIMEOUT_S: Final = 30.0
-LOST: Final = re.compile(r"[\w.-]+/\d+/\d+-\d+")
-"""Key of a letter about offsets that retention deleted."""
 
 
 def is_resent(key: str) -> bool:

@@ -24,6 +24,7 @@ from eventlog.capturing.sweeping import SWEEPS
 from eventlog.kafka_client import READERS
 from eventlog.topics import VIEWS
 from projections.loading.patch_reader import LOADERS
+from projections.running_parts import LIVE
 from replay.topics import Declared
 
 
@@ -62,6 +63,7 @@ def _of_handler(declared: Declared) -> Iterator[Rule]:
 def _of_projections(declared: Declared) -> Iterator[Rule]:
     yield _readers(declared)
     yield from _checked(declared, Program.PROJECTIONS)
+    yield Rule(Resource.GROUP, f"{declared.settings.environment}.{LIVE}", JOIN)  # it shows how far the live query is
     yield from _of_generations(declared)
 
 

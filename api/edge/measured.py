@@ -1,12 +1,14 @@
-"""Counts requests, and measures how long their answers took."""
+"""Counts requests, measures how long their answers took, and lets log lines name their traces."""
 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.metrics import METHODS, NO_ANSWER, NO_ROUTE, OTHER, REQUEST_SECONDS, REQUESTS
+from eventlog.logs import about, trace_id_of
 
 
 class Measured:
@@ -32,8 +34,10 @@ class Measured:
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else OTHER
+        traceparent = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
         try:
-            await self._app(scope, receive, note)
+            with about(trace_id=trace_id_of(traceparent.decode("latin-1"))) if traceparent else nullcontext():
+                await self._app(scope, receive, note)
         finally:
             route = getattr(scope.get("route"), "path_format", NO_ROUTE)
             REQUESTS.labels(method, route, status or NO_ANSWER).inc()

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
+from api.limits.hit import LIMITS_HIT, STALLED
+
 TCP_INFO_BYTES: Final = 128
 BYTES_ACKED_AT: Final = 120
 """Where `tcpi_bytes_acked` is in Linux's `struct tcp_info`: the bytes that the client's machine has acknowledged."""
@@ -57,6 +59,7 @@ class StalledClients:
             else:
                 client = each.transport.get_extra_info("peername")
                 logger.warning("disconnected %s, which has read nothing for %g s", client, self._limit_s)
+                LIMITS_HIT.labels(STALLED).inc()
                 each.transport.abort()
         self._taken = taken
 

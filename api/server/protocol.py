@@ -11,11 +11,13 @@ from typing import Final
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from api.limits.hit import HEAD_TOO_LARGE, LIMITS_HIT
+
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Of the request line and all headers and trailers. uvicorn has such a limit for its other parser only."""
 TOO_LARGE: Final = orjson.dumps(
     {
-        "type": "urn:headwater:problem:request_header_fields_too_large",
+        "type": f"urn:headwater:problem:{HEAD_TOO_LARGE}",
         "title": "Request Header Fields Too Large",
         "status": 431,
         "detail": f"path, query and headers have more than {MAX_HEAD_BYTES} bytes: send fewer values at once",
@@ -113,6 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.close()
             return
+        LIMITS_HIT.labels(HEAD_TOO_LARGE).inc()
         self.transport.write(REFUSAL)
         # at once, what the client still sends would reset the connection, and with it the answer
         self.loop.call_later(LINGER_S, self.transport.close)

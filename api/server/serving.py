@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import ssl
-import sys
 import time
 from functools import partial
 from typing import Any, Final
@@ -29,6 +28,7 @@ from api.settings import CANNOT_START, GRACE_S, ApiSettings
 from api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
 from commands.errors import CommandError
 from eventlog.errors import EventLogError, SettingError
+from eventlog.logs import complain
 from eventlog.metrics import collecting, serve_metrics
 from eventlog.workers import call_without_parent, number_of_worker
 from projections.errors import ProjectionError
@@ -88,7 +88,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
         app = create_app(service)
         serve_metrics(os.environ, "api", number_of_worker())
     except (EventLogError, CommandError, ProjectionError) as error:
-        print(f"the API cannot start: {error}", file=sys.stderr)
+        complain(f"the API cannot start: {error}")
         return CANNOT_START
     if settings.hosts.is_any and not settings.allowed_hosts:
         logger.warning(
@@ -110,11 +110,11 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
         timeout_graceful_shutdown=GRACE_S,
     )
     if settings.access_log:
-        write_access_log()
+        write_access_log(os.environ)
     try:
         server = Server(config, service.feeds, settings.limits, settings.tls)
     except SettingError as error:
-        print(f"the API cannot start: {error}", file=sys.stderr)
+        complain(f"the API cannot start: {error}")
         return CANNOT_START
     if listening is not None:
         call_without_parent(partial(setattr, server, "should_exit", True))
@@ -125,6 +125,6 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
         with collecting(ServiceMetrics(service)):
             server.run([listening or listen(settings)])
     except SettingError as error:
-        print(f"the API cannot start: {error}", file=sys.stderr)
+        complain(f"the API cannot start: {error}")
         return CANNOT_START
     return 0

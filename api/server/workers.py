@@ -46,5 +46,5 @@ def work(settings: ApiSettings, listening: socket.socket) -> None:
     """Serve in its own process until a stop signal, or until the process that started this one is gone."""
     from api.server.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
 
-    log_to_stderr(os.environ)
+    log_to_stderr(os.environ, "api")
     sys.exit(serve(settings, listening))

@@ -34,6 +34,7 @@ from eventlog import topics
 from eventlog.envelope import Envelope, encode_event, timestamp_ms
 from eventlog.letters import time_of
 from eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
+from eventlog.logs import trace_id_of
 from eventlog.ports import Entry
 
 MAX_EVENTS: Final = 10_000
@@ -155,7 +156,15 @@ def answered(
 def failure(envelope: Envelope, error: BaseException) -> ReceiptError:
     """The answer to a command that could not be decided; the log has the error under the error id in its message."""
     error_id = secrets.token_hex(8)
-    logger.error('error %s: "%s" of "%s" failed', error_id, envelope.type, envelope.stream[:200], exc_info=error)
+    stream = envelope.stream[:200]
+    facts = {
+        "stream": stream,
+        "command_id": envelope.id,
+        "command_type": envelope.type,
+        "error_id": error_id,
+        "trace_id": trace_id_of(envelope.traceparent),
+    }
+    logger.error('error %s: "%s" of "%s" failed', error_id, envelope.type, stream, exc_info=error, extra=facts)
     if isinstance(error, BadDecision) and error.code is not None:
         ending = f"; error {error_id}"
         return ReceiptError(error.code, clipped(str(error)[: MAX_MESSAGE_CHARACTERS - len(ending)]) + ending)

@@ -275,8 +275,9 @@ class Handler:
     def _add_dead_letter(self, record: Record, error: Exception, batch: Batch) -> None:
         batch.add_dead_letter(dead_letter(record, str(error), batch.now_ms))
         logger.warning(
-            "%s/%d/%d is a dead letter: %s", record.topic, record.partition, record.offset, clipped(str(error))
-        )
+            "%s/%d/%d is a dead letter: %s", record.topic, record.partition, record.offset, clipped(str(error)),
+            extra={"partition": record.partition, "offset": record.offset, "stream": record.key[:200]},
+        )  # fmt: skip
 
 
 def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:

@@ -19,6 +19,7 @@ from commands.owning.resume_offset import commit_position, resume_offset
 from commands.owning.running_code import running_in
 from commands.owning.slow_code import SlowCode
 from eventlog.errors import EventLogError, Fenced
+from eventlog.logs import about
 from eventlog.ports import EventLog, PartitionWriter, Record, Role
 
 BATCH_RECORDS = 2_000
@@ -98,6 +99,7 @@ class PartitionOwner:
                         self._start(worker.partition, worker.attempts)
                 for partition in sorted(assigned - self._workers.keys()):
                     self._start(partition)
+                member.show({each.partition: each.position for each in self._workers.values() if each.position})
                 self._slow_code.report([*self._workers.values(), *self._left.values()])
         finally:
             self._revoke(frozenset(self._workers))
@@ -110,7 +112,7 @@ class PartitionOwner:
         if left is not None and left.is_alive():
             return
         self._left.pop(partition, None)
-        logger.info("partition %d: taking over as %s", partition, self._role.name)
+        logger.info("partition %d: taking over as %s", partition, self._role.name, extra=self._facts(partition))
         worker = PartitionWorker(self._log, self._role, partition, self._new_task, attempts)
         self._workers[partition] = worker
         worker.start()
@@ -129,9 +131,15 @@ class PartitionOwner:
                 logger.error(
                     "partition %d: given up as %s, although its worker has not ended: it runs %s",
                     worker.partition, self._role.name, running_in(worker.ident) or "none of your code",
+                    extra=self._facts(worker.partition),
                 )  # fmt: skip
             else:
-                logger.info("partition %d: given up as %s", worker.partition, self._role.name)
+                facts = self._facts(worker.partition)
+                logger.info("partition %d: given up as %s", worker.partition, self._role.name, extra=facts)
+
+    def _facts(self, partition: int) -> dict[str, object]:
+        """What a line of the log is about."""
+        return {"role": self._role.name, "partition": partition}
 
 
 def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> None:
@@ -170,6 +178,8 @@ class PartitionWorker(threading.Thread):
         """Since the last progress."""
         self._failed_at = float("-inf")
         self._is_fenced = False
+        self.position = 0
+        """Up to where its transactions have worked through what it reads; 0 until that is known. For show only."""
 
     def stop(self) -> None:
         """Finish the open transaction, then end the thread."""
@@ -186,6 +196,10 @@ class PartitionWorker(threading.Thread):
 
     def run(self) -> None:
         """Serve until stopped, or fenced. After any other error, own, restore and decide again."""
+        with about(role=self._role.name, partition=self.partition):
+            self._run()
+
+    def _run(self) -> None:
         while not self._stopped.is_set():
             try:
                 self._serve()
@@ -240,6 +254,8 @@ class PartitionWorker(threading.Thread):
                 if records or task.wait_s() <= 0:
                     not_before = time.monotonic() + TRANSACTION_GAP_S if len(records) > 1 else float("-inf")
                     self._work_through(writer, task, records)
+                if not self._stopped.is_set():  # else the last transaction may have left records
+                    self.position = tail.position(self.partition)
                 if records:
                     noted = records[-1].offset + 1
                 elif tail.position(self.partition) > noted and time.monotonic() >= note_at:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from commands.local_state.state import StateStore
+from commands.reacting.instance_counts import NOTED, InstanceCounts
 from commands.reacting.instance_index import (
     TIMER,
     DueTimer,
@@ -23,6 +24,7 @@ from commands.reacting.instance_index import (
     timer_name,
     timer_value,
 )
+from eventlog import topics
 
 _INSTANCE, _SHAPE = "instance", "shape"
 """`instance/<record key>`: the value of its record. `shape/<process>`: of the state, when its instances were read."""
@@ -61,11 +63,25 @@ class InstanceStore:
         self._looked_up_bytes = 0
         self._totals = dict.fromkeys((_COUNT, _READY, _UNREADABLE, _LETTER), 0)
         """How many of these there are: nearly always none, so that nothing needs to be looked up."""
+        self.counts = InstanceCounts()
+        """Of all instances, as they were last written; another thread may read them."""
+        self.parked = 0
+        """How many records wait for instances; likewise."""
+        self._position = 0
 
     def open(self) -> None:
         """Count what is noted of few instances; call it before anything else."""
         for kind in self._totals:
             self._totals[kind] = sum(1 for _ in self._store.snapshots(kind))
+        self.parked = sum(int(value.partition(b":")[0]) for _, value in self._store.snapshots(_COUNT))
+        self._position = self._store.position(topics.PROCESSES)
+        if not self.counts.restore(self._store.snapshot(NOTED), self._position):
+            self.counts.count(self._all_instances())
+
+    @property
+    def unreadable_instances(self) -> int:
+        """How many instances this code cannot read or does not know."""
+        return self._totals[_UNREADABLE]
 
     def position(self, topic: str) -> int:
         """The offset of a topic up to which it was read."""
@@ -216,6 +232,8 @@ class InstanceStore:
         """Write all changes at once, with the offsets up to which topics were read. time_ms: now, since 1970."""
         for key in self._touched:
             self._schedule(key)
+        self._position = positions.get(topics.PROCESSES, self._position)
+        self._pending[NOTED] = self.counts.noted(self._position)
         self._store.apply(self._pending, {}, positions, time_ms)
         self._pending, self._pending_bytes = {}, 0
         self._looked_up, self._looked_up_bytes = {}, 0
@@ -230,6 +248,7 @@ class InstanceStore:
         """See StateStore.clear."""
         self._store.clear()
         self._totals = dict.fromkeys(self._totals, 0)
+        self.counts, self.parked, self._position = InstanceCounts(), 0, 0
 
     def close(self) -> None:
         """See StateStore.close."""
@@ -240,6 +259,8 @@ class InstanceStore:
         for name, due in scheduled_of(self._written(key)).timers.items():
             self._pending[timer_name(key, name, due.due_ms)] = None
         value, count = self.instance(key), self.count(key)
+        if f"{_INSTANCE}/{key}" in self._pending:
+            self.counts.change(key, self._written(key), value)
         scheduled = scheduled_of(value)
         works = scheduled.stopped is None and self.unreadable(key) is None
         if works and not count:
@@ -249,7 +270,13 @@ class InstanceStore:
         is_ready = works and count > 0 and key not in self._held and self._declared(key.partition("/")[0])
         self._note(_READY, key, as_bytes(key) if is_ready else None)
 
+    def _all_instances(self) -> Iterator[tuple[str, bytes]]:
+        """Every instance, by record key, as it was last written."""
+        for name, value in self._store.snapshots(_INSTANCE):
+            yield name.removeprefix(f"{_INSTANCE}/"), value
+
     def _change_count(self, key: str, by: int) -> None:
+        self.parked += by
         count = self.count(key) + by
         self._note(_COUNT, key, b"%d:" % count + as_bytes(key) if count else None)
 

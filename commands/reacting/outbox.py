@@ -29,14 +29,13 @@ from eventlog.capturing.postgres.positions import lsn_text
 from eventlog.capturing.postgres.properties import COMMAND_PREFIX
 from eventlog.envelope import CLIENT, OUTBOX, Envelope
 from eventlog.errors import NotAnEnvelope
+from eventlog.letter_causes import SENT_BY
 from eventlog.limits import MAX_BODY_BYTES
 from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 from eventlog.topics import TopicSpec
 
-SENT_BY: Final = "outbox"
-"""End of the keys of dead letters of messages that are no commands."""
 FORM: Final = '{"type": "payment.refund", "body": {…}}, with id, expected_version and correlation_id if you need them'
 MAX_ID_CHARACTERS: Final = 10_000
 

@@ -22,8 +22,10 @@ from commands.local_state.state import StateStore
 from commands.reacting.declared_inputs import Removed
 from commands.reacting.erasing import InstanceErasure
 from commands.reacting.instance import Instance, read_instance
+from commands.reacting.instance_counts import InstanceCounts
 from commands.reacting.instance_restore import InstanceRestore
 from commands.reacting.instance_store import InstanceStore
+from commands.reacting.process_metrics import OWNED
 from commands.reacting.recent_instances import RecentInstances
 from commands.reacting.turn import Turn
 from commands.reacting.waiting import read_waiting
@@ -64,14 +66,16 @@ class ProcessTask:
         self._removed, self._clock = removed, clock
         self._store = InstanceStore(store, processes.processes.__contains__)
         self._recent = RecentInstances()
-        self._next_due_ms: int | None = None
+        self.next_due_ms: int | None = None
+        """When the next timer is due, since 1970; None if there is none. Another thread may read it."""
         self._noted = time.monotonic()
         self._reported_newer: set[tuple[str, str]] = set()
 
     def restore(self, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         done = InstanceRestore(self._log, self._processes, self._partition, self._store).run(stopped)
-        self._next_due_ms = self._store.next_due_ms()
+        self.next_due_ms = self._store.next_due_ms()
+        OWNED.add(self._partition, self)
         return (
             f"{done.records} records of process instances read, {done.unreadable} instances unreadable by this code, "
             f"{sum(1 for _ in self._store.waiting_keys())} with waiting events"
@@ -82,7 +86,7 @@ class ProcessTask:
         if self._store.has_ready or self._store.has_letters:
             return 0.0
         idle_s = min(IDLE_S, self._noted + NOTE_TIME_S - time.monotonic())
-        return idle_s if self._next_due_ms is None else min(idle_s, self._next_due_ms / 1000 - self._now_s())
+        return idle_s if self.next_due_ms is None else min(idle_s, self.next_due_ms / 1000 - self._now_s())
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
         """See PartitionTask.work."""
@@ -113,7 +117,23 @@ class ProcessTask:
 
     def close(self) -> None:
         """See PartitionTask.close."""
+        OWNED.remove(self._partition, self)
         self._store.close()
+
+    @property
+    def counts(self) -> InstanceCounts:
+        """How many instances there are."""
+        return self._store.counts
+
+    @property
+    def parked(self) -> int:
+        """How many events wait for instances."""
+        return self._store.parked
+
+    @property
+    def unreadable_instances(self) -> int:
+        """How many instances this code cannot read or does not know."""
+        return self._store.unreadable_instances
 
     def _now_s(self) -> float:
         return self._clock().timestamp()
@@ -247,5 +267,5 @@ class ProcessTask:
     def _write(self, positions: Mapping[str, int]) -> None:
         """Write the changes to the store, with the offsets up to which topics were read."""
         self._store.flush(positions, now_ms())
-        self._next_due_ms = self._store.next_due_ms()
+        self.next_due_ms = self._store.next_due_ms()
         self._noted = time.monotonic()

@@ -33,6 +33,7 @@ from eventlog import topics
 from eventlog.access import Program
 from eventlog.envelope import Envelope, decode
 from eventlog.errors import NotAnEnvelope
+from eventlog.letter_causes import ROUTED_BY
 from eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
 from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from eventlog.settings import LogSettings
@@ -43,8 +44,6 @@ COMMIT_IDLE_S: Final = 5.0
 IDLE_S: Final = 60.0
 MAX_SPAN_OFFSETS: Final = 5_000
 """Of the events that one transaction copies for processes that are behind."""
-ROUTED_BY: Final = "router"
-"""End of the keys of routers' dead letters; the read side may have a dead letter for the same event."""
 
 logger = logging.getLogger(__name__)
 

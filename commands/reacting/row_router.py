@@ -12,13 +12,14 @@ from typing import Protocol
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.reacting.captured_rows import CapturedRows
 from commands.reacting.published_rows import PublishedRows
-from commands.reacting.router import ROUTED_BY, copied, or_dead_letter, places_topic, role_reading
+from commands.reacting.router import copied, or_dead_letter, places_topic, role_reading
 from commands.reacting.row_changes import RowChange, change_envelope, read_row
 from commands.reacting.source_places import SourcePlace, placed
 from commands.reacting.starts import input_name
 from eventlog.access import Program
 from eventlog.capturing.naming import table_topic
 from eventlog.envelope import encode
+from eventlog.letter_causes import ROUTED_BY
 from eventlog.ports import Entry, EventLog, Record, Role
 from eventlog.settings import LogSettings
 from eventlog.topics import VIEWS, TopicSpec, view_topic

@@ -252,7 +252,7 @@ def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, st
         error_id = secrets.token_hex(8)
         logger.exception(
             'error %s: process instance "%s" stops, and its later events wait: fix the cause and retry its dead letter',
-            error_id, key,
+            error_id, key, extra={"instance": key, "error_id": error_id},
         )  # fmt: skip
         return None, f'process "{key.partition("/")[0]}" failed, error {error_id}: {described(error)}'
 

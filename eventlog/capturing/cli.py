@@ -24,7 +24,8 @@ from eventlog.capturing.source_metrics import SourceMetrics
 from eventlog.capturing.source_status import SourceStatus, status_of
 from eventlog.capturing.watching import Watcher
 from eventlog.errors import EventLogError
-from eventlog.logs import log_to_stderr
+from eventlog.logs import JSON, format_of, log_to_stderr
+from eventlog.logs import complain as log_complaint
 from eventlog.metrics import collecting, serve_metrics
 from eventlog.programs import called_as
 from eventlog.settings import LogSettings
@@ -61,7 +62,8 @@ def start(context: typer.Context) -> None:
 
     The sources are those of the modules in HEADWATER_MODULES. Results go to standard output, errors to standard error.
     """
-    log_to_stderr(os.environ, default="INFO" if context.invoked_subcommand == "watch" else "WARNING")
+    default = "INFO" if context.invoked_subcommand == "watch" else "WARNING"
+    log_to_stderr(os.environ, "sources", default)
 
 
 @app.command()
@@ -274,8 +276,11 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print a problem in one line on standard error without wrapping."""
-    note(f"sources: {text}", style="red")
+    """Print a problem in one line on standard error without wrapping, or log it if the log is JSON."""
+    if format_of(os.environ) == JSON:
+        log_complaint(text)
+    else:
+        note(f"sources: {text}", style="red")
 
 
 def note(text: str, style: str | None = None) -> None:

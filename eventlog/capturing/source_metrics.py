@@ -19,6 +19,10 @@ MEASURED: Final[Mapping[str, tuple[str, Callable[[SourceStatus], float | None]]]
     "lag_seconds": ("Since when all of a database was captured.", lambda each: each.lag_s),
     "retained_bytes": ("Log that a database keeps for its source.", lambda each: each.retained_bytes),
     "limit_bytes": ("Log that a database keeps at most.", lambda each: each.limit_bytes),
+    "snapshot_running": (
+        "1 while rows of a snapshot are still to be read, else 0.",
+        lambda each: float(each.snapshot is not None and each.snapshot.is_running),
+    ),
     "problems": ("Problems that `headwater sources status` shows.", lambda each: len(each.problems)),
 }
 
@@ -49,3 +53,12 @@ class SourceMetrics(Collector):
                 if (value := measured(each)) is not None:
                     made.add_metric([each.source], value)
             yield made
+        rows = GaugeMetricFamily(
+            "headwater_source_snapshot_rows",
+            "Rows that the last snapshot has read of a table, as far as the connector has reported.",
+            labels=["source", "table"],
+        )
+        for each in self._found:
+            if each.snapshot is not None and each.snapshot.rows is not None:
+                rows.add_metric([each.source, each.snapshot.table], each.snapshot.rows)
+        yield rows

@@ -232,9 +232,11 @@ class Loader:
         letters = apply_fitting(apply, batches, self._store.name, self._dead_letters)
         self.stats.add_dead_letters(self._store.name, letters)
         self.stats.add_batch(self._store.name, time.monotonic() - began)
+        self.stats.add_rows(self._store.name, batches.values())
 
     def _add_dead_letter(self, record: Message, reason: str) -> None:
-        log.warning("record patches/%s/%s is not a patch: %s", record.partition(), record.offset(), reason)
+        place = {"partition": record.partition(), "offset": record.offset()}
+        log.warning("record patches/%s/%s is not a patch: %s", *place.values(), reason, extra=place)
         self._dead_letters.add_record(PATCHES, record, reason)
         self.stats.add_dead_letters(self._store.name, 1)
 

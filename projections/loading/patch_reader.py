@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from eventlog.errors import LogUnavailable
 from eventlog.kafka_client import Contact, client_config, translated
 from eventlog.settings import LogSettings
+from eventlog.shown_offsets import ShownOffsets
 from eventlog.topics import PATCHES
 from projections.limits import BATCH_RECORDS
 
@@ -30,8 +31,9 @@ idle loaders and the live query cost it more than anything else.
 class PatchReader:
     """Reads the partitions of `patches` that its group assigns to it, or those that it is given.
 
-    Kafka keeps no positions for it. It reads nothing until `move_to` says from where, and again after
-    `must_reposition` has become true: its partitions have changed, its client was replaced, or the loader has set it.
+    It shows its positions to Kafka's tools, and never asks Kafka for them. It reads nothing until `move_to` says from
+    where, and again after `must_reposition` has become true: its partitions have changed, its client was replaced, or
+    the loader has set it.
     """
 
     def __init__(self, settings: LogSettings, store: str, code: str, partitions: Sequence[int] | None) -> None:
@@ -41,6 +43,8 @@ class PatchReader:
         self._owned = set(partitions or ())
         self._settings, self._shares = settings, partitions is None
         self._config = _consumer_settings(settings, store, code)
+        self._shown = ShownOffsets(self._config["group.id"])
+        self._config["on_commit"] = self._shown.reported
         self._contact = Contact(settings.topic(PATCHES))
         self._connect()
 
@@ -56,6 +60,9 @@ class PatchReader:
 
     def poll(self) -> list[Message]:
         """The next records of these partitions, none of them before its position; waits for up to POLL_S."""
+        if self._shares:
+            topic = self._settings.topic(PATCHES)
+            self._shown.show(self._consumer, {(topic, each): at for each, at in self._positions.items()})
         # `consume` waits for the whole number of records: take the first, then those that are there already
         first = self._consumer.poll(POLL_S)
         if first is None:

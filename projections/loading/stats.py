@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from projections.metrics import BATCH_SECONDS, LETTERS, STORE_WAITS
+from projections.metrics import BATCH_SECONDS, LETTERS, LOADED_ROWS, STORE_WAITS
+from projections.stores.store import Batch
 
 REPORT_S: Final = 60.0
 KEPT_LOADS: Final = 1_000
@@ -33,6 +35,15 @@ class LoaderStats:
         self.batches += 1
         self.load_s.append(took_s)
         BATCH_SECONDS.labels(store).observe(took_s)
+
+    def add_rows(self, store: str, batches: Iterable[Batch]) -> None:
+        """Count the rows that the patches of these batches are for."""
+        keys: dict[str, set[str]] = {}
+        for batch in batches:
+            for tag, patches in batch.patches.items():
+                keys.setdefault(tag, set()).update(patch.key for patch in patches)
+        for tag, found in keys.items():
+            LOADED_ROWS.labels(store, tag.partition("@")[0]).inc(len(found))
 
     def add_dead_letters(self, store: str, number: int) -> None:
         """Count patches that became dead letters."""

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import StreamingQueryException
 
@@ -20,6 +20,7 @@ from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed
 from projections.generations.registry.sources import sources
+from projections.metrics import LIVE_BATCH_SECONDS, LIVE_BATCHES, LIVE_RECORDS
 from projections.spark.kafka_source import by_topic, connection
 from projections.spark.patch_sql import patch_records, sendable
 from projections.table.view import TableView
@@ -91,7 +92,7 @@ def run_live(
     log.info(
         "live query over %d views starts at %s", len(views), checkpoint if checkpoint.exists() else starting_offsets
     )
-    running, noted = False, -1
+    running, ended = False, EndedBatches()
     started = time.monotonic()
     try:
         while not _ended(query, _LOOK_S if running else _LOOK_S / 10):
@@ -99,12 +100,27 @@ def run_live(
                 running = True
                 log.info("live query is running after %.1f s", time.monotonic() - started)
                 on_running()
-            progress = query.lastProgress
-            if progress is not None and progress["batchId"] != noted:
-                noted = progress["batchId"]
-                log.info("batch %d: %d events", noted, progress["numInputRows"])
+            ended.note(query.lastProgress)
     except StreamingQueryException as error:
         raise LiveQueryFailed(str(error)) from error
+
+
+class EndedBatches:
+    """Logs and measures the batches of the live query, by Spark's reports of its progress."""
+
+    def __init__(self) -> None:
+        self._noted = -1
+
+    def note(self, progress: Mapping[str, Any] | None) -> None:
+        """Take Spark's last report, which may be one that is known; None: there is none yet."""
+        if progress is None or progress["batchId"] == self._noted:
+            return
+        self._noted = progress["batchId"]
+        took_s = progress["durationMs"].get("triggerExecution", 0) / 1000
+        log.info("batch %d: %d events in %.1f s", self._noted, progress["numInputRows"], took_s)
+        LIVE_BATCHES.inc()
+        LIVE_RECORDS.inc(progress["numInputRows"])
+        LIVE_BATCH_SECONDS.set(took_s)
 
 
 def _ended(query: StreamingQuery, timeout_s: float) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator, Field
 
 from eventlog.errors import SettingError
+from eventlog.logs import JSON, TEXT, format_of, process_name
 from eventlog.variables import Variables
 from projections.spark.setup import class_archive, home
 from projections.spark.setup.jars import spark_jars
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 _MASTER: Final = re.compile(r"local(\[[0-9*, ]+\])?|local-cluster\[[0-9, ]+\]|(spark|k8s)://[!-~]+|yarn")
 _MEMORY: Final = re.compile(r"([0-9]{1,12})([kmgt])b?", re.IGNORECASE | re.ASCII)
 _SHIFTS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
-_LOG4J = Path(__file__).with_name("log4j2.properties")
+_LOG4J = {
+    TEXT: Path(__file__).with_name("log4j2.properties"),
+    JSON: Path(__file__).with_name("log4j2_json.properties"),
+}
 # A query over many views compiles to methods over 8,000 bytes of bytecode, which the JVM would only interpret.
 _HUGE_METHODS = "-XX:-DontCompileHugeMethods"
 # The optimising compiler took half of a short replay's processor time: only long-running code is worth it, such as
@@ -120,8 +124,7 @@ class SparkSettings:
         """Spark's configuration for a session with this many threads if it is local; lasting: see start_session."""
         jars = [str(jar) for jar in spark_jars()]
         optimising = () if lasting else _LATE_OPTIMISING
-        # an address, so that a blank in the path of this installation is no end of the option
-        java = java_options((*_JAVA_OPTIONS, *optimising, f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"))
+        java = java_options((*_JAVA_OPTIONS, *optimising, *log_options(os.environ)))
         archived = class_archive.use() if self.is_local else ()
         options = {
             "spark.master": self.master or f"local[{threads},{TASK_ATTEMPTS}]",
@@ -166,6 +169,12 @@ class SparkSettings:
             }
         loopback = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         return options | {"spark.jars": ",".join(jars)} | (loopback if self.master.startswith("local") else {})
+
+
+def log_options(env: Mapping[str, str]) -> tuple[str, str]:
+    """The options of a JVM that logs as this process does."""
+    # an address, so that a blank in the path of this installation is no end of the option
+    return f"-Dlog4j2.configurationFile={_LOG4J[format_of(env)].as_uri()}", f"-Dheadwater.process={process_name()}"
 
 
 def java_options(options: Iterable[str]) -> str:

@@ -1,6 +1,8 @@
 """What a process said last in its log, so that whoever started it need not look there first."""
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -8,7 +10,7 @@ READ_BYTES: Final = 64 * 1024
 """At the end of a log."""
 SHOWN_CHARACTERS: Final = 500
 _LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,.]+ (?P<level>[A-Z]+) (?P<logger>\S+) (?P<message>.*)")
-"""A line as `eventlog.logs` writes it."""
+"""A line of text as `eventlog.logs` writes it."""
 _ERRORS: Final = frozenset({"ERROR", "CRITICAL"})
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -27,8 +29,20 @@ def last_log_lines(log: Path, since: int) -> str:
     lines = [line for line in (_CONTROL.sub(" ", each).strip() for each in text.splitlines()) if line]
     if not lines:
         return ""
-    logged = [_LOGGED.fullmatch(line) for line in lines]
+    logged = [_parsed(line) for line in lines]
     errors = [each["message"] for each in logged if each and each["level"] in _ERRORS]
     last = logged[-1]
     found = lines[-1] if last is None else errors[-1] if errors else last["message"]
     return found if len(found) <= SHOWN_CHARACTERS else f"{found[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _parsed(line: str) -> Mapping[str, str] | None:
+    """The level and the message of a line in one of the formats of `eventlog.logs`; None if it is in none."""
+    if line.startswith("{"):
+        try:
+            found = json.loads(line)
+            return {"level": str(found["level"]), "message": str(found["message"])}
+        except (ValueError, KeyError, TypeError):
+            return None
+    match = _LOGGED.fullmatch(line)
+    return match and match.groupdict()

@@ -82,7 +82,7 @@ crm = Source(name="crm", tables=(Person,))
 
 def start(env: Mapping[str, str], folder: Path) -> None:
     """Do what the processes do with their settings before the first contact to a server."""
-    log_to_stderr(env)
+    log_to_stderr(env, "test")
     log, stores = LogSettings.from_environment(env), StoreSettings.from_environment(env)
     log.make_state()
     CommandRegistry.load(log.modules)
@@ -165,6 +165,7 @@ REFUSED: Final = (
     ("HEADWATER_CACHE", "~no_such_user/x"),
     ("HEADWATER_MAVEN", "mirror"),
     ("HEADWATER_LOG_LEVEL", "LOUD"),
+    ("HEADWATER_LOG_FORMAT", "yaml"),
     ("HEADWATER_HANDLERS", "99999999999999999999999"),
     ("HEADWATER_RECEIPTS_DAYS", "99999999999999999999999"),
     ("HEADWATER_SPARK_MEMORY", "0g"),

@@ -15,16 +15,25 @@ from prometheus_client import Metric
 
 from api.metrics import ServiceMetrics
 from eventlog.capturing.source_metrics import SourceMetrics
+from eventlog.letter_causes import CAUSES
 from eventlog.metrics import REGISTRY
 from projections.generations.upkeep.lag import Lag
+from projections.generations.upkeep.letter_metrics import LetterMetrics
+from projections.generations.upkeep.rebuild_metrics import RebuildMetrics
 from projections.generations.upkeep.view_metrics import Sample, families
 from projections.metrics import PartMetrics
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
 ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
-for _package in ("api", "commands", "projections"):
-    importlib.import_module(f"{_package}.metrics")
+for _module in (
+    "api.limits.hit",
+    "api.metrics",
+    "commands.metrics",
+    "commands.reacting.process_metrics",
+    "projections.metrics",
+):
+    importlib.import_module(_module)
 
 
 def measured() -> dict[str, Metric]:
@@ -35,6 +44,8 @@ def measured() -> dict[str, Metric]:
         *ServiceMetrics().collect(),
         *SourceMetrics().collect(),
         *PartMetrics().collect(),
+        *LetterMetrics().collect(),
+        *RebuildMetrics().collect(),
         *families(Sample(1, lags)),
     )
     named = {each.name + ("_total" if each.type == "counter" else ""): each for each in collected}
@@ -55,6 +66,11 @@ def rows() -> dict[str, tuple[tuple[str, ...], str]]:
 
 def test_the_table_has_every_metric_with_its_labels_and_its_help() -> None:
     assert rows() == {name: (labels(each), each.documentation.rstrip(".")) for name, each in measured().items()}
+
+
+def test_the_page_lists_the_causes_of_dead_letters() -> None:
+    listed = PAGE.partition("`cause` of a dead letter is one of")[2].partition(". `limit`")[0]
+    assert tuple(re.findall(r'"([^"]+)"', listed)) == CAUSES
 
 
 @pytest.mark.parametrize("text", [PAGE, ALERTS], ids=["page", "alerts"])

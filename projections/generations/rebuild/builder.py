@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from projections.errors import NotPublished, ProjectionError, RebuildFailed, StreamQueryFailed
+from projections.errors import NotPublished, ProjectionError, RebuildFailed, StoreUnavailable, StreamQueryFailed
 from projections.generations.rebuild.build import DEFAULT, Build, Loaded, Options, Step
 from projections.generations.rebuild.catching_up import loading
 from projections.generations.rebuild.cooperation import Waits, pause, wait_for
@@ -30,6 +31,7 @@ from projections.generations.rebuild.top_up import top_up
 from projections.generations.registry.dropping import Drop, drop_unfinished
 from projections.generations.registry.generation import Generation
 from projections.generations.registry.publishing import publish_everywhere
+from projections.generations.registry.rebuild_progress import ProgressNotes
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.selection import Selection
 from projections.generations.registry.sources import Ends, Noted
@@ -95,12 +97,30 @@ class Builder:
             drop_unfinished(view, self.generations, self.stores)
             noted = (ends or Ends(self.log, self.settings)).noted(view)
             target = Target(view, self._begun(view, noted, options.selection, source).generation)
-            build = Build(target, using, noted, on_step, options, began, source)
+            with self._noting(view.name, on_step) as step:
+                build = Build(target, using, noted, step, options, began, source)
+                try:
+                    with failures_of(build):
+                        yield build
+                finally:
+                    self.drop_if_possible(drop_unfinished, view)
+
+    @contextmanager
+    def _noting(self, view: str, on_step: Callable[[Step], None]) -> Iterator[Callable[[Step], None]]:
+        """What a build calls with each step, which is noted in the registry for those who measure it."""
+        notes = ProgressNotes(view, partial(self.generations.note_rebuild, view))
+
+        def step(each: Step) -> None:
+            on_step(each)
+            notes.take(each.phase, each.done, each.total)
+
+        try:
+            yield step
+        finally:
             try:
-                with failures_of(build):
-                    yield build
-            finally:
-                self.drop_if_possible(drop_unfinished, view)
+                self.generations.forget_rebuild(view)
+            except StoreUnavailable as error:  # its lock is gone, so nobody takes it for one that runs
+                log.warning("cannot note the end of the rebuild of %s: %s", view, error)
 
     def _begun(self, view: View, noted: Noted, selection: Selection, source: str | None) -> Generation:
         """The next generation, in the registry."""

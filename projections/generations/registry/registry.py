@@ -31,6 +31,7 @@ from projections.generations.registry.generation import (
     why_refused,
 )
 from projections.generations.registry.query_locks import QueryLocks
+from projections.generations.registry.rebuild_progress import RebuildProgress
 from projections.generations.registry.state_places import StatePlace
 from projections.stores.names import table_name
 from projections.stores.postgres.connection import connect, holders_of, make_schema, retrying_locks, set_lock_limit
@@ -104,11 +105,40 @@ class Generations:
     def being_built(self) -> list[Generation]:
         """The generations that a living process builds; other generations in that state are leftovers."""
         building = {each.view: each for each in self._generations(statements.ALL) if each.state == "building"}
-        locks = {self._lock_name(view): view for view in building}
         with self._connect() as connection:
-            held = connection.cursor(row_factory=scalar_row).execute(statements.HELD, [list(locks)]).fetchall()
+            held = self._held(connection, building)
         # the holder of the lock drops earlier leftovers first, so the last one is its own
-        return [building[locks[name]] for name in held]
+        return [building[view] for view in held]
+
+    def _held(self, connection: psycopg.Connection[Any], views: Iterable[str]) -> list[str]:
+        """Those of these views whose rebuild lock a living process holds."""
+        locks = {self._lock_name(view): view for view in views}
+        held = connection.cursor(row_factory=scalar_row).execute(statements.HELD, [list(locks)]).fetchall()
+        return [locks[name] for name in held]
+
+    def rebuilds(self) -> list[RebuildProgress]:
+        """How far the rebuilds are that run now, in any process."""
+        with self._connect() as connection:
+            with connection.cursor(row_factory=class_row(RebuildProgress)) as cursor:
+                found = cursor.execute(self._sql(statements.REBUILDS)).fetchall()
+            held = self._held(connection, [each.view for each in found]) if found else []
+        return [each for each in found if each.view in held]
+
+    def note_rebuild(self, view: str, phase: str, done: int, total: int) -> None:
+        """Record how far the rebuild of a view is."""
+        self._about_rebuild(statements.NOTE_REBUILD, [view, phase, done, total])
+
+    def forget_rebuild(self, view: str) -> None:
+        """Record that the rebuild of a view has ended."""
+        self._about_rebuild(statements.FORGET_REBUILD, [view])
+
+    def _about_rebuild(self, statement: str, values: Sequence[object]) -> None:
+        """Run a statement that only those who measure rebuilds need: nothing that PostgreSQL refuses stops one."""
+        try:
+            with self._connect() as connection:
+                connection.execute(self._sql(statement), values)
+        except psycopg.Error as error:
+            raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
 
     def of(self, view: str) -> list[Generation]:
         """The generations of one view, oldest first."""

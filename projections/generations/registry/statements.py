@@ -67,6 +67,29 @@ CREATE TABLE IF NOT EXISTS {schema}._state_places (
     place    text NOT NULL,
     noted_at timestamptz NOT NULL
 );
+
+-- how far the rebuild of each view is, as long as it runs; changed_at: when that last changed
+CREATE TABLE IF NOT EXISTS {schema}._rebuilds (
+    view       text PRIMARY KEY,
+    phase      text NOT NULL,
+    done       bigint NOT NULL,
+    total      bigint NOT NULL,
+    changed_at timestamptz NOT NULL
+);
+"""
+
+NOTE_REBUILD = """
+INSERT INTO {schema}._rebuilds (view, phase, done, total, changed_at) VALUES (%s, %s, %s, %s, now())
+ON CONFLICT (view) DO UPDATE
+SET phase = excluded.phase, done = excluded.done, total = excluded.total, changed_at = excluded.changed_at
+"""
+
+FORGET_REBUILD = "DELETE FROM {schema}._rebuilds WHERE view = %s"
+
+# a rebuild that was killed has left its row, but holds no lock
+REBUILDS = """
+SELECT view, phase, done, total, extract(epoch FROM changed_at)::double precision AS changed_s
+FROM {schema}._rebuilds ORDER BY view
 """
 
 NOTE_STATE_PLACE = """

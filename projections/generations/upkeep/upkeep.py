@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from eventlog.errors import EventLogError
-from eventlog.source_positions import positions_text
+from eventlog.source_positions import positions_text, topic_and_partition
 from projections.errors import ProjectionError
 from projections.generations.registry.generation import Generation
 from projections.generations.upkeep.kept_up_notes import KeptNotes
@@ -26,7 +26,7 @@ from projections.generations.upkeep.source_ends import COUNTED_RECORDS
 from projections.generations.upkeep.source_growth import Arrivals
 from projections.generations.upkeep.stalled_processes import Stalls
 from projections.generations.upkeep.stalled_views import Moves
-from projections.running_parts import NoParts, RunningParts
+from projections.running_parts import LIVE, NoParts, RunningParts
 from projections.view import View
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ class Upkeep:
 
     replaying: a context that returns what rebuilds views. rates: decide between patches and a replay, and are measured
     on the way. parts: what can be restarted here. bulk: the expected speed of a replay of a view from so many offsets.
-    unbuilt: the views that are not built; the start has tried it shortly before the first check.
+    unbuilt: the views that are not built; the start has tried it shortly before the first check. show: gets, by topic
+    and partition, how far the live query is at least.
     """
 
     lags: Lags
@@ -59,6 +60,7 @@ class Upkeep:
     parts: RunningParts = field(default_factory=NoParts)
     bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
     unbuilt: Callable[[], Sequence[View]] = tuple
+    show: Callable[[Mapping[tuple[str, int], int]], None] = lambda _: None
     _last: _Look = field(default_factory=lambda: _Look({}, 0.0, {}))
     _replayed: bool = False
     """Since the last check: that takes the processors, so what comes meanwhile says nothing about the rates."""
@@ -100,6 +102,7 @@ class Upkeep:
         now = self._last = self._see()
         self._learn(last, now)
         self._report(last, now)
+        self.show(live_positions(now.lags))
         self._looks += 1
         self._restart(self._stalls.due(now.lags, now.ends, self.parts))
         self._note_kept(now)
@@ -231,6 +234,16 @@ class _Look:
 def to_replay(lags: Iterable[Lag], quicker: Callable[[Lag], bool]) -> list[str]:
     """The views that only a replay can bring up to date, or that a replay brings up to date sooner."""
     return list({each.view: None for each in lags if each.standing == "lost" or (each.lag_events and quicker(each))})
+
+
+def live_positions(lags: Iterable[Lag]) -> dict[tuple[str, int], int]:
+    """By topic and partition, how far the live query is at least: the view that is furthest has everything before."""
+    found: dict[tuple[str, int], int] = {}
+    for each in lags:
+        for source, at in each.position.items() if each.query == LIVE else ():
+            place = topic_and_partition(source)
+            found[place] = max(at, found.get(place, 0))
+    return found
 
 
 @contextmanager

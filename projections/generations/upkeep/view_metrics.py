@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,22 +10,16 @@ from typing import Final, get_args
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.errors import EventLogError
 from eventlog.ports import EventLog
 from eventlog.source_positions import topic_and_partition
 from eventlog.times import now_ms
 from eventlog.topics import EVENTS
-from projections.errors import ProjectionError
 from projections.generations.registry.stream_report import StreamReport
 from projections.generations.upkeep.lag import Lag, Looks, Standing
 from projections.generations.upkeep.source_ends import last_time
 
-SAMPLE_S: Final = 5.0
-"""Seconds between two looks at the views."""
 RECORDS: Final = ("records", "amending", "dropped", "unreadable", "lost")
 """The fields of StreamReport that count records or rows."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,18 +45,6 @@ class ViewMetrics(Collector):
     def __init__(self, lags: Looks, events: EventLog) -> None:
         self._lags, self._times = lags, LastTimes(events)
         self._sample = Sample()
-
-    def run(self, stop: threading.Event) -> None:
-        """Look until `stop` is set; errors are logged."""
-        while True:
-            try:
-                self.look()
-            except (EventLogError, ProjectionError) as error:
-                log.warning("cannot measure the views: %s", error)
-            except Exception:
-                log.exception("cannot measure the views")
-            if stop.wait(SAMPLE_S):
-                return
 
     def look(self) -> None:
         """Take a sample; raises EventLogError or ProjectionError."""

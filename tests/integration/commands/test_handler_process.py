@@ -177,6 +177,29 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogS
     assert "retrying" not in output(log_settings)
 
 
+def test_a_command_that_fails_is_one_line_of_json_with_its_stream_and_trace_whichever_handler_decides(
+    log_settings: LogSettings,
+) -> None:
+    registry, trace = CommandRegistry.load(["tests.support.badly_behaved"]), "0af7651916cd43dd8448eb211c80319c"
+
+    async def play(gateway: CommandGateway) -> Receipt:
+        body, traceparent = {"wild_id": "w", "what": "evolve fails"}, f"00-{trace}-b7ad6b7169203331-01"
+        return await gateway.submit("wild.do", body, command_id="c1", traceparent=traceparent)
+
+    variables = {"HEADWATER_LOG_FORMAT": "json", "HEADWATER_HANDLERS": "2"}
+    with handler(log_settings, "tests.support.badly_behaved", REPOSITORY, **variables):
+        assert with_gateway(log_settings, play, registry=registry).outcome == "failed"
+    lines = [orjson.loads(each) for each in output(log_settings).splitlines()]
+    assert {each["process"] for each in lines} == {"handler"}
+    (failed,) = (each for each in lines if "command_id" in each)
+    partition = partition_of("wild/w", log_settings.partitions)
+    about = ("level", "role", "partition", "stream", "command_id", "command_type", "trace_id")
+    assert [failed[name] for name in about] == ["ERROR", "handler", partition, "wild/w", "c1", "wild.do", trace]
+    assert "Traceback" in failed["error"]
+    taken = {(each["role"], each["partition"]) for each in lines if "taking over" in each["message"]}
+    assert taken >= {("handler", each) for each in range(log_settings.partitions)}
+
+
 def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:
     log = KafkaLog(log_settings)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -269,3 +270,32 @@ def test_the_topics_of_a_generation_are_recorded_once(registry: Registry, settin
     assert earlier.topics is None
     generations.note_topics(V1.name, earlier.generation, ids)
     assert [each.topics for each in generations.of(V1.name)] == [ids, ids]
+
+
+def test_the_progress_of_a_rebuild_is_known_to_others_while_its_lock_is_held(registry: Registry) -> None:
+    generations, began_s = registry.generations, time.time()
+    generations.note_rebuild("killed", "bulk", 1, 2)
+    with generations.rebuilding("counted"):
+        generations.note_rebuild("counted", "bulk", 7, 100)
+        (first,) = generations.rebuilds()
+        assert (first.view, first.phase, first.done, first.total) == ("counted", "bulk", 7, 100)
+        assert abs(first.changed_s - began_s) < 600
+        generations.note_rebuild("counted", "index", 0, 0)
+        (second,) = generations.rebuilds()
+        assert (second.phase, second.done, second.total) == ("index", 0, 0)
+        assert second.changed_s > first.changed_s
+        generations.forget_rebuild("counted")
+        assert generations.rebuilds() == []
+        generations.note_rebuild("counted", "swap", 0, 0)
+    assert generations.rebuilds() == []
+
+
+def test_what_refuses_the_progress_of_a_rebuild_is_unavailable_and_no_other_error(registry: Registry) -> None:
+    with registry.generations._connect() as connection:
+        connection.execute(registry.generations._sql("DROP TABLE {schema}._rebuilds"))
+    with pytest.raises(StoreUnavailable, match="_rebuilds"):
+        registry.generations.note_rebuild("counted", "bulk", 1, 2)
+    with pytest.raises(StoreUnavailable, match="_rebuilds"):
+        registry.generations.forget_rebuild("counted")
+    registry.generations.prepare()
+    registry.generations.note_rebuild("counted", "bulk", 1, 2)

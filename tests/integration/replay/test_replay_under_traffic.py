@@ -122,6 +122,12 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
         assert scraped(port, "headwater_part_up") == {(("part", part),): 1 for part in PARTS}
         restarts = scraped(port, "headwater_part_restarts_total")
         assert all(restarts[(("part", part),)] >= 1 for part in KILLED)
-        assert sum(scraped(port + 1 + PARTS.index("load-postgres"), "headwater_loader_patches_total").values()) > 0
+        loader = port + 1 + PARTS.index("load-postgres")
+        assert sum(scraped(loader, "headwater_loader_patches_total").values()) > 0
+        rows = {
+            dict(labels)["view"]: number for labels, number in scraped(loader, "headwater_loader_rows_total").items()
+        }
+        assert all(rows[view.name] > 0 for view in views)
+        assert scraped(port, "headwater_rebuild_total") == scraped(port, "headwater_dead_letters") == {}
         assert [each.state for each in deployed.generations.of("by_group")] == ["retired", "live"]
     assert len(deployed.sources) > 10 * EVENTS_PER_S

@@ -46,7 +46,7 @@ def test_its_lines_look_like_the_other_lines_of_the_process(
     access: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uvicorn.Config("api:app", log_level="warning", access_log=True)
-    write_access_log()
+    write_access_log({})
     for path in ("/health/ready", "/views/listings?limit=1"):
         access.info(LINE, "127.0.0.1:4711", "GET", path, "1.1", 200)
     (line,) = capsys.readouterr().err.splitlines()

@@ -11,6 +11,7 @@ import pytest
 from api.changes import earlier, feed, subscription
 from api.limits.requests import Limits
 from api.ports import Live
+from eventlog.metrics import REGISTRY
 from projections.errors import StoreUnavailable
 from projections.stores.store import Target
 from projections.stream.declaring.view import StreamView
@@ -306,6 +307,8 @@ def test_there_is_a_bound_to_followers() -> None:
             await second.call(world.app, "", None)
             assert second.status == 503
             assert orjson.loads(second.text)["type"] == "urn:headwater:problem:too_many_followers"
+            hit = REGISTRY.get_sample_value("headwater_limits_hit_total", {"limit": "too_many_followers"})
+            assert hit is not None and hit >= 1
 
     play(scenario)
 

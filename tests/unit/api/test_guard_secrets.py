@@ -52,7 +52,7 @@ def test_no_log_and_no_answer_has_a_key_or_a_token(tmp_path: Path, every_log: An
     sent = [key, f"{key[:-1]}x", token("views:*"), token(exp=1), f"{token()[:-4]}AAAA", f"a.b.{key[20:]}"]
     answers = ""
     with serving(service, Limits()) as (_, address):
-        write_access_log()
+        write_access_log({})
         url = f"http://127.0.0.1:{address[1]}"
         for each in sent:
             for method, path, body in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -62,6 +62,8 @@ class Member:
         self.assigned = given
         self._pause.wait(0.002)
         return self.assigned
+
+    def show(self, positions: Mapping[int, int]) -> None: ...
 
     def close(self) -> None:
         pass

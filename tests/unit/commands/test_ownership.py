@@ -294,3 +294,17 @@ class Idle:
 
     def close(self) -> None:
         return
+
+
+def test_how_far_a_partition_is_worked_through_is_shown_and_never_used(disk: Disk) -> None:
+    disk.room.set()
+    disk.log.shown[HANDLER] = {0: 1_000}
+    submit(disk.log, 0)
+    stopped = threading.Event()
+    owner = PartitionOwner(disk.log, HANDLER, disk.open)
+    serving = threading.Thread(target=owner.run, args=[stopped], daemon=True)
+    serving.start()
+    receipts(disk.log, 1)
+    eventually(lambda: disk.log.shown[HANDLER] == {0: disk.log.end(COMMANDS, 0)})
+    stopped.set()
+    serving.join()

@@ -111,6 +111,8 @@ def test_a_process_that_never_starts_is_given_up_with_reason_and_log(tmp_path: P
     assert (tmp_path / "tries").read_text().count("no") == 1 + LIMIT_AT_FIRST
 
 
+JSON_ERROR = '{"time": "2026-11-25T19:00:00.123Z", "level": "ERROR", "message": "it has no store: add one"}'
+JSON_STOPPED = '{"time": "2026-11-25T19:00:00.124Z", "level": "INFO", "message": "stopped"}'
 ERROR = "2026-11-25 19:00:00,123 ERROR commands kiosk/views.py:3: it has no store: add one"
 
 
@@ -119,6 +121,8 @@ ERROR = "2026-11-25 19:00:00,123 ERROR commands kiosk/views.py:3: it has no stor
     [
         (f"echo '{ERROR}'; exit 1", "exited with status 1: kiosk/views.py:3: it has no store: add one"),
         (f"echo '{ERROR}'; echo '2026-11-25 19:00:00,124 INFO commands stopped'; exit 1", "has no store: add one"),
+        (f"echo '{JSON_ERROR}'; echo '{JSON_STOPPED}'; exit 1", "exited with status 1: it has no store: add one"),
+        ("echo '{no JSON'; exit 1", "exited with status 1: {no JSON"),
         ("echo 'the API cannot start: no port'; exit 2", "exited with status 2: the API cannot start: no port"),
         ("echo 'Traceback (most recent'; echo ' File x'; echo 'KeyError: 1'; echo; exit 1", "status 1: KeyError: 1"),
         ("head -c 5000000 /dev/zero | tr '\\0' x; exit 1", f"status 1: {'x' * 499}…"),

@@ -61,13 +61,17 @@ class Locks:
 
 @dataclass
 class Registry:
-    """Generations by view and number: their state. places: those of read sides. query_holders: by tag."""
+    """Generations by view and number: their state.
+
+    places: those of read sides. query_holders: by tag. noted: the views and phases of rebuilds.
+    """
 
     states: dict[tuple[str, int], str] = field(default_factory=dict)
     topics: dict[str, str] | None = None
     held: set[str] = field(default_factory=set)
     places: list[StatePlace] = field(default_factory=list)
     query_holders: dict[str, str] = field(default_factory=dict)
+    noted: list[tuple[str, str]] = field(default_factory=list)
 
     def query_locks(self, program: str) -> Locks:
         return Locks(self)
@@ -126,6 +130,12 @@ class Registry:
     def note_published(self, view: str, generation: int) -> None: ...
 
     def note_bulk(self, *_: object) -> None: ...
+
+    def note_rebuild(self, view: str, phase: str, done: int, total: int) -> None:
+        self.noted.append((view, phase))
+
+    def forget_rebuild(self, view: str) -> None:
+        self.noted.append((view, "ended"))
 
 
 class Store(MemoryStore):

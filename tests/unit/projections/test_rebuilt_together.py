@@ -68,6 +68,11 @@ def test_each_view_that_fails_is_named_and_the_others_go_live(staged: Staged) ->
         ("last", 1): "live",
     }, "nothing is left of the others"
     assert stage.registry.held == set()
+    phases = {name: [phase for view, phase in stage.registry.noted if view == name] for name in ("first", "at_load")}
+    assert phases == {
+        "first": ["create", "bulk", "index", "swap", "hand-over", "ended"],
+        "at_load": ["create", "bulk", "ended"],
+    }
 
 
 UNFORESEEN: Failing = {

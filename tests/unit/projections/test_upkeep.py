@@ -16,8 +16,17 @@ from projections.generations.rebuild.build import Rebuilt
 from projections.generations.registry.generation import Generation
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.rates import Rates
-from projections.generations.upkeep.upkeep import FIRST_RETRY_S, LOOK_S, RETRY_S, Replay, Upkeep, to_replay
+from projections.generations.upkeep.upkeep import (
+    FIRST_RETRY_S,
+    LOOK_S,
+    RETRY_S,
+    Replay,
+    Upkeep,
+    live_positions,
+    to_replay,
+)
 from projections.registry import ViewRegistry
+from projections.running_parts import STREAMS
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
@@ -425,3 +434,15 @@ def test_a_view_is_not_stalled_because_records_came_right_before_the_check(
         lags.sizes["0"] = 12
         clock.now += LOOK_S
     assert seen == ["caught up", "caught up", "stalled"], "they have waited since the second check, for all we know"
+
+
+def test_the_live_query_is_as_far_as_the_view_that_is_furthest() -> None:
+    here = Lag("a", "postgres", 1, 1, "behind", {"0": 5, "1": 9})
+    lags = [
+        here,
+        replace(here, store="valkey", position={"0": 8, "1": 2}),
+        replace(here, view="b", position={"observations/0": 4, "1": 3}),
+        replace(here, view="c", query=STREAMS, position={"0": 100}),
+    ]
+    assert live_positions(lags) == {("events", 0): 8, ("events", 1): 9, ("observations", 0): 4}
+    assert live_positions([replace(here, standing="away", position={})]) == {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import re
 import shlex
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from eventlog.logs import TEXT
 from projections.spark import session as spark_session
 from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
@@ -42,7 +45,7 @@ def test_a_blank_in_the_path_of_the_installation_is_no_end_of_an_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder := tmp_path / "my house").mkdir()
-    monkeypatch.setattr(spark_session, "_LOG4J", folder / "log4j2.properties")
+    monkeypatch.setattr(spark_session, "_LOG4J", {TEXT: folder / "log4j2.properties"})
     monkeypatch.setattr(class_archive, "use", lambda: (f"-XX:SharedArchiveFile={folder}/a.jsa", "-Xlog:cds*=off"))
     recording = (f'-XX:ArchiveClassesAtExit={folder}/"quoted" \\ one.part',)
     options = SparkSettings(java=recording).options(2)["spark.driver.extraJavaOptions"]
@@ -163,3 +166,37 @@ def printed_by_spark_s_workers() -> list[str]:
     name = "Streaming TransformWithStateInPandas Python worker"
     assert name in inspect.getsource(worker)
     return [line for text in calls for line in text.replace("{log_name}", name).replace("\\n", "\n").splitlines()]
+
+
+LOGGING = """
+import os, sys
+from eventlog.logs import log_to_stderr
+from projections.spark.session import SparkSettings, lazy_session
+log_to_stderr(os.environ, "live")
+with lazy_session(SparkSettings(memory="512m"), name="first", threads=1) as session:
+    jvm = session()._jvm
+    logger = jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.kafka.Here")
+    logger.warn('it "failed"\\nin two lines', jvm.java.lang.IllegalStateException("why"))
+    logger.info("not shown")
+    for line in sys.argv[1:]:
+        jvm.java.lang.System.err.println(line)
+"""
+
+
+def test_spark_logs_lines_of_json_as_the_process_does_if_that_is_set() -> None:
+    printed = [*printed_by_spark_s_workers(), "what a worker prints", '{"a": "b"}']
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGING, *printed],
+        env=os.environ | {"HEADWATER_LOG_FORMAT": "json"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    said_by_the_jvm = ("WARNING: Using incubator modules", "Picked up JAVA_TOOL_OPTIONS")  # before it has a log
+    lines = [json.loads(each) for each in done.stderr.splitlines() if not each.startswith(said_by_the_jvm)]
+    assert all(each["process"] == "live" and each["time"].endswith("Z") for each in lines), done.stderr
+    (failed,) = (each for each in lines if each["logger"] == "org.apache.kafka.Here")
+    assert (failed["level"], failed["message"]) == ("WARNING", 'it "failed"\nin two lines')
+    assert "IllegalStateException: why" in failed["error"]
+    assert [each["message"].strip() for each in lines if each["logger"] == "stderr"] == printed[-2:]

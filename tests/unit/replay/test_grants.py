@@ -111,6 +111,8 @@ def test_the_operator_may_rebuild_what_the_read_side_builds() -> None:
     """In one deployment, a generation is made by either."""
     rules = rules_of(EVERYTHING)
     for each in rules["env_projections"]:
+        if each.name == "env.live":  # it shows how far the live query is, which no rebuild does
+            continue
         assert each.operations <= allowed(rules["env_operator"], each.resource, each.name), each
 
 

@@ -1,0 +1,83 @@
+"""What is measured of dead letters: how many there are of each cause, and since when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from eventlog.letter_causes import cause_of
+from eventlog.ports import EventLog
+from eventlog.topics import DEAD_LETTERS
+
+PLACE: Final = ("topic", "cause")
+
+
+class _Kind(NamedTuple):
+    """What a letter counts as. topic: of the record that could not be processed."""
+
+    topic: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one look has found. oldest_ms: since 1970, when the oldest letter of each kind was written."""
+
+    numbers: Mapping[_Kind, int] = field(default_factory=dict)
+    oldest_ms: Mapping[_Kind, int] = field(default_factory=dict)
+
+
+class LetterMetrics(Collector):
+    """Reads the topic of dead letters once, and afterwards only what is new in it; keeps a time per letter."""
+
+    def __init__(self, log: EventLog | None = None) -> None:
+        """log: None: none is known, only the names of metrics are."""
+        self._log = log
+        self._next, self._incarnation = 0, ""
+        self._written_ms: dict[str, int] = {}
+        """By key, when the letter was written first."""
+        self._found = _Found()
+
+    def look(self) -> None:
+        """Read what is new; raises LogUnavailable."""
+        if self._log is None:
+            return
+        self._begin_again_if_replaced(self._log)
+        end = self._log.end(DEAD_LETTERS, 0)
+        if end == self._next:
+            return
+        for record in self._log.read(DEAD_LETTERS, 0, self._next, end):
+            if record.value is None:
+                self._written_ms.pop(record.key, None)
+            else:
+                self._written_ms.setdefault(record.key, record.timestamp_ms)
+        self._next = end
+        kinds = {key: _Kind(key.partition("/")[0], cause_of(key)) for key in self._written_ms}
+        oldest: dict[_Kind, int] = {}
+        for key, kind in kinds.items():
+            oldest[kind] = min(self._written_ms[key], oldest.get(kind, self._written_ms[key]))
+        self._found = _Found(Counter(kinds.values()), oldest)
+
+    def _begin_again_if_replaced(self, log: EventLog) -> None:
+        """Forget all if the topic was deleted and made again."""
+        incarnation = log.incarnation(DEAD_LETTERS)
+        if incarnation != self._incarnation:
+            self._next, self._incarnation, self._written_ms, self._found = 0, incarnation, {}, _Found()
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        found = self._found
+        numbers = GaugeMetricFamily("headwater_dead_letters", "Dead letters that wait for an operator.", labels=PLACE)
+        oldest = GaugeMetricFamily(
+            "headwater_dead_letters_oldest_timestamp_seconds", "When the oldest of them was written.", labels=PLACE
+        )
+        for kind, number in found.numbers.items():
+            numbers.add_metric(kind, number)
+            oldest.add_metric(kind, found.oldest_ms[kind] / 1000)
+        yield numbers
+        yield oldest

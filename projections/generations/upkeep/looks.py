@@ -1,0 +1,30 @@
+"""Looks at what is measured again and again, beside everything else: a replay, which may take hours, holds up none."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from eventlog.errors import EventLogError
+from projections.errors import ProjectionError
+
+SAMPLE_S: Final = 5.0
+"""Seconds between two looks."""
+
+log = logging.getLogger(__name__)
+
+
+def look_until(stop: threading.Event, looks: Mapping[str, Callable[[], None]]) -> None:
+    """Look until `stop` is set. looks: by what they measure; an error is logged, and stops no other."""
+    while True:
+        for what, look in looks.items():
+            try:
+                look()
+            except (EventLogError, ProjectionError) as error:
+                log.warning("cannot measure %s: %s", what, error)
+            except Exception:
+                log.exception("cannot measure %s", what)
+        if stop.wait(SAMPLE_S):
+            return

@@ -1,0 +1,124 @@
+"""How many instances, timers and parked events owners of process instances have: as counted from the log."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+
+import orjson
+import pytest
+
+from commands.local_state.state import MemoryStore
+from commands.reacting.instance_counts import NOTED, InstanceCount
+from commands.reacting.process_metrics import OWNED
+from commands.reacting.process_task import ProcessTask
+from eventlog import topics
+from eventlog.ports import NEXT_OFFSET, PROCESSES, Entry
+from headwater.samples.orders.domain import order
+from tests.support.process_world import World
+from tests.support.seeds import seed_of
+from tests.unit.commands.test_process_failures import SOON, WORST, counting, history
+from tests.unit.commands.test_process_store import per_customer, place
+
+
+@pytest.fixture(autouse=True)
+def nothing_owned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OWNED, "_owned", {})
+
+
+def measured(name: str) -> dict[str, float]:
+    (found,) = (each for each in OWNED.collect() if each.name == f"headwater_process_{name}")
+    return {value: each.value for each in found.samples for value in each.labels.values()}
+
+
+def logged(world: World) -> dict[str, InstanceCount]:
+    """What the log has, counted at once."""
+    latest: dict[str, bytes | None] = {}
+    for partition in range(world.log.partitions):
+        latest |= {each.key: each.value for each in world.log.read(topics.PROCESSES, partition, 0)}
+    found: dict[str, InstanceCount] = {}
+    for key, value in latest.items():
+        if value is not None and key != NEXT_OFFSET and not key.startswith("parked:"):
+            instance, count = orjson.loads(value), found.setdefault(key.partition("/")[0], InstanceCount())
+            count.instances += 1
+            count.stopped += "stopped" in instance
+            count.timers += len(instance["timers"])
+    return found
+
+
+def counted(world: World) -> dict[str, InstanceCount]:
+    """What the owners have counted."""
+    found: dict[str, InstanceCount] = {}
+    for (role, _), (task, _) in world._tasks.items():
+        if role is PROCESSES:
+            assert isinstance(task, ProcessTask)
+            for process, count in task.counts.of_process.items():
+                total = found.setdefault(process, InstanceCount())
+                total.instances += count.instances
+                total.stopped += count.stopped
+                total.timers += count.timers
+    return {process: count for process, count in found.items() if count != InstanceCount()}
+
+
+def test_instances_timers_and_parked_events_are_measured_by_process() -> None:
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting(WORST["nothing"]), per_customer())
+    world.record_events("order/bad", *history("bad"))
+    place(world, 1)
+    world.settle()
+    assert measured("instances") == {"counting": 2, "p": 1}
+    assert measured("stopped") == {"counting": 1, "p": 0}
+    assert measured("timers")["p"] == 2
+    assert measured("parked") == {"0": 2}
+    assert measured("timer_due_timestamp_seconds")["0"] == (world.now + SOON).timestamp()
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_the_numbers_are_those_of_the_log_through_faults_restarts_and_lost_stores(number: int) -> None:
+    chance = random.Random(seed_of(number))
+    world = World(chance, partitions=2)
+    world.deploy(counting(WORST["nothing"], order.Paid), per_customer())
+    for each in range(12):
+        name = "bad" if each % 3 == 0 else "good"
+        world.record_events(f"order/{name}{each}", *history(f"{name}{each}"))
+        world.some_steps(12)
+        world.wait(timedelta(days=chance.randrange(12)))
+    world.settle()
+    assert counted(world) == logged(world)
+    assert sum(each.instances for each in counted(world).values()) > 0
+    if chance.random() < 0.5:
+        world.restart_all()
+        assert counted(world) == logged(world)
+
+
+def test_numbers_of_another_position_are_not_taken_and_those_of_this_one_are_not_counted_again() -> None:
+    world = World(random.Random(1), partitions=1)
+    world.keeps_stores = True
+    world.deploy(per_customer())
+    place(world, 1)
+    world.settle()
+    store = world._stores[0]
+    assert isinstance(store, MemoryStore)
+    noted = orjson.loads(store.snapshot(NOTED) or b"")
+    store.apply({NOTED: orjson.dumps({**noted, "counts": {"p": {"instances": 7, "stopped": 0, "timers": 0}}})}, {}, {})
+    world.restart(PROCESSES, 0)
+    assert measured("instances") == {"p": 7}, "a start does not read all instances"
+    # as a handler of an earlier release leaves it, which has changed instances since
+    store.apply({NOTED: orjson.dumps({**noted, "position": noted["position"] - 1})}, {}, {})
+    world.restart(PROCESSES, 0)
+    assert measured("instances") == {"p": 1}
+    world.log.submit(Entry(topics.PROCESSES, "p/Ada", None, 0), 0)
+    world.restart(PROCESSES, 0)
+    assert measured("instances") == {"p": 0}
+
+
+def test_a_partition_that_is_given_up_is_measured_no_more_unless_it_has_another_owner_since() -> None:
+    world = World(random.Random(1), partitions=1)
+    first, _ = world._tasks[PROCESSES, 0]
+    world.restart(PROCESSES, 0)
+    second, _ = world._tasks[PROCESSES, 0]
+    first.close()
+    assert Counter(measured("parked")) == {"0": 0}
+    second.close()
+    assert measured("parked") == {}

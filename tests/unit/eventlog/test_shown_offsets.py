@@ -1,0 +1,69 @@
+"""Offsets that groups show to Kafka's tools: seldom, without waiting, and whatever comes of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from eventlog.shown_offsets import SHOW_S, Places, ShownOffsets
+
+
+class Client:
+    """Stands for a consumer: keeps what is committed."""
+
+    def __init__(self) -> None:
+        self.committed: list[dict[tuple[str, int], int]] = []
+        self.fails = False
+
+    def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
+        assert asynchronous
+        if self.fails:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.committed.append({(each.topic, each.partition): each.offset for each in offsets})
+
+
+class Shown:
+    """By a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s, self.client = 0.0, Client()
+        self.offsets = ShownOffsets("h.handler", lambda: self.now_s)
+
+    def show(self, places: Places, after_s: float = 0.0) -> None:
+        self.now_s += after_s
+        self.offsets.show(cast(Consumer, self.client), places)
+
+
+def place(partition: int) -> tuple[str, int]:
+    return "h.commands", partition
+
+
+def test_places_are_committed_from_time_to_time_and_only_those_that_changed() -> None:
+    shown = Shown()
+    for offset in range(1, 50):
+        shown.show({place(0): offset, place(1): 7})
+    assert shown.client.committed == [{place(0): 1, place(1): 7}]
+    shown.show({place(0): 50, place(1): 7}, SHOW_S)
+    assert shown.client.committed[1:] == [{place(0): 50}]
+    shown.show({place(0): 50, place(1): 7}, SHOW_S)
+    assert len(shown.client.committed) == 2, "nothing has changed"
+
+
+def test_failures_are_logged_once_and_the_places_committed_later(caplog: pytest.LogCaptureFixture) -> None:
+    shown, refused = Shown(), KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    shown.client.fails = True
+    with caplog.at_level(logging.INFO):
+        shown.show({place(0): 1})
+        shown.show({place(0): 1}, SHOW_S)
+        shown.client.fails = False
+        shown.show({place(0): 1}, SHOW_S)
+        shown.offsets.reported(refused, cast(Any, []))
+        shown.show({place(0): 1}, SHOW_S)
+        shown.offsets.reported(None, cast(Any, []))
+    assert shown.client.committed == [{place(0): 1}] * 2
+    (line,) = caplog.messages
+    assert "group h.handler" in line

@@ -1,0 +1,39 @@
+"""What is looked at again and again: an error stops no other look."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from eventlog.errors import LogUnavailable
+from projections.generations.upkeep import looks
+from projections.generations.upkeep.looks import look_until
+
+
+def test_an_error_stops_no_other_look_and_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "SAMPLE_S", 0.0)
+    stop, looked = threading.Event(), list[int]()
+
+    def away() -> None:
+        raise LogUnavailable("reading", "a test")
+
+    def broken() -> None:
+        raise KeyError("a bug")
+
+    def works() -> None:
+        looked.append(1)
+        if len(looked) == 3:
+            stop.set()
+
+    with caplog.at_level(logging.WARNING):
+        look_until(stop, {"letters": away, "rebuilds": broken, "the views": works})
+    assert len(looked) == 3
+    assert [each.message.partition(":")[0] for each in caplog.records[:2]] == [
+        "cannot measure letters",
+        "cannot measure rebuilds",
+    ]
+    assert caplog.records[0].exc_info is None and caplog.records[1].exc_info is not None

@@ -1,0 +1,87 @@
+"""The dashboard for Grafana: it is whole, reads from the top, and shows only metrics and labels that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.test_metrics_documented import labels, measured
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD: dict[str, Any] = json.loads((ROOT / "compose" / "monitoring" / "dashboard.json").read_text())
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+SHOWING = [each for each in PANELS if each["type"] != "row"]
+TARGETS = [(panel["title"], target) for panel in SHOWING for target in panel["targets"]]
+METRICS = {name + suffix: each for name, each in measured().items() for suffix in ("", "_bucket", "_sum", "_count")}
+OF_PROMETHEUS = {"instance", "job", "le"}
+"""Labels that Prometheus adds itself, or histograms have."""
+
+
+def test_the_dashboard_has_what_grafana_needs() -> None:
+    assert (DASHBOARD["uid"], DASHBOARD["title"]) == ("headwater", "Headwater")
+    (variable,) = DASHBOARD["templating"]["list"]
+    assert (variable["name"], variable["type"], variable["query"]) == ("datasource", "datasource", "prometheus")
+    assert len({each["id"] for each in PANELS}) == len(PANELS)
+    for panel in SHOWING:
+        assert panel["title"]
+        assert panel["description"]
+        assert panel["targets"]
+        for each in (panel, *panel["targets"]):
+            assert each["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert len({each["refId"] for each in panel["targets"]}) == len(panel["targets"])
+
+
+def test_it_reads_from_the_top() -> None:
+    rows = [(each["gridPos"]["y"], each["title"]) for each in PANELS if each["type"] == "row"]
+    assert [title for _, title in sorted(rows)] == ["Is it well?", "How fresh?", "How busy?", "What waits?"]
+    places = [each["gridPos"] for each in PANELS]
+    assert all(each["x"] >= 0 and each["x"] + each["w"] <= 24 for each in places)
+    for one, other in combinations(places, 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert beside or above, (one, other)
+
+
+@pytest.mark.parametrize(("title", "target"), TARGETS, ids=[f"{title}-{each['refId']}" for title, each in TARGETS])
+def test_every_metric_exists_with_the_labels_that_are_shown(title: str, target: dict[str, Any]) -> None:
+    expression = target["expr"]
+    named = set(re.findall(r"\bheadwater_\w+", expression))
+    assert named <= METRICS.keys()
+    assert named or re.search(r"\b(up|ALERTS|process_\w+)\b", expression), "it shows nothing of Headwater"
+    known = OF_PROMETHEUS.union(*(labels(METRICS[name]) for name in named))
+    grouped = {label for found in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression) for label in found.split(", ")}
+    selected = set(re.findall(r"(\w+)(?:=|!=|=~|!~)\"", expression)) - {"alertname", "alertstate"}
+    shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+    assert (grouped | selected | shown) <= known
+
+
+def test_every_metric_that_has_an_alert_is_shown() -> None:
+    alerts = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
+    shown = {name for _, target in TARGETS for name in re.findall(r"\bheadwater_\w+", target["expr"])}
+    bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
+    assert set(re.findall(r"\bheadwater_\w+", alerts)) - bases == {
+        # of the same things as others that are shown
+        "headwater_look_timestamp_seconds",
+        "headwater_loader_dead_letters_total",
+        "headwater_part_restarts_total",
+        "headwater_process_unreadable",
+        "headwater_rebuild_changed_timestamp_seconds",
+        "headwater_source_limit_bytes",
+        "headwater_source_retained_bytes",
+    }
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool of Prometheus is not here")
+def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{at}", "expr": target["expr"]} for at, (_, target) in enumerate(TARGETS)]
+    file = tmp_path / "rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    done = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
