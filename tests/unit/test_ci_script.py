@@ -25,7 +25,7 @@ def run(folder: Path, programs: Sequence[str], user: int = 0) -> tuple[int, list
     (folder / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
     for each in folder.iterdir():
         each.chmod(0o755)
-    for name in ("bash", "dirname", "env", "sh"):
+    for name in ("bash", "dirname", "env", "mktemp", "rm", "sh"):
         (folder / name).symlink_to(f"/bin/{name}")
     script = SCRIPT.read_text().replace(":/usr/sbin", "")  # where this machine may have a server
     (copy := folder / "ci").mkdir()
@@ -42,6 +42,11 @@ SUITE = ["make check", "make test"]
 
 def test_where_nothing_is_missing_only_the_suite_runs(tmp_path: Path) -> None:
     assert run(tmp_path, (*TOOLS, *SERVER)) == (0, SUITE, "")
+
+
+def test_the_program_that_checks_alerts_is_taken_from_its_package(tmp_path: Path) -> None:
+    fetched = ["apt-get update -qq", "apt-get download -qq prometheus", "dpkg-deb --extract prometheus_*.deb ."]
+    assert run(tmp_path, (*TOOLS, *SERVER, "apt-get", "dpkg-deb")) == (0, [*fetched, *SUITE], "")
 
 
 @pytest.mark.parametrize("user", [0, 1000])
