@@ -21,6 +21,9 @@ PROGRAMS = {
     "api": ("-m", "api"),
     "compose": ("-m", "compose", "run"),
     "testing": ("-m", "commands.testing"),
+    "status": ("-m", "headwater", "status"),
+    "grants": ("-m", "headwater", "grants"),
+    "create": ("-m", "headwater", "create"),
 }
 MISTAKES = {
     "raises": (RAISES, "desk/views.py:3: RuntimeError: no rates for today; module"),
@@ -39,6 +42,9 @@ MISTAKES = {
         ("api", "no_store"),
         ("compose", "process"),
         ("testing", "no_store"),
+        ("status", "no_store"),
+        ("grants", "raises"),
+        ("create", "no_store"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_place(tmp_path: Path, program: str, mistake: str) -> None:

@@ -50,6 +50,7 @@ from projections.stores.postgres.connection import connect, holders_of
 from projections.stores.postgres.grants import grants
 from projections.supervision.supervisor import Supervisor
 from tests.integration.secured.secured_kafka import Secured
+from tests.support.scraped import free_ports_in_a_row, scraped
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("another Spark session")
@@ -58,6 +59,8 @@ ROOT = Path(__file__).parents[3]
 ENVIRONMENT = "guarded"
 ADMIN = "administrator"
 START_S = 600.0
+PARTS = 6
+"""The read side, its two queries, and a loader per store."""
 LIMITED = (Program.API, Program.HANDLER, Program.PROJECTIONS, Program.OPERATOR)
 SEEN = {"id": "S1", "source": "van", "data": {"parcel_id": "P1", "city": "Bergen"}}
 HBA = """\
@@ -232,10 +235,11 @@ def bindings_of(line: str) -> Iterator[AclBinding]:
 def api(guarded: Guarded) -> Iterator[httpx.Client]:
     """The API of the deployment, whose other programs run, too; all are ready."""
     port, denied = free_port(), guarded.secured.denied()
+    measured = free_ports_in_a_row(PARTS)  # what measures views reads topics, too
     with ExitStack() as running:
         processes = [
             running.enter_context(guarded.running(Program.HANDLER)),
-            running.enter_context(guarded.running(Program.PROJECTIONS)),
+            running.enter_context(guarded.running(Program.PROJECTIONS, HEADWATER_METRICS_PORT=str(measured))),
             running.enter_context(guarded.running(Program.API, HEADWATER_API_PORT=str(port))),
         ]
         client = running.enter_context(httpx.Client(base_url=f"http://{HOST}:{port}", timeout=120))
@@ -248,6 +252,7 @@ def api(guarded: Guarded) -> Iterator[httpx.Client]:
                 return False
 
         eventually(is_ready, "the API is ready", START_S)
+        eventually(lambda: scraped(measured, "headwater_view_applied_timestamp_seconds"), "views are measured")
         assert guarded.secured.denied() == denied
         yield client
 
