@@ -54,7 +54,6 @@ class OwnStreams:
     def __init__(self, commands: CommandRegistry) -> None:
         owned = ((name, _owned(aggregate)) for name, aggregate in commands.aggregates.items())
         self._owned: Mapping[str, _Owned] = {name: each for name, each in owned if each.claimed}
-        self._commands = commands
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,22 +71,13 @@ class OwnStreams:
         owned = self._owned.get(aggregate)
         return owned is None or caller.scopes.allow(*OPERATORS) or owned.is_of(caller, aggregate_id)
 
-    def must_name_stream(self, caller: Caller) -> bool:
-        """Whether a caller finds receipts only with their streams.
+    def hides_others(self, caller: Caller) -> bool:
+        """Whether a caller must not learn that commands of other streams have the same id.
 
-        Without a stream, the answer would depend on commands of others that have the same id.
+        They may be those of others, also if the caller sends none to such aggregates. So it finds a receipt only with
+        its stream, and the receipt does not say that it is shared.
         """
-        if caller.scopes.allow(*OPERATORS):
-            return False
-        return any(
-            caller.scopes.allow("commands", command)
-            for name in self._owned
-            for command in self._commands.aggregates[name].commands
-        )
-
-    def hides(self, caller: Caller, stream: str) -> bool:
-        """Whether a caller must not learn what commands of other streams have in common with those of this one."""
-        return stream.partition("/")[0] in self._owned and not caller.scopes.allow(*OPERATORS)
+        return bool(self._owned) and not caller.scopes.allow(*OPERATORS)
 
 
 def _owned(aggregate: AnyAggregate) -> _Owned:

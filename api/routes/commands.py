@@ -83,7 +83,7 @@ def command_routes(service: Service) -> APIRouter:
         stream, origin = plain.get("stream"), plain.get("origin")
         if origin is not None and origin not in ORIGINS:
             raise BadParameter("origin", f'is "{shortened(origin)}": send one of {", ".join(ORIGINS)}')
-        if stream is None and service.own_streams.must_name_stream(caller):
+        if stream is None and service.own_streams.hides_others(caller):
             raise BadParameter("stream", "is missing: send the stream of the command, as in the link of its answer")
         if stream is not None and not service.own_streams.exists_for(caller, stream):
             raise ReceiptMissing(command_id)
@@ -99,7 +99,7 @@ def command_routes(service: Service) -> APIRouter:
             raise ReceiptMissing(command_id) from error
         if receipt is None or not caller.scopes.allow("commands", receipt.type):
             raise ReceiptMissing(command_id)
-        if service.own_streams.hides(caller, receipt.stream):
+        if service.own_streams.hides_others(caller):
             receipt = replace(receipt, shared=False)
         return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
 

@@ -350,8 +350,34 @@ def test_without_its_stream_a_receipt_is_not_looked_for(key: str) -> None:
             assert (refused.status_code, refused.json()["parameter"]) == (422, "stream"), refused.text
             told = await ask("GET", path, headers=caller("operate", "commands:*"))
             assert told.status_code == (200 if key == "order-1" else 404)
-        plain = await ask("GET", f"/receipts/{key}", headers=caller("commands:tally.count"))
-        assert plain.status_code == 404
+        other = await ask("GET", f"/receipts/{key}", headers=caller("commands:tally.count"))
+        assert (other.status_code, other.json()["parameter"]) == (422, "stream")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("tenants_is_first", [True, False])
+def test_who_sends_nothing_to_tenants_does_not_learn_their_ids_either(tenants_is_first: bool) -> None:
+    """Also receipts of streams that are everybody's would tell: `shared`, and 409 without a stream."""
+
+    async def scenario(ask: Ask) -> None:
+        async def count(key: str) -> httpx.Response:
+            mine = caller("commands:tally.count") | {"idempotency-key": key}
+            return await ask("POST", "/commands/tally.count", json={"shelf": 7, "place": "p"}, headers=mine)
+
+        if tenants_is_first:
+            await send(ask, "other", "order-1")
+        answers = {key: await count(key) for key in ("order-1", "mine-alone")}
+        if not tenants_is_first:
+            await send(ask, "other", "order-1")
+        found = []
+        for key, sent in answers.items():
+            link = sent.json()["links"]["receipt"]
+            receipt = await ask("GET", link, headers=caller("commands:tally.count"))
+            assert (receipt.status_code, receipt.json()["stream"]) == (200, "tally/7/p"), receipt.text
+            without = await ask("GET", f"/receipts/{key}", headers=caller("commands:tally.count"))
+            found.append((set(receipt.json()), without.status_code))
+        assert found[0] == found[1]
 
     play(scenario)
 
