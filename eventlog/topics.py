@@ -101,7 +101,8 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(INBOX, settings.partitions, inbox, {handler, operator}, {handler, operator}),
         TopicSpec(PROCESSES, settings.partitions, compact, {handler, operator}, {handler}),
         TopicSpec(ROUTED, settings.partitions, compact, {handler}, {handler}),
-        TopicSpec(STARTS, 1, {"cleanup.policy": "delete", RETENTION: FOR_EVER, **written}, {handler}, {handler}),
+        # the operator reads where processes begin before it sends them an event again
+        TopicSpec(STARTS, 1, delete_settings(settings, int(FOR_EVER)), {handler, operator}, {handler}),
         # the operator builds stream views, whose rows are patches, and writes heartbeats meanwhile
         TopicSpec(PATCHES, settings.patch_partitions, patches, {api, projections, operator}, {projections, operator}),
         TopicSpec(DEAD_LETTERS, 1, compact, {projections, operator}, {handler, projections, operator}),

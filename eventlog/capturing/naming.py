@@ -27,7 +27,7 @@ USERS: Final[Mapping[str, tuple[frozenset[Program], frozenset[Program]]]] = {
     TRANSACTIONS: (_WATCHED | {Program.API}, _CAPTURED),
     MESSAGES: (_WATCHED, _CAPTURED),
     HEARTBEATS: (_WATCHED, _CAPTURED),
-    SIGNALS: (_WATCHED | _CAPTURED, frozenset({Program.SOURCES})),
+    SIGNALS: (_WATCHED | _CAPTURED, _WATCHED),  # also who only looks at a source notes there what the connector says
     NOTIFICATIONS: (_WATCHED | {Program.API}, _CAPTURED),
     SCHEMA_HISTORY: (_WATCHED | _CAPTURED, _CAPTURED),
 }

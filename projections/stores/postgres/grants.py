@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from eventlog.access import Program, account
@@ -16,15 +17,15 @@ WRITERS: Final = (Program.PROJECTIONS, Program.OPERATOR)
 READER: Final = Program.API
 
 GRANTS: Final = """\
--- Run it with psql as a superuser, in the database "{database}".
+-- Run it with psql as a superuser, in the database {shown}.
 -- Then give each role a password: \\password {api}
 SELECT format('CREATE ROLE %I %s', name, kind) FROM (VALUES
     ('{owner}', 'NOLOGIN'), ('{projections}', 'LOGIN'), ('{operator}', 'LOGIN'), ('{api}', 'LOGIN')
 ) AS wanted(name, kind) WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \\gexec
 GRANT "{owner}" TO "{projections}", "{operator}";
-ALTER ROLE "{projections}" IN DATABASE "{database}" SET role = '{owner}';
-ALTER ROLE "{operator}" IN DATABASE "{database}" SET role = '{owner}';
-GRANT CONNECT ON DATABASE "{database}" TO "{projections}", "{operator}", "{api}";
+ALTER ROLE "{projections}" IN DATABASE {database} SET role = '{owner}';
+ALTER ROLE "{operator}" IN DATABASE {database} SET role = '{owner}';
+GRANT CONNECT ON DATABASE {database} TO "{projections}", "{operator}", "{api}";
 CREATE SCHEMA IF NOT EXISTS "{schema}";
 -- what another role has made before
 SELECT format('ALTER TABLE %s OWNER TO %I', made.oid::regclass, '{owner}')
@@ -44,5 +45,6 @@ def grants(settings: StoreSettings) -> str:
     """The roles, as a script for psql."""
     environment, address = settings.environment, conninfo_to_dict(settings.postgres)
     names = {program.value: account(environment, program) for program in (*WRITERS, READER)}
-    database = str(address.get("dbname") or address.get("user") or "")
-    return GRANTS.format(owner=f"{environment}_{OWNER}", schema=environment, database=database, **names)
+    database = sql.Identifier(str(address.get("dbname") or address.get("user") or "")).as_string()
+    shown = " ".join(database.splitlines())  # a line break would end the comment
+    return GRANTS.format(owner=f"{environment}_{OWNER}", schema=environment, database=database, shown=shown, **names)

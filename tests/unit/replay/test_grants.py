@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from commands import service
 from commands.declaring.process import ProcessRegistry
@@ -16,36 +16,22 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.access import Operation, Program, Resource, Rule, account, commands_of, merged
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
-from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, TopicSpec, topic_specs
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.declared import STORES
 from projections.stores.open import backend
+from projections.stores.postgres.grants import grants as of_postgres
 from projections.stores.valkey import grants as valkey_grants
 from replay.rules import rules_of
 from replay.topics import Declared
 from tests.support.domains import SHIPPED
+from tests.support.rights import allowed, declared
 
 ROOT = Path(__file__).parents[3]
 
 
-def declared(*modules: str) -> Declared:
-    settings = LogSettings(environment="env", modules=modules)
-    return Declared.load(settings, ViewRegistry.load(modules))
-
-
 EVERYTHING = declared(*SHIPPED)
-
-
-def allowed(rules: list[Rule], resource: Resource, name: str) -> Set[Operation]:
-    """What rules allow with a resource."""
-    matching = [
-        each.operations
-        for each in rules
-        if each.resource == resource and (name.startswith(each.name) if each.is_prefix else name == each.name)
-    ]
-    return frozenset().union(*matching)
 
 
 @pytest.mark.parametrize("spec", EVERYTHING.topics, ids=lambda spec: spec.name)
@@ -133,6 +119,13 @@ def test_roles_without_a_process_are_not_granted() -> None:
     assert not {ROUTER, PROCESSES} & set(declared("listings").roles)
 
 
+def test_whoever_looks_at_a_source_may_note_what_it_finds() -> None:
+    """`headwater status` does so, too: see `find_unread`."""
+    rules = rules_of(declared("shop"))
+    may = {user for user in rules if Operation.WRITE in allowed(rules[user], Resource.TOPIC, "env.cdc.shop.signals")}
+    assert may == {"env_sources", "env_operator"}
+
+
 def test_accounts_of_captured_databases_come_with_a_source() -> None:
     assert {"env_sources", "env_connect"} <= rules_of(declared("shop")).keys()
     assert not {"env_sources", "env_connect"} & rules_of(declared("listings")).keys()
@@ -190,6 +183,17 @@ def test_each_server_has_accounts_of_the_environment_only(store: str) -> None:
     users = set(re.findall(r"\benv_\w+", text))
     assert {"env_api", "env_projections", "env_operator"} <= users <= {f"env_{each}" for each in ("owner", *Program)}
     assert "env_handler" not in users
+
+
+@pytest.mark.parametrize("name", ['x"; DROP TABLE y', "x\n\\! id", "X y'z", "{schema}"])
+def test_a_database_may_have_any_name(name: str) -> None:
+    """What an operator pipes into psql as a superuser is what it seems to be."""
+    text = of_postgres(StoreSettings(environment="env", postgres=make_conninfo("", dbname=name)))
+    quoted = '"' + name.replace('"', '""') + '"'
+    assert text.count(f"DATABASE {quoted} ") == 3
+    plain = of_postgres(StoreSettings(environment="env", postgres="dbname=plain"))
+    assert text.replace(quoted, '"plain"').splitlines()[1:] == plain.splitlines()[1:]
+    assert text.startswith("-- ") and text.splitlines()[0].endswith('".'), "the comment ends with its line"
 
 
 def test_no_program_creates_topics_by_the_list_of_another() -> None:

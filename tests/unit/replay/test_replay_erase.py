@@ -14,19 +14,32 @@ from commands.declaring.process import ProcessRegistry
 from commands.local_state.state import MemoryStore
 from commands.reacting.process_task import ProcessTask
 from eventlog import topics
+from eventlog.access import Program
 from eventlog.envelope import partition_of
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
-from eventlog.ports import PROCESSES, Entry, Record
+from eventlog.ports import PROCESSES, Entry, EventLog, Record
 from replay import erasing
 from replay.erasing import Eraser, find
 from replay.errors import AmbiguousTarget, CannotErase, NothingToErase
 from tests.support.process_world import World
+from tests.support.rights import LogWithRights
 from tests.unit.commands.counted import Counters
 from tests.unit.commands.test_handler import REGISTRY
 from tests.unit.commands.test_process_failures import counting, history, raises
 
 NONE = ProcessRegistry([])
+
+
+@pytest.fixture(autouse=True)
+def as_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rights of the account that runs `replay`, and no others."""
+    begin = Eraser.__init__
+
+    def with_rights(made: Eraser, log: EventLog, *registries: Any) -> None:
+        begin(made, LogWithRights(log, Program.OPERATOR), *registries)
+
+    monkeypatch.setattr(Eraser, "__init__", with_rights)
 
 
 def answering(log: MemoryLog, work: Callable[[], None]) -> None:

@@ -15,9 +15,10 @@ from pydantic import BaseModel, ConfigDict
 from commands.declaring.process import Process, ProcessRegistry, Reaction
 from commands.declaring.registry import CommandRegistry
 from eventlog import topics
+from eventlog.access import Program
 from eventlog.envelope import Envelope, decode, encode, partition_of
 from eventlog.letters import Letter
-from eventlog.ports import PROCESSES, ROUTER, Entry
+from eventlog.ports import PROCESSES, ROUTER, Entry, EventLog
 from eventlog.settings import LogSettings
 from headwater.samples.orders.domain import order
 from headwater.samples.shop.source import Customer, Order
@@ -27,9 +28,21 @@ from tests.support.background import running
 from tests.support.captured_customers import row
 from tests.support.domains import SHIPPED
 from tests.support.process_world import World
+from tests.support.rights import LogWithRights
 from tests.unit.capturing.records import record
 
 PLACED: dict[str, Any] = {"order_id": "O", "customer": "Ada", "lines": [{"sku": "tea", "quantity": 1, "unit_cents": 5}]}
+
+
+@pytest.fixture(autouse=True)
+def as_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rights of the account that runs `replay`, and no others."""
+    begin = Resender.__init__
+
+    def with_rights(made: Resender, settings: LogSettings, log: EventLog) -> None:
+        begin(made, settings, LogWithRights(log, Program.OPERATOR))
+
+    monkeypatch.setattr(Resender, "__init__", with_rights)
 
 
 def letters(world: World) -> dict[str, Letter]:
