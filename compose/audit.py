@@ -123,7 +123,8 @@ def of_jars(database: str, jars: Sequence[Jar]) -> Findings:
         for jar, answer in zip(jars, answers, strict=True)
         if answer.get("vulns")
     ]
-    return Findings(what, holes)
+    cut = [str(jar.coordinate) for jar, answer in zip(jars, answers, strict=True) if answer.get("next_page_token")]
+    return Findings(what, holes, f"the database has more to say about {', '.join(cut)}" if cut else "")
 
 
 def _asked(client: httpx.Client, jars: Sequence[Jar]) -> list[dict[str, Any]]:

@@ -169,6 +169,14 @@ def test_all_jars_are_asked_about_and_holes_are_named(monkeypatch: pytest.Monkey
     assert len(asked) == len(set(JARS))
 
 
+def test_an_answer_that_goes_on_is_not_fine() -> None:
+    """The database ends a long answer with a token, maybe before the first hole."""
+    with database(lambda _: {"results": [{"next_page_token": "t"}, {}]}) as (address, _):
+        found = audit.of_jars(address, JARS[:2])
+    assert not found.holes and str(JARS[0].coordinate) in found.not_asked
+    assert audit.report([found]) == audit.NOT_ASKED_EXIT
+
+
 @pytest.mark.parametrize("answer", [{"results": []}, {}, [], {"results": None}])
 def test_an_answer_that_is_none_is_not_fine(answer: Any) -> None:
     with database(lambda _: answer) as (address, _):
