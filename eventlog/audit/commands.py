@@ -49,14 +49,16 @@ class Audited:
     """What records actions.
 
     program: the beginning of the verbs in the records. read_only: those that change nothing. refusals: errors that
-    refuse what was asked for. works_offline: whether its verbs need no Kafka; then a verb that cannot be recorded is
-    done nevertheless, and says so, unless there is MUST_RECORD.
+    refuse what was asked for. works_offline: whether its verbs need no Kafka. urgent: verbs that only stop something,
+    which may do harm. A verb of these kinds that cannot be recorded is done nevertheless, and says so, unless there is
+    MUST_RECORD.
     """
 
     program: ClassVar[str] = ""
     read_only: ClassVar[frozenset[str]] = frozenset()
     refusals: ClassVar[tuple[type[BaseException], ...]] = ()
     works_offline: ClassVar[bool] = False
+    urgent: ClassVar[frozenset[str]] = frozenset()
 
     def recorded(self, verb: str, invoke: Callable[[Any], Any], ctx: Any) -> Any:
         """Invoke a command and record what becomes of it. Raises NotRecorded, and whatever the command raises."""
@@ -124,7 +126,8 @@ class _Recorder:
 
     def __init__(self, group: Audited, verb: str, ctx: Any) -> None:
         self._group, self._trail = group, Trail(os.environ)
-        self._must = not group.works_offline or bool(ctx.find_root().params.get(MUST_RECORD))
+        may_be_missing = group.works_offline or verb.removeprefix(f"{group.program} ") in group.urgent
+        self._must = not may_be_missing or bool(ctx.find_root().params.get(MUST_RECORD))
         self._begun = AuditRecord.begin(verb, ctx.params, self._trail.settings.environment, os.environ)
         self._recorded = False
 

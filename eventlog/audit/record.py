@@ -28,18 +28,26 @@ MAX_ITEMS: Final = 100
 """Of an argument that is a list."""
 SECRETS: Final = (
     (re.compile(r"(hw_[0-9a-f]{16})_[A-Za-z0-9_-]+"), r"\1_…"),  # an API key; its id is no secret
-    (re.compile(r"(\w{1,20}://)[^\s/@]*@"), r"\1…@"),  # the user and the password in an address
+    # the user and the password in an address; a password may have slashes and more @
+    (re.compile(r"(\w{1,20}://)\S{1,500}@"), r"\1…@"),
     (re.compile(r"\b(Bearer|Basic) +[A-Za-z0-9._~+/=-]+", re.IGNORECASE), r"\1 …"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9._-]+"), "…"),  # a token
-    (re.compile(r"(?i)((?:password|passwd|secret|token)\w{0,20})(\s{0,3}[=:]\s{0,3})\S+"), r"\1\2…"),
+    # password=…, "password": "…", PASSWORD '…'
+    (
+        re.compile(
+            r"(?i)((?:password|passwd|secret|token)\w{0,20}[\"']?)(\s{0,3}[=:]\s{0,3}|\s{1,3}(?=[\"']))"
+            r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\S+)"""
+        ),
+        r"\1\2…",
+    ),
 )
 
 
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One record of an action.
 
-    action: the same in both records. verb: such as `replay erase`. arguments: as they were given, without those that
-    have their default. actor: of HEADWATER_ACTOR. user: of the operating system; sudo_user: who became this user.
+    action: the same in both records. verb: such as `replay erase`. arguments: as they were given, or by default, except
+    those that are empty. actor: of HEADWATER_ACTOR. user: of the operating system; sudo_user: who became this user.
     client: the address from which they logged in by SSH. begun, time: of the action and of this record, RFC 3339.
     outcome, exit_code, reason: at the end; reason: why it did not do what it should.
     """

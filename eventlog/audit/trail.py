@@ -36,7 +36,11 @@ class Trail:
         with closing(KafkaLog(self.settings)) as log:
             if not log.stored_ends(AUDIT):
                 prepare_topics(self.settings, [each for each in topic_specs(self.settings) if each.name == AUDIT])
-            log.submit(Entry(AUDIT, record.action, record.to_json(), now_ms()), 0).result(STORE_S)
+            stored = log.submit(Entry(AUDIT, record.action, record.to_json(), now_ms()), 0)
+            try:
+                stored.result(STORE_S)
+            except TimeoutError as error:
+                raise LogUnavailable("recording an action", f"it was not stored within {STORE_S:g} s") from error
 
 
 def read_trail(log: EventLog, since: datetime | None = None) -> Iterator[AuditRecord | None]:
@@ -59,6 +63,6 @@ def _check_reachable(bootstrap: str) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
             return
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, UnicodeError) as error:  # UnicodeError: of a name that cannot be one, such as a..b
+            reason = getattr(error, "strerror", None) or str(error)
     raise LogUnavailable("recording an action", f"{bootstrap}: {reason}")

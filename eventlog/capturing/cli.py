@@ -44,6 +44,7 @@ class Commands(AuditedCommands):
     program = "sources"
     read_only = frozenset({"status", "watch"})
     """`watch` is a service: what it does, it does by itself, and logs."""
+    urgent = frozenset({"pause"})
 
     def invoke(self, ctx: Any) -> Any:
         try:

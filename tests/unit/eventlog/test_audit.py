@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from eventlog.audit.trail import Trail
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
+from eventlog.settings import LogSettings
 from eventlog.topics import AUDIT
 from headwater.__main__ import PARTS
 from tests.support.audited import MemoryTrail
@@ -73,23 +75,24 @@ def test_every_verb_is_recorded_or_listed_as_one_that_changes_nothing(name: str)
     for names, each in found:
         if isinstance(each, TyperGroup):
             assert isinstance(each, AuditedCommands), f"{' '.join(names)} has verbs that are not recorded"
-            assert (each.program, each.read_only) == (root.program, root.read_only)
-    assert root.read_only <= verbs, "it lists a verb that there is not"
+            assert (each.program, each.read_only, each.urgent) == (root.program, root.read_only, root.urgent)
+    assert root.read_only | root.urgent <= verbs, "it lists a verb that there is not"
     assert verbs - root.read_only
 
 
 @pytest.mark.parametrize(
-    ("program", "read_only"),
+    ("program", "read_only", "urgent"),
     [
-        ("replay", {"list", "status", "generations", "plan", "explain", "diff", "dead-letters list"}),
-        ("keys", {"list"}),
-        ("sources", {"status", "watch"}),
+        ("replay", {"list", "status", "generations", "plan", "explain", "diff", "dead-letters list"}, set()),
+        ("keys", {"list"}, set()),
+        ("sources", {"status", "watch"}, {"pause"}),
     ],
 )
-def test_what_changes_nothing_is_listed(program: str, read_only: set[str]) -> None:
+def test_what_may_not_be_recorded_is_listed(program: str, read_only: set[str], urgent: set[str]) -> None:
     """A second list, so that nobody adds to the first one without a second thought."""
     module = importlib.import_module(HERE.get(PARTS[program].module, PARTS[program].module))
-    assert typer.main.get_command(module.app).read_only == read_only  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(module.app)
+    assert (group.read_only, group.urgent) == (read_only, urgent)
 
 
 # A command line
@@ -242,6 +245,18 @@ def test_what_needs_no_kafka_is_done_and_says_that_it_is_not_recorded(trail: Mem
     assert trail.records == []
 
 
+def test_what_stops_something_is_done_in_an_emergency(trail: MemoryTrail) -> None:
+    class Urgent(Tried):
+        urgent = frozenset({"do"})
+
+    trail.fails = {"begin"}
+    done: list[str] = []
+    ended = play(lambda: done.append("do"), "do", cls=Urgent)
+    assert ended.exit_code == 0 and "audit: try do is not recorded in the audit log" in ended.stderr
+    assert play(lambda: done.append("more do"), "more", "do", cls=Urgent).exit_code == 1
+    assert done == ["do"]
+
+
 def test_what_is_done_stays_done_if_its_end_cannot_be_recorded(trail: MemoryTrail) -> None:
     trail.fails = {"end"}
     assert "the end of try do (done) is not recorded" in play(nothing, "do").stderr
@@ -270,6 +285,11 @@ KEY = "hw_0123456789abcdef_" + "x" * 43
         ("eyJhbGciOi.eyJzdWIi.sig", "…"),
         ("password=hush user=me", "password=… user=me"),
         ("SASL_PASSWORD: hush", "SASL_PASSWORD: …"),
+        ("postgresql://me:my/hush@db/x failed", "postgresql://…@db/x failed"),
+        ("postgresql://me:p@hush@db/x", "postgresql://…@db/x"),
+        ('{"database.password": "my hush", "user": "me"}', '{"database.password": …, "user": "me"}'),
+        ("connection password='my hush' user=me", "connection password=… user=me"),
+        ("ALTER ROLE me PASSWORD 'my hush' LOGIN", "ALTER ROLE me PASSWORD … LOGIN"),
         ("x [type=int, input_value='hush', input_type=str]", "x [type=int, input_type=str]"),
         ("listing/L1", "listing/L1"),
     ],
@@ -336,6 +356,35 @@ def test_keys_work_without_kafka_unless_they_must_be_recorded(tmp_path: Path, mo
     made = CliRunner().invoke(app, words)
     assert made.exit_code == 0 and made.stdout.startswith("hw_")
     assert "audit: keys new is not recorded in the audit log" in made.stderr
+
+
+class Unanswered:
+    """A log whose broker takes a record, and never says that it has it."""
+
+    def __init__(self, settings: LogSettings) -> None: ...
+
+    def stored_ends(self, topic: str) -> dict[int, int]:
+        return {0: 1}
+
+    def submit(self, entry: Entry, partition: int) -> Future[int]:
+        return Future()
+
+    def close(self) -> None: ...
+
+
+def test_a_record_without_an_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not an error that the command line does not know, which would stop a verb that needs no Kafka."""
+    monkeypatch.setattr("eventlog.audit.trail.KafkaLog", Unanswered)
+    monkeypatch.setattr("eventlog.audit.trail.STORE_S", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        made = Trail({"HEADWATER_KAFKA": f"127.0.0.1:{broker.getsockname()[1]}"})
+        with pytest.raises(LogUnavailable, match="it was not stored within"):
+            made.append(DONE)
+
+
+def test_a_broker_whose_name_is_none_is_not_reached() -> None:
+    with pytest.raises(LogUnavailable, match=r"recording an action.*a\.\.b:9092"):
+        Trail({"HEADWATER_KAFKA": "a..b:9092"}).append(DONE)
 
 
 # `headwater audit`
