@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ FACTS: Final = (
 CHATTY: Final = ("elastic_transport", "httpx", "py4j")
 """Libraries with a log line per request or thread."""
 
+_TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _about: ContextVar[Mapping[str, object]] = ContextVar("about")
 _process: list[str] = []
 """Which program this process is, once it logs."""
@@ -63,14 +65,37 @@ class JsonLines(logging.Formatter):
             "process": self._process,
             "pid": record.process,
             "logger": record.name,
-            "message": without_values(record.getMessage()),
+            "message": _readable(without_values(_message(record))),
         }
         given = _about.get({})
         facts = {name: getattr(record, name, given.get(name)) for name in FACTS}
-        line |= {name: fact for name, fact in facts.items() if fact is not None}
+        line |= {
+            name: each if isinstance(each, int) else _text(each) for name, each in facts.items() if each is not None
+        }
         if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = without_values(self.formatException(record.exc_info))
-        return json.dumps(line, default=str)
+            line["error"] = _readable(without_values(self.formatException(record.exc_info)))
+        return json.dumps(line)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message of a record, also if its values do not fit into it, or have no text: it is not lost then."""
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001 - whatever code of users raises, the line says what it can
+        return f"{_text(record.msg)} (its values have no text: {type(error).__name__})"
+
+
+def _text(value: object) -> str:
+    """The text of a value, which may be of a user's class."""
+    try:
+        return _readable(str(value))
+    except Exception as error:  # noqa: BLE001 - likewise
+        return f"a {type(value).__name__} without a text: {type(error).__name__}"
+
+
+def _readable(text: str) -> str:
+    """A text without half characters, as a key has that is not UTF-8: readers of JSON may refuse the line for them."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 @contextmanager
@@ -85,8 +110,8 @@ def about(**facts: object) -> Iterator[None]:
 
 def trace_id_of(traceparent: str | None) -> str | None:
     """The id of the trace in a W3C trace context; None if there is none."""
-    parts = (traceparent or "").split("-")
-    return parts[1] if len(parts) >= 4 else None
+    parts = (traceparent or "").split("-", 4)
+    return parts[1] if len(parts) >= 4 and _TRACE_ID.fullmatch(parts[1]) else None
 
 
 def format_of(env: Mapping[str, str]) -> str:
@@ -149,4 +174,7 @@ def _log_everything() -> None:
             name = failed.thread.name if failed.thread else "a thread"
             logger.error("%s ended by an error", name, exc_info=failed.exc_value)
 
-    sys.excepthook, threading.excepthook = uncaught, uncaught_in_thread
+    def unraisable(failed: sys.UnraisableHookArgs) -> None:
+        logger.error("%s: %r", failed.err_msg or "exception ignored in", failed.object, exc_info=failed.exc_value)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = uncaught, uncaught_in_thread, unraisable

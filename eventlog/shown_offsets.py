@@ -10,11 +10,15 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog.kafka_client import client_config
+from eventlog.kafka_client import Contact, client_config
 from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS
 
 SHOW_S: Final = 5.0
 """Seconds between two commits of a client."""
+REPEAT_S: Final = 3600.0
+"""Seconds between two commits of places that do not change: of a group without members, Kafka forgets offsets that were
+committed too long ago."""
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +33,18 @@ class ShownOffsets:
         """group: its id, for the log. clock: returns the time in seconds."""
         self._group, self._clock = group, clock
         self._shown: dict[tuple[str, int], int] = {}
-        self._not_before = float("-inf")
+        self._not_before = self._repeat_at = float("-inf")
         self._failed = False
 
     def show(self, consumer: Consumer, places: Places) -> None:
         """Commit these places with a client of the group, if it is time; call it as often as you like."""
-        if self._clock() < self._not_before:
+        now_s = self._clock()
+        if now_s < self._not_before:
             return
+        if now_s >= self._repeat_at:
+            self._shown, self._repeat_at = {}, now_s + REPEAT_S
         changed = {place: offset for place, offset in places.items() if self._shown.get(place) != offset}
-        self._not_before = self._clock() + SHOW_S
+        self._not_before = now_s + SHOW_S
         if not changed:
             return
         offsets = [TopicPartition(*place, offset) for place, offset in changed.items()]
@@ -67,12 +74,16 @@ class ShownGroup:
         """name: of the group, behind the environment."""
         self._settings, self._group = settings, f"{settings.environment}.{name}"
         self._shown = ShownOffsets(self._group)
+        self._contact = Contact(settings.topic(EVENTS))
         self._consumer: Consumer | None = None
         self._lock = threading.Lock()
 
     def show(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Show these positions, by topic (its short name) and partition."""
         with self._lock:
+            if self._consumer is not None and self._contact.is_lost(self._consumer):
+                self._consumer.close()
+                self._consumer = None
             if self._consumer is None:
                 own = {"group.id": self._group, "enable.auto.commit": False, "on_commit": self._shown.reported}
                 self._consumer = Consumer(client_config(self._settings, **own))

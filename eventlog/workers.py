@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -75,7 +76,8 @@ class Workers:
     def _start_due(self) -> None:
         for number, worker in enumerate(self._workers, 1):
             if worker.process is None and worker.due <= time.monotonic():
-                worker.process = SPAWN.Process(target=self._target, args=self._arguments, name=f"{self._name} {number}")
+                work = (self._target, self._arguments)
+                worker.process = SPAWN.Process(target=_call, args=work, name=f"{self._name} {number}")
                 worker.process.start()
                 worker.began = time.monotonic()
 
@@ -118,6 +120,17 @@ class Workers:
                 logger.warning("%s did not end within %g s, killing it", process.name, self._end_s)
                 process.kill()
                 process.join()
+
+
+def _call(target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    """Do the work of a worker; its error is logged as in a process of its own, and not printed by multiprocessing."""
+    try:
+        target(*arguments)
+    except Exception as error:
+        if sys.excepthook is sys.__excepthook__:  # logs are text
+            raise
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
 
 
 def number_of_worker() -> int:

@@ -206,7 +206,7 @@ class Service:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
             views, letters = ViewMetrics(lags, event_log), LetterMetrics(event_log)
             rebuilds = RebuildMetrics(self.generations.rebuilds)
-            looks = {"the views": views.look, "rebuilds": rebuilds.look, "dead letters": letters.look}
+            looks = {"views": views.look, "rebuilds": rebuilds.look, "dead letters": letters.look}
             looking = threading.Thread(target=look_until, args=[ended, looks], name="metrics", daemon=True)
             with collecting(views, rebuilds, letters):
                 looking.start()

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from commands.reacting.instance_index import scheduled_of
+from commands.reacting.instance_index import Scheduled, scheduled_of
 
 NOTED: Final = "totals/instances"
 """The name of the numbers in the store."""
@@ -56,14 +56,13 @@ class InstanceCounts:
     def count(self, instances: Iterable[tuple[str, bytes]]) -> None:
         """Count these instances, by record key."""
         for key, value in instances:
-            self.change(key, None, value)
+            self.change(key, None, scheduled_of(value))
 
-    def change(self, key: str, before: bytes | None, after: bytes | None) -> None:
-        """Take the change of the record of an instance; None: there is none."""
+    def change(self, key: str, before: Scheduled | None, after: Scheduled | None) -> None:
+        """Take the change of an instance; None: there is none."""
         count = self.of_process[key.partition("/")[0]]
-        for value, sign in ((before, -1), (after, 1)):
-            if value is not None:
-                scheduled = scheduled_of(value)
+        for scheduled, sign in ((before, -1), (after, 1)):
+            if scheduled is not None:
                 count.instances += sign
                 count.stopped += sign * (scheduled.stopped is not None)
                 count.timers += sign * len(scheduled.timers)

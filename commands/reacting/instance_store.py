@@ -256,12 +256,12 @@ class InstanceStore:
 
     def _schedule(self, key: str) -> None:
         """Set the timers of an instance, if it can fire, and whether it can handle what waits."""
-        for name, due in scheduled_of(self._written(key)).timers.items():
+        written, value, count = self._written(key), self.instance(key), self.count(key)
+        before, scheduled = scheduled_of(written), scheduled_of(value)
+        for name, due in before.timers.items():
             self._pending[timer_name(key, name, due.due_ms)] = None
-        value, count = self.instance(key), self.count(key)
         if f"{_INSTANCE}/{key}" in self._pending:
-            self.counts.change(key, self._written(key), value)
-        scheduled = scheduled_of(value)
+            self.counts.change(key, before if written is not None else None, scheduled if value is not None else None)
         works = scheduled.stopped is None and self.unreadable(key) is None
         if works and not count:
             for name, due in scheduled.timers.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -10,6 +11,8 @@ from prometheus_client.registry import Collector
 
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.source_status import SourceStatus, status_of
+
+log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
 """Seconds between two looks at a source, which ask its database, Connect and the log."""
@@ -43,7 +46,7 @@ class SourceMetrics(Collector):
 
     def look(self) -> None:
         """Look once."""
-        self._found = [status_of(each) for each in self._operators]
+        self._found = [_found(each) for each in self._operators]
 
     def collect(self) -> Iterator[Metric]:
         """See Collector."""
@@ -62,3 +65,12 @@ class SourceMetrics(Collector):
             if each.snapshot is not None and each.snapshot.rows is not None:
                 rows.add_metric([each.source, each.snapshot.table], each.snapshot.rows)
         yield rows
+
+
+def _found(operator: Operator) -> SourceStatus:
+    """The status of a source; one that cannot be looked at is not healthy."""
+    try:
+        return status_of(operator)
+    except Exception:  # without this thread, the last look would be shown for ever
+        log.exception('cannot measure source "%s"', operator.source.name)
+        return SourceStatus(operator.source.name, problems=["it cannot be measured: see the log"])

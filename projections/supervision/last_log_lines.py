@@ -41,8 +41,15 @@ def _parsed(line: str) -> Mapping[str, str] | None:
     if line.startswith("{"):
         try:
             found = json.loads(line)
-            return {"level": str(found["level"]), "message": str(found["message"])}
+            said = [str(found["message"]), *_named(str(found.get("error", "")))]
+            return {"level": str(found["level"]), "message": _CONTROL.sub(" ", ": ".join(said))}
         except (ValueError, KeyError, TypeError):
             return None
     match = _LOGGED.fullmatch(line)
     return match and match.groupdict()
+
+
+def _named(trace: str) -> list[str]:
+    """The line of a traceback that names the error: Python's last one, or the first one of Java."""
+    lines = [line for line in trace.splitlines() if line.strip()]
+    return [] if not lines else [lines[0] if lines[-1][0].isspace() else lines[-1]]

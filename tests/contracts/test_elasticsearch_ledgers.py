@@ -12,6 +12,7 @@ from elasticsearch import Elasticsearch, helpers
 from compose.settings import StackSettings
 from projections.errors import LedgerWentBack, StoreUnavailable
 from projections.settings import StoreSettings
+from projections.stores.elasticsearch.rows import ElasticsearchRows
 from projections.stores.names import index_name, ledger_index, write_alias
 from projections.stores.store import Batch, Target, ViewStore
 from projections.table.reference import fold
@@ -66,6 +67,16 @@ def apply(store: ViewStore, target: Target, told: History, start: int, end: int)
         batch = told.batch(partition, start, end)
         batch.first_offset = start
         store.apply([target], {partition: batch})
+
+
+def test_the_rows_of_an_index_that_nobody_searches_are_counted(indexes: Indexes) -> None:
+    told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
+    # as half a minute after the last search
+    indexes.client.indices.put_settings(index=indexes.names[0], settings={"search.idle.after": "0s"})
+    apply(indexes.open(), target, told, 0, 1_000)
+    found = ElasticsearchRows(indexes.settings).size(target).rows
+    assert found == len(indexes.snapshot()[indexes.names[0]])
+    assert found
 
 
 def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(

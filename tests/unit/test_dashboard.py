@@ -69,6 +69,7 @@ def test_every_metric_that_has_an_alert_is_shown() -> None:
     assert set(re.findall(r"\bheadwater_\w+", alerts)) - bases == {
         # of the same things as others that are shown
         "headwater_look_timestamp_seconds",
+        "headwater_looks_failed_total",
         "headwater_loader_dead_letters_total",
         "headwater_part_restarts_total",
         "headwater_process_unreadable",

@@ -31,6 +31,7 @@ for _module in (
     "api.metrics",
     "commands.metrics",
     "commands.reacting.process_metrics",
+    "projections.generations.upkeep.looks",
     "projections.metrics",
 ):
     importlib.import_module(_module)

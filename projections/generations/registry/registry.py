@@ -120,7 +120,10 @@ class Generations:
         """How far the rebuilds are that run now, in any process."""
         with self._connect() as connection:
             with connection.cursor(row_factory=class_row(RebuildProgress)) as cursor:
-                found = cursor.execute(self._sql(statements.REBUILDS)).fetchall()
+                try:
+                    found = cursor.execute(self._sql(statements.REBUILDS)).fetchall()
+                except psycopg.errors.UndefinedTable:  # restored from a time before it: no rebuild can note anything
+                    return []
             held = self._held(connection, [each.view for each in found]) if found else []
         return [each for each in found if each.view in held]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -39,8 +38,8 @@ class LetterMetrics(Collector):
         """log: None: none is known, only the names of metrics are."""
         self._log = log
         self._next, self._incarnation = 0, ""
-        self._written_ms: dict[str, int] = {}
-        """By key, when the letter was written first."""
+        self._written_ms: dict[_Kind, dict[str, int]] = {}
+        """By kind and key, when the letter was written first."""
         self._found = _Found()
 
     def look(self) -> None:
@@ -52,16 +51,17 @@ class LetterMetrics(Collector):
         if end == self._next:
             return
         for record in self._log.read(DEAD_LETTERS, 0, self._next, end):
+            of_kind = self._written_ms.setdefault(_Kind(record.key.partition("/")[0], cause_of(record.key)), {})
             if record.value is None:
-                self._written_ms.pop(record.key, None)
+                of_kind.pop(record.key, None)
             else:
-                self._written_ms.setdefault(record.key, record.timestamp_ms)
+                of_kind.setdefault(record.key, record.timestamp_ms)
         self._next = end
-        kinds = {key: _Kind(key.partition("/")[0], cause_of(key)) for key in self._written_ms}
-        oldest: dict[_Kind, int] = {}
-        for key, kind in kinds.items():
-            oldest[kind] = min(self._written_ms[key], oldest.get(kind, self._written_ms[key]))
-        self._found = _Found(Counter(kinds.values()), oldest)
+        waiting = {kind: times for kind, times in self._written_ms.items() if times}
+        self._found = _Found(
+            {kind: len(times) for kind, times in waiting.items()},
+            {kind: min(times.values()) for kind, times in waiting.items()},
+        )
 
     def _begin_again_if_replaced(self, log: EventLog) -> None:
         """Forget all if the topic was deleted and made again."""

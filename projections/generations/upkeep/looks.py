@@ -8,23 +8,31 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from eventlog.errors import EventLogError
+from eventlog.metrics import counter
 from projections.errors import ProjectionError
 
 SAMPLE_S: Final = 5.0
 """Seconds between two looks."""
 
+FAILED: Final = counter(
+    "looks_failed", "Looks at what this process measures that failed: it shows what the last one found.", ["what"]
+)
+
 log = logging.getLogger(__name__)
 
 
 def look_until(stop: threading.Event, looks: Mapping[str, Callable[[], None]]) -> None:
-    """Look until `stop` is set. looks: by what they measure; an error is logged, and stops no other."""
+    """Look until `stop` is set. looks: by what they measure; an error is logged and counted, and stops no other."""
+    failed = {what: FAILED.labels(what) for what in looks}
     while True:
         for what, look in looks.items():
             try:
                 look()
             except (EventLogError, ProjectionError) as error:
                 log.warning("cannot measure %s: %s", what, error)
+                failed[what].inc()
             except Exception:
                 log.exception("cannot measure %s", what)
+                failed[what].inc()
         if stop.wait(SAMPLE_S):
             return

@@ -49,6 +49,7 @@ class ElasticsearchRows:
         index = index_name(self._settings.environment, *target.id)
         with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60) as client:
             try:
+                client.indices.refresh(index=index)  # what nobody searches counts as of its last refresh
                 stats = client.indices.stats(index=index, metric=["docs", "store"])["_all"]
             except NotFoundError as error:
                 raise GenerationMissing(*target.id) from error

@@ -297,5 +297,8 @@ def test_what_refuses_the_progress_of_a_rebuild_is_unavailable_and_no_other_erro
         registry.generations.note_rebuild("counted", "bulk", 1, 2)
     with pytest.raises(StoreUnavailable, match="_rebuilds"):
         registry.generations.forget_rebuild("counted")
+    assert registry.generations.rebuilds() == [], (
+        "as in a registry that was restored from a backup of an earlier release"
+    )
     registry.generations.prepare()
     registry.generations.note_rebuild("counted", "bulk", 1, 2)

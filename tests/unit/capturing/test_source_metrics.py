@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from eventlog.capturing import source_metrics
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.source_metrics import SourceMetrics
 from eventlog.capturing.source_status import SourceStatus
@@ -25,3 +30,29 @@ def test_a_snapshot_is_measured_with_the_table_that_it_reads() -> None:
         ({"source": each}, n) for each, n in (("crm", 1), ("erp", 0), ("new", 0))
     ]
     assert found["headwater_source_snapshot_rows"] == [({"source": "crm", "table": "public.customers"}, 1_204)]
+
+
+def test_a_source_that_cannot_be_looked_at_is_not_healthy_and_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def status_of(_: object) -> SourceStatus:
+        found = looks.pop(0)
+        if isinstance(found, SourceStatus):
+            return found
+        raise found
+
+    runs = SourceStatus("crm", "RUNNING")
+    looks: list[SourceStatus | Exception] = [runs, ZeroDivisionError("no server says this"), runs]
+    monkeypatch.setattr(source_metrics, "status_of", status_of)
+    operator: Any = SimpleNamespace(source=SimpleNamespace(name="crm"))
+    metrics, healthy = SourceMetrics([operator]), list[float]()
+
+    def wait(_: float) -> bool:
+        found = next(each for each in metrics.collect() if each.name == "headwater_source_healthy")
+        healthy.extend(each.value for each in found.samples)
+        return not looks
+
+    with caplog.at_level(logging.ERROR):
+        metrics.run(wait)
+    assert healthy == [1, 0, 1]
+    assert "ZeroDivisionError: no server says this" in caplog.text

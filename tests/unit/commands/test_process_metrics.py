@@ -10,7 +10,9 @@ import orjson
 import pytest
 
 from commands.local_state.state import MemoryStore
+from commands.reacting import instance_counts, instance_index, instance_store
 from commands.reacting.instance_counts import NOTED, InstanceCount
+from commands.reacting.instance_index import Scheduled
 from commands.reacting.process_metrics import OWNED
 from commands.reacting.process_task import ProcessTask
 from eventlog import topics
@@ -111,6 +113,23 @@ def test_numbers_of_another_position_are_not_taken_and_those_of_this_one_are_not
     world.log.submit(Entry(topics.PROCESSES, "p/Ada", None, 0), 0)
     world.restart(PROCESSES, 0)
     assert measured("instances") == {"p": 0}
+
+
+def test_what_is_counted_is_read_once_for_the_timers_and_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+
+    def scheduled_of(value: bytes | None) -> Scheduled:
+        read.extend(() if value is None else [value])
+        return instance_index.scheduled_of(value)
+
+    for module in (instance_counts, instance_store):
+        monkeypatch.setattr(module, "scheduled_of", scheduled_of)
+    store = instance_store.InstanceStore(MemoryStore(), lambda _: True)
+    for value in (b'{"timers":{"a":{"due_ms":1}}}', b'{"timers":{}}'):
+        store.put("p/Ada", value)
+        store.flush({}, 0)
+    assert read == [b'{"timers":{"a":{"due_ms":1}}}', b'{"timers":{"a":{"due_ms":1}}}', b'{"timers":{}}']
+    assert store.counts.of_process == {"p": InstanceCount(instances=1)}
 
 
 def test_a_partition_that_is_given_up_is_measured_no_more_unless_it_has_another_owner_since() -> None:

@@ -113,6 +113,8 @@ def test_a_process_that_never_starts_is_given_up_with_reason_and_log(tmp_path: P
 
 JSON_ERROR = '{"time": "2026-11-25T19:00:00.123Z", "level": "ERROR", "message": "it has no store: add one"}'
 JSON_STOPPED = '{"time": "2026-11-25T19:00:00.124Z", "level": "INFO", "message": "stopped"}'
+JSON_PYTHON = '{"level": "CRITICAL", "message": "ended by an error", "error": "Traceback:\\n  File x\\nKeyError: 1"}'
+JSON_JAVA = '{"level": "ERROR", "message": "the query failed", "error": "java.E: no disk\\n\\tat A\\n\\t... 3 more\\n"}'
 ERROR = "2026-11-25 19:00:00,123 ERROR commands kiosk/views.py:3: it has no store: add one"
 
 
@@ -122,6 +124,8 @@ ERROR = "2026-11-25 19:00:00,123 ERROR commands kiosk/views.py:3: it has no stor
         (f"echo '{ERROR}'; exit 1", "exited with status 1: kiosk/views.py:3: it has no store: add one"),
         (f"echo '{ERROR}'; echo '2026-11-25 19:00:00,124 INFO commands stopped'; exit 1", "has no store: add one"),
         (f"echo '{JSON_ERROR}'; echo '{JSON_STOPPED}'; exit 1", "exited with status 1: it has no store: add one"),
+        (f"printf '%s\\n' '{JSON_PYTHON}'; exit 1", "exited with status 1: ended by an error: KeyError: 1"),
+        (f"printf '%s\\n' '{JSON_JAVA}'; exit 1", "exited with status 1: the query failed: java.E: no disk"),
         ("echo '{no JSON'; exit 1", "exited with status 1: {no JSON"),
         ("echo 'the API cannot start: no port'; exit 2", "exited with status 2: the API cannot start: no port"),
         ("echo 'Traceback (most recent'; echo ' File x'; echo 'KeyError: 1'; echo; exit 1", "status 1: KeyError: 1"),

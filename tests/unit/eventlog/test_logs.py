@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import BaseModel
 
@@ -45,7 +46,7 @@ def line_of(log: Callable[[logging.Logger], None]) -> dict[str, Any]:
     (text,) = found
     assert "\n" not in text
     assert text.isascii()
-    return dict(json.loads(text))
+    return dict(orjson.loads(text))  # stricter than `json`
 
 
 def test_a_line_has_time_level_process_logger_and_message() -> None:
@@ -107,7 +108,24 @@ def test_an_error_is_in_its_line_without_the_values_of_records() -> None:
 @pytest.mark.parametrize("worst", ["a\nb", "ü\x00\x1b[31m", "\udcff", '"}\\', "x" * 100_000])
 def test_whatever_is_logged_is_one_line_of_json(worst: str) -> None:
     line = line_of(lambda log: log.warning("%s", worst, extra={"stream": worst, "path": object()}))
-    assert (line["message"], line["stream"]) == (worst, worst)
+    readable = worst.replace("\udcff", "\\udcff")
+    assert (line["message"], line["stream"]) == (readable, readable)
+
+
+class WithoutText:
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("text", ["%s", "%d of %s", ""])
+def test_a_line_is_not_lost_if_what_it_is_about_has_no_text(text: str) -> None:
+    message: object = text or WithoutText()
+    line = line_of(lambda log: log.error(message, WithoutText(), extra={"stream": WithoutText()}))
+    assert line["level"] == "ERROR"
+    assert ("ZeroDivisionError" if text != "%d of %s" else "%d of %s") in line["message"]
+    assert line["stream"] == "a WithoutText without a text: ZeroDivisionError"
 
 
 def test_text_is_the_default() -> None:
@@ -119,6 +137,7 @@ def test_text_is_the_default() -> None:
 def test_the_trace_of_a_context_is_found() -> None:
     assert trace_id_of(TRACEPARENT) == TRACE
     assert trace_id_of(None) is trace_id_of("") is trace_id_of("nonsense") is None
+    assert trace_id_of(f"00-{'x' * 8_000}-b7ad6b7169203331-01") is None, "what a client sends is in each of its lines"
 
 
 PROGRAMS = {
@@ -137,6 +156,10 @@ warnings.warn("old", stacklevel=1)
 thread = threading.Thread(target=lambda: 1 / 0, name="worker")
 thread.start()
 thread.join()
+class Ended:
+    def __del__(self):
+        raise OSError("left over")
+Ended()
 raise KeyError("the end")
 """
 
@@ -164,8 +187,10 @@ def test_every_program_logs_lines_of_json_only(tmp_path: Path) -> None:
         assert all(each.keys() >= ALWAYS and each["process"] == name for each in lines[name]), said
     for name in PROGRAMS:
         assert any("no_such_module" in each["message"] for each in lines[name]), name
-    warned, in_thread, ended = lines["demo"]
+    warned, in_thread, ignored, ended = lines["demo"]
     assert "old" in warned["message"]
     assert (in_thread["message"], ended["message"]) == ("worker ended by an error", "ended by an error")
     assert "ZeroDivisionError" in in_thread["error"]
+    assert "Ended.__del__" in ignored["message"]
+    assert "OSError: left over" in ignored["error"]
     assert "KeyError: 'the end'" in ended["error"]

@@ -9,7 +9,11 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog.shown_offsets import SHOW_S, Places, ShownOffsets
+from eventlog import shown_offsets
+from eventlog.kafka_client import Contact
+from eventlog.settings import LogSettings
+from eventlog.shown_offsets import REPEAT_S, SHOW_S, Places, ShownGroup, ShownOffsets
+from eventlog.topics import EVENTS
 
 
 class Client:
@@ -51,6 +55,8 @@ def test_places_are_committed_from_time_to_time_and_only_those_that_changed() ->
     assert shown.client.committed[1:] == [{place(0): 50}]
     shown.show({place(0): 50, place(1): 7}, SHOW_S)
     assert len(shown.client.committed) == 2, "nothing has changed"
+    shown.show({place(0): 50, place(1): 7}, REPEAT_S)
+    assert shown.client.committed[2:] == [{place(0): 50, place(1): 7}], "Kafka forgets what was committed long ago"
 
 
 def test_failures_are_logged_once_and_the_places_committed_later(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,3 +73,33 @@ def test_failures_are_logged_once_and_the_places_committed_later(caplog: pytest.
     assert shown.client.committed == [{place(0): 1}] * 2
     (line,) = caplog.messages
     assert "group h.handler" in line
+
+
+def test_a_client_that_has_lost_all_brokers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Connected(Client):
+        def __init__(self, config: Any) -> None:
+            super().__init__()
+            self.is_lost = self.is_closed = False
+            made.append(self)
+
+        def poll(self, _: float) -> None:
+            pass
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    monkeypatch.setattr(shown_offsets, "Consumer", Connected)
+    monkeypatch.setattr(Contact, "is_lost", lambda _, client: client.is_lost)
+    monkeypatch.setattr(shown_offsets, "SHOW_S", 0.0)
+    group = ShownGroup(LogSettings("h", "127.0.0.1:1"), "live")
+    for offset in range(4):
+        group.show({(EVENTS, 0): offset})
+        made[-1].is_lost = offset == 1
+    group.close()
+    assert [each.committed for each in made] == [
+        [{("h.events", 0): 0}, {("h.events", 0): 1}],
+        [{("h.events", 0): 2}, {("h.events", 0): 3}],
+    ]
+    assert all(each.is_closed for each in made)

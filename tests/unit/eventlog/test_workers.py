@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import threading
 from typing import Any
 
@@ -90,3 +91,17 @@ def test_signals_are_as_they_were_afterwards(run: Any) -> None:
     before = signal.getsignal(signal.SIGTERM)
     run(None)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_error_of_a_worker_is_logged_as_json_if_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(number: int) -> None:
+        raise ZeroDivisionError(number)
+
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    with pytest.raises(ZeroDivisionError):  # multiprocessing prints it, as text
+        workers._call(fail, (1,))
+    uncaught: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda _kind, error, _trace: uncaught.append(error))
+    with pytest.raises(SystemExit, match=r"^1$"):
+        workers._call(fail, (1,))
+    assert [each.args for each in uncaught] == [(1,)]

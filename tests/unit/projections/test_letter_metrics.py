@@ -10,6 +10,7 @@ from eventlog.letter_causes import CAUSES, cause_of
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 from eventlog.topics import DEAD_LETTERS
+from projections.generations.upkeep import letter_metrics
 from projections.generations.upkeep.letter_metrics import LetterMetrics
 
 KEYS = {
@@ -99,3 +100,25 @@ def test_letters_of_a_topic_that_was_made_again_are_those_of_the_new_one() -> No
     metrics._log = new
     metrics.look()
     assert values(metrics, "dead_letters") == {("commands", "unreadable command"): 1}
+
+
+def test_a_new_letter_costs_as_much_as_one_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, named = Log(), list[str]()
+
+    def named_cause_of(key: str) -> str:
+        named.append(key)
+        return cause_of(key)
+
+    monkeypatch.setattr(letter_metrics, "cause_of", named_cause_of)
+    metrics = LetterMetrics(log)
+    for number in range(100):
+        log.put(f"patches/0/{number}", number)
+    metrics.look()
+    named.clear()
+    log.put("patches/0/100", 100)
+    log.put("patches/0/0", 101, None)
+    metrics.look()
+    assert named == ["patches/0/100", "patches/0/0"]
+    place = ("patches", "refused patch")
+    assert values(metrics, "dead_letters") == {place: 100}
+    assert values(metrics, "dead_letters_oldest_timestamp_seconds") == {place: 0.001}

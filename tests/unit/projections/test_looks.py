@@ -8,14 +8,16 @@ import threading
 import pytest
 
 from eventlog.errors import LogUnavailable
+from eventlog.metrics import REGISTRY
 from projections.generations.upkeep import looks
-from projections.generations.upkeep.looks import look_until
+from projections.generations.upkeep.looks import FAILED, look_until
 
 
 def test_an_error_stops_no_other_look_and_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looks, "SAMPLE_S", 0.0)
+    FAILED.clear()
     stop, looked = threading.Event(), list[int]()
 
     def away() -> None:
@@ -30,10 +32,13 @@ def test_an_error_stops_no_other_look_and_is_logged(
             stop.set()
 
     with caplog.at_level(logging.WARNING):
-        look_until(stop, {"letters": away, "rebuilds": broken, "the views": works})
+        look_until(stop, {"letters": away, "rebuilds": broken, "views": works})
     assert len(looked) == 3
     assert [each.message.partition(":")[0] for each in caplog.records[:2]] == [
         "cannot measure letters",
         "cannot measure rebuilds",
     ]
+    name, whats = "headwater_looks_failed_total", ("letters", "rebuilds", "views")
+    failed = {what: REGISTRY.get_sample_value(name, {"what": what}) for what in whats}
+    assert failed == {"letters": 3, "rebuilds": 3, "views": 0}
     assert caplog.records[0].exc_info is None and caplog.records[1].exc_info is not None
