@@ -90,6 +90,7 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
 
     monkeypatch.setattr("projections.supervise.RETRY_FOREVER", replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
     monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
+    monkeypatch.setattr(Generations, "prepare", lambda _: None)  # a unit test needs no server
     monkeypatch.setattr(Service, "build_missing", lambda _, only_folded: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts, __: made.of(parts))
     monkeypatch.setattr("projections.supervise._part", part)
