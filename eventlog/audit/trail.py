@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from datetime import datetime
 from typing import Final
 
-from eventlog.admin import prepare_topics
+from confluent_kafka import Producer
+
+from eventlog.admin import missing_topics, prepare_topics
 from eventlog.audit.record import AuditRecord
 from eventlog.envelope import timestamp_ms
 from eventlog.errors import LogUnavailable
-from eventlog.kafka import KafkaLog
-from eventlog.ports import Entry, EventLog
+from eventlog.kafka_client import WRITER, client_config
+from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from eventlog.times import now_ms
 from eventlog.topics import AUDIT, topic_specs
 
 REACH_S: Final = 2.0
@@ -24,23 +24,36 @@ STORE_S: Final = 30.0
 
 
 class Trail:
-    """Appends records to the topic `audit` of a deployment, which it creates if an earlier release has not."""
+    """Appends records to the topic `audit` of a deployment, which it creates if an earlier release has not.
+
+    Its producer is none of Kafka's idempotent ones: those take half a second and more before their first record, which
+    whoever waits for a command would feel. A record may come twice after an error, and is the same then.
+    """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         """Raises SettingError."""
         self.settings = LogSettings.without_modules(env)
+        self._producer: Producer | None = None
 
     def append(self, record: AuditRecord) -> None:
         """Append a record, and return when it is stored. Raises LogUnavailable."""
-        _check_reachable(self.settings.bootstrap)
-        with closing(KafkaLog(self.settings)) as log:
-            if not log.stored_ends(AUDIT):
-                prepare_topics(self.settings, [each for each in topic_specs(self.settings) if each.name == AUDIT])
-            stored = log.submit(Entry(AUDIT, record.action, record.to_json(), now_ms()), 0)
-            try:
-                stored.result(STORE_S)
-            except TimeoutError as error:
-                raise LogUnavailable("recording an action", f"it was not stored within {STORE_S:g} s") from error
+        if self._producer is None:
+            _check_reachable(self.settings.bootstrap)
+            own = [each for each in topic_specs(self.settings) if each.name == AUDIT]
+            if missing_topics(self.settings, own):
+                prepare_topics(self.settings, own)
+            self._producer = Producer(client_config(self.settings, **{**WRITER, "enable.idempotence": False}))
+        refused: list[str] = []
+        self._producer.produce(
+            self.settings.topic(AUDIT),
+            record.to_json(),
+            record.action,
+            on_delivery=lambda error, _: refused.append(error.str()) if error else None,
+        )
+        left = self._producer.flush(STORE_S)
+        if left or refused:
+            self._producer = None
+            raise LogUnavailable("recording an action", refused[0] if refused else f"no answer for {STORE_S:g} s")
 
 
 def read_trail(log: EventLog, since: datetime | None = None) -> Iterator[AuditRecord | None]:

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from eventlog.audit.trail import Trail
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
-from eventlog.settings import LogSettings
 from eventlog.topics import AUDIT
 from headwater.__main__ import PARTS
 from tests.support.audited import MemoryTrail
@@ -359,26 +357,23 @@ def test_keys_work_without_kafka_unless_they_must_be_recorded(tmp_path: Path, mo
 
 
 class Unanswered:
-    """A log whose broker takes a record, and never says that it has it."""
+    """A producer whose broker takes a record, and never says that it has it."""
 
-    def __init__(self, settings: LogSettings) -> None: ...
+    def __init__(self, config: object) -> None: ...
 
-    def stored_ends(self, topic: str) -> dict[int, int]:
-        return {0: 1}
+    def produce(self, *_: object, **__: object) -> None: ...
 
-    def submit(self, entry: Entry, partition: int) -> Future[int]:
-        return Future()
-
-    def close(self) -> None: ...
+    def flush(self, timeout_s: float) -> int:
+        return 1
 
 
 def test_a_record_without_an_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not an error that the command line does not know, which would stop a verb that needs no Kafka."""
-    monkeypatch.setattr("eventlog.audit.trail.KafkaLog", Unanswered)
-    monkeypatch.setattr("eventlog.audit.trail.STORE_S", 0.01)
+    monkeypatch.setattr("eventlog.audit.trail.Producer", Unanswered)
+    monkeypatch.setattr("eventlog.audit.trail.missing_topics", lambda *_: [])
     with socket.create_server(("127.0.0.1", 0)) as broker:
         made = Trail({"HEADWATER_KAFKA": f"127.0.0.1:{broker.getsockname()[1]}"})
-        with pytest.raises(LogUnavailable, match="it was not stored within"):
+        with pytest.raises(LogUnavailable, match="no answer for"):
             made.append(DONE)
 
 
