@@ -17,6 +17,7 @@ from eventlog.logs import LOG_FORMAT, LOG_LEVEL
 from eventlog.modules import VARIABLE, shipped_domains
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
+from eventlog.variables import IN_FILE
 from projections.registry import ViewRegistry
 from projections.spark.session import SparkVariables
 from projections.spark.setup.jars import CACHE, cache_directory
@@ -80,6 +81,7 @@ def exported(settings: StackSettings, environ: Mapping[str, str], modules: Seque
     endpoints, hidden = settings.endpoints, withheld(environ, modules)
     given = {name: environ[name] for name in SHARED if environ.get(name)}
     given |= {name: "" for name in SECURITY_VARIABLES if environ.get(name)}  # they are about another Kafka
+    given |= {name: "" for each in SERVERS if environ.get(name := f"HEADWATER_{each.upper()}{IN_FILE}")}
     found = given | {
         LogVariables.variable("environment"): LogVariables.read(environ).environment,
         VARIABLE: ",".join(modules),
@@ -104,7 +106,8 @@ def withheld(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]:
     names = [name for each in sources for name in (each.database, f"{each.prefix}_CONNECT_DATABASE", each.salt) if name]
     # the stack has a database of this sample itself, and its address replaces the user's
     own = {"HEADWATER_SHOP_DATABASE"} if "shop" in modules else set()
-    return [name for name in dict.fromkeys(names) if environ.get(name) and name not in own]
+    set_here = (name for each in dict.fromkeys(names) if each not in own for name in (each, each + IN_FILE))
+    return [name for name in set_here if environ.get(name)]
 
 
 def import_path(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]:

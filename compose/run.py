@@ -32,6 +32,7 @@ from eventlog.logs import formatter_of
 from eventlog.modules import VARIABLE, shipped_domains
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
+from eventlog.variables import IN_FILE
 from projections.registry import ViewRegistry
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -84,7 +85,11 @@ def environment_of(settings: StackSettings, modules: Sequence[str], environ: Map
 
     Variables about another Kafka are emptied: the stack's own asks nobody who they are.
     """
-    missing = {name: value for name, value in required(settings, modules).items() if name not in environ}
+    missing = {
+        name: value
+        for name, value in required(settings, modules).items()
+        if name not in environ and name + IN_FILE not in environ
+    }
     elsewhere = dict.fromkeys((*SECURITY_VARIABLES, "HEADWATER_CONNECT_KAFKA"), "")
     own = {
         **settings.endpoints.environment(),

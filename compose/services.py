@@ -18,6 +18,7 @@ from compose.settings import HOST, StackSettings
 from eventlog.metrics import MetricsVariables
 from eventlog.modules import SAFE_PATH
 from eventlog.settings import LogSettings
+from eventlog.variables import IN_FILE
 from projections.running_parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 
@@ -51,6 +52,7 @@ def service_specs(
     """
     variables = {
         **settings.endpoints.environment(),
+        **{name + IN_FILE: "" for name in settings.endpoints.environment()},  # of other servers
         "HEADWATER_STATE": str(settings.state),
         ApiVariables.variable("api_port"): str(api_port),
         **environment,

@@ -11,7 +11,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from eventlog.errors import SettingError
-from eventlog.variables import Variables
+from eventlog.variables import IN_FILE, Variables, secret
 
 SECURITY: Final = "HEADWATER_KAFKA_SECURITY"
 MECHANISM: Final = "HEADWATER_KAFKA_MECHANISM"
@@ -20,7 +20,7 @@ PASSWORD: Final = "HEADWATER_KAFKA_PASSWORD"  # noqa: S105  # the name of the va
 CA: Final = "HEADWATER_KAFKA_CA"
 CERTIFICATE: Final = "HEADWATER_KAFKA_CERTIFICATE"
 KEY: Final = "HEADWATER_KAFKA_KEY"
-SECURITY_VARIABLES: Final = (SECURITY, MECHANISM, USER, PASSWORD, CA, CERTIFICATE, KEY)
+SECURITY_VARIABLES: Final = (SECURITY, MECHANISM, USER, PASSWORD, PASSWORD + IN_FILE, CA, CERTIFICATE, KEY)
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = get_args(Protocol)
@@ -63,7 +63,7 @@ class KafkaSecurity:
                 _needed(env, each, "the user name and password of this client") for each in (USER, PASSWORD)
             )
         else:
-            _refuse(env, (MECHANISM, USER, PASSWORD), protocol)
+            _refuse(env, (MECHANISM, USER, PASSWORD, PASSWORD + IN_FILE), protocol)
         if protocol.endswith("SSL"):
             ca, certificate, key = (_pem(env, each) for each in (CA, CERTIFICATE, KEY))
             if certificate or key:
@@ -113,7 +113,7 @@ class SecurityVariables(Variables):
 
 
 def _needed(env: Mapping[str, str], variable: str, needs: str) -> str:
-    value = env.get(variable, "")
+    value = secret(env, variable) if variable == PASSWORD else env.get(variable, "")
     if not value:
         raise SettingError(variable, "", needs)
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -22,6 +23,10 @@ EnvironmentName = Annotated[
 
 UNPRINTABLE: Final = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 """What no setting contains, and some clients fail at: control characters, and bytes that are not UTF-8."""
+IN_FILE: Final = "_FILE"
+"""Added to the name of a variable that may hold a secret: a variable with the path of a file that has the value."""
+MAX_SECRET: Final = 1 << 16
+"""Characters of such a file that are read."""
 _BROKER: Final = re.compile(r"(?:[^\s,:@/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 
@@ -40,11 +45,34 @@ Brokers = Annotated[
 ]
 
 
+def secret(env: Mapping[str, str], variable: str) -> str:
+    """The value of a variable that may hold a secret, or of the file that `<variable>_FILE` names; empty: none is set.
+
+    Line ends at the end of the file are no part of the value. Raises SettingError if both are set, or if the file
+    cannot be read or is empty; it shows the path and not the value.
+    """
+    value, in_file = env.get(variable, ""), variable + IN_FILE
+    path = env.get(in_file, "")
+    if not path:
+        return value
+    if value:
+        raise SettingError(variable, "…", f"nothing, or unset {in_file}: only one of them can be used")
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            found = file.read(MAX_SECRET).rstrip("\r\n")
+    except (OSError, ValueError) as error:  # also a path, or a text, that is none
+        raise SettingError(in_file, path, f"a readable file with the value of {variable} ({error})") from error
+    if not found:
+        raise SettingError(in_file, path, f"a file with the value of {variable}; this one is empty")
+    return found
+
+
 class Variables(BaseSettings):
     """Environment variables: the name of each is `env_prefix` and the name of its field, in capitals.
 
     An empty variable counts as not set, unless `never_empty` has its field. The description of a field says what its
-    variable may be set to. A field with `repr=False` may hold a secret, which no error shows.
+    variable may be set to. A field with `repr=False` may hold a secret, which no error shows, and which a file may have
+    (see `secret`).
 
     `read` takes the variables of the mapping that it gets; an instance that is made in code reads none.
     """
@@ -56,6 +84,9 @@ class Variables(BaseSettings):
     def read(cls, env: Mapping[str, str]) -> Self:
         """The variables of `env`; raises SettingError naming every one that is wrong."""
         given = {field: env[cls.variable(field)] for field in cls.model_fields if cls.variable(field) in env}
+        for field, declared in cls.model_fields.items():
+            if not declared.repr and (value := secret(env, cls.variable(field))):
+                given[field] = value
         faults = [cls.fault(field, value) for field, value in given.items() if UNPRINTABLE.search(value)]
         if faults:
             raise SettingError.of(faults)

@@ -15,7 +15,7 @@ from eventlog.capturing.ports import Address
 from eventlog.errors import SettingError
 from eventlog.security import KafkaSecurity
 from eventlog.settings import LogSettings
-from eventlog.variables import Brokers, Variables
+from eventlog.variables import Brokers, Variables, secret
 
 REFERENCES: Final = "a reference to a config provider of Connect's workers, such as ${env:KAFKA_PASSWORD}"
 _REFERENCE: Final = re.compile(r"\$\{[^:{}\"\\]+:[^{}\"\\]+\}")
@@ -60,8 +60,8 @@ class SourceSettings:
         """Read the variables of `source` and of the log; raises SettingError naming the wrong one."""
         log, read = LogSettings.from_environment(env), engine_of(source).read_address
         for_connect = f"{source.prefix}_CONNECT_DATABASE"
-        database = env.get(source.database, "")
-        salt = env.get(source.salt, "")
+        database = secret(env, source.database)
+        salt = secret(env, source.salt)
         if source.hashes and not salt:
             raise SettingError(source.salt, "", "a secret text: columns of this source are hashed with it")
         if salt and not (salt.isascii() and salt.isalnum()):
@@ -71,7 +71,7 @@ class SourceSettings:
             connect=read_connect(env),
             connect_kafka=ConnectVariables.read(env).connect_kafka or log.bootstrap,
             database=read(source.database, database),
-            connect_database=read(for_connect, env.get(for_connect) or database),
+            connect_database=read(for_connect, secret(env, for_connect) or database),
             salt=salt,
             connect_security=_security_of_connect(log.security, ConnectVariables.read(env)),
         )
