@@ -19,11 +19,17 @@ export PYTHONDONTWRITEBYTECODE :=
 SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
 PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
 
+# what builds images, and their version
+ENGINE ?= $(firstword $(foreach each,docker podman,$(shell command -v $(each))))
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+BUILD = build --file compose/Dockerfile --build-arg VERSION=$(VERSION) \
+    --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) $(if $(BASE),--build-arg BASE=$(BASE)) $(BUILD_OPTIONS)
+
 # the samples that `run` and `demo` are about
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chosen spark up down run demo test soak check audit bench lock clean
+.PHONY: help setup chosen spark up down run demo test soak check audit bench lock images clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -85,6 +91,14 @@ bench: spark ## run benchmarks, on the running servers or on its own; NAME=... s
 lock: setup ## resolve and lock the Python dependencies again
 	$(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	    --python-version 3.11 --all-extras pyproject.toml -o requirements.lock
+	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(UV) pip compile --universal --generate-hashes --no-emit-index-url \
+	    --no-emit-find-links --no-header --python-version 3.11 - -o compose/containers/build.lock
+
+images: ## build the container images headwater:VERSION and headwater:VERSION-api with docker or podman (ENGINE, BASE, BUILD_OPTIONS)
+	@test -n "$(ENGINE)" || { echo "error: no docker and no podman; install one of them, or set ENGINE to its path" >&2; exit 1; }
+	@# podman's own format of images has no health checks
+	BUILDAH_FORMAT=docker $(ENGINE) $(BUILD) --target api --tag headwater:$(VERSION)-api .
+	BUILDAH_FORMAT=docker $(ENGINE) $(BUILD) --target headwater --tag headwater:$(VERSION) .
 
 clean: ## stop the local stack and remove its data, the environment and all caches
 	@if test -x $(PY); then $(PY) -m compose down || true; fi

@@ -88,12 +88,21 @@ def up(
 def run(
     domains: Domains = "",
     reload: Annotated[bool, typer.Option("--reload", help="Restart what a changed module concerns.")] = False,
+    containers: Annotated[
+        bool, typer.Option("--containers", help="Run all of it in containers, by docker or podman.")
+    ] = False,
 ) -> None:
     """Start the servers, the handler, the projections and the API, load the samples, and stop at Ctrl-C.
 
     Without DOMAINS, the modules in HEADWATER_MODULES are run, or the sample listings.
     """
     modules = read_deployed(domains, os.environ)
+    if containers and reload:
+        raise typer.BadParameter("--reload needs the programs on this machine: leave out --containers")
+    if containers:
+        from compose.containers.running import main as run_containers  # noqa: PLC0415 - as below
+
+        raise typer.Exit(run_containers(modules))
     from compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
 
     raise typer.Exit(run_everything(modules, reload))

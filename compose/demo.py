@@ -165,7 +165,11 @@ def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
     """Return when every view has a live generation; raises ComposeError if one has none in time."""
     deadline, missing = time.monotonic() + timeout_s, "no answer"
     while time.monotonic() < deadline:
-        answer = httpx.get(f"{api}/views", trust_env=False, headers=authorization(os.environ))
+        try:
+            answer = httpx.get(f"{api}/views", trust_env=False, headers=authorization(os.environ))
+        except httpx.TransportError:  # a container that starts
+            time.sleep(0.2)
+            continue
         if answer.is_success:
             missing = ", ".join(view["name"] for view in answer.json()["views"] if not view.get("generation"))
             if not missing:

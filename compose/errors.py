@@ -2,12 +2,14 @@
 
 ComposeError
 ├── DomainsError      DOMAINS has an invalid value
+├── NoEngine          no container engine with compose files answers
 ├── DependencyError   a Python package of the extra `stack` is missing
 ├── PortTaken         another program uses the port of a part
 ├── AlreadyRunning    another supervisor owns the state directory
 └── NotRunning        no supervisor owns the state directory
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from projections.supervision.errors import SupervisionError
@@ -23,6 +25,18 @@ class DomainsError(ComposeError):
     def __init__(self, value: str, expected: str) -> None:
         self.value, self.expected = value, expected
         super().__init__(f"DOMAINS is '{value}'; set it to {expected}")
+
+
+class NoEngine(ComposeError):
+    """No container engine with compose files answers. tried: why, by the command that was tried."""
+
+    def __init__(self, tried: Mapping[str, str]) -> None:
+        self.tried = dict(tried)
+        reasons = "; ".join(f"'{command}': {reason}" for command, reason in tried.items())
+        super().__init__(
+            f"no container engine answers ({reasons}): start Docker, or install docker with its compose plugin or "
+            "podman with podman-compose; or run without --containers"
+        )
 
 
 class DependencyError(ComposeError):

@@ -33,15 +33,17 @@ SHARED: Final = (
 """Variables that `replay` reads too, and whose values are no secrets."""
 HEAD: Final = """
 Headwater is running. The documentation of the API is at {api}/docs.
-Ctrl-C stops it. Its data is in {state}, its logs are in {logs}.
+Ctrl-C stops it. {where}
 
 To try in another terminal:
 """
+WHERE: Final = "Its data is in {state}, its logs are in {logs}."
+IN_CONTAINERS: Final = "Its data is in the volumes of its containers."
 
 TO_TRY_ALWAYS: Final = (
     ("the state of the views", "{bin}/replay status"),
     ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
-    ("follow the logs", "{bin}/headwater stack logs --follow"),
+    ("follow the logs", "{logs}"),
 )
 PACKAGES: Final = ("api", "commands", "compose", "eventlog", "headwater", "projections", "replay")
 ROOT: Final = Path(__file__).parents[1]
@@ -50,18 +52,24 @@ SERVERS: Final = ("kafka", "postgres", "elasticsearch", "valkey")
 PROXIES: Final = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
-def page(api: str, settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str]) -> str:
+def page(
+    api: str, settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str], *, in_containers: str = ""
+) -> str:
     """Settings and commands to try: each on one line below a comment, so that it can be pasted in a shell.
 
-    environ: the variables of this process. modules: what runs, as in HEADWATER_MODULES.
+    environ: the variables of this process. modules: what runs, as in HEADWATER_MODULES. in_containers: the command line
+    of compose, if Headwater runs in containers.
     """
     views = ViewRegistry.load(modules).views
+    programs = shlex.quote(str(Path(sys.executable).parent))
     names = {
         "api": api,
-        "bin": shlex.quote(str(Path(sys.executable).parent)),
+        "bin": programs,
+        "logs": f"{in_containers} logs --follow" if in_containers else f"{programs}/headwater stack logs --follow",
         "view": next((name for name in views if name != "streams"), "streams"),
     }
-    lines = [HEAD.format(api=api, state=settings.state, logs=settings.logs)]
+    where = IN_CONTAINERS if in_containers else WHERE
+    lines = [HEAD.format(api=api, where=where.format(state=settings.state, logs=settings.logs))]
     shown = (f"{name}={shlex.quote(value)}" for name, value in exported(settings, environ, modules).items())
     lines += ["# settings for the commands below", f"export {' '.join(shown)}"]
     if hidden := withheld(environ, modules):

@@ -35,6 +35,7 @@ from eventlog.settings import LogVariables
 from eventlog.variables import IN_FILE
 from projections.registry import ViewRegistry
 
+START_S: Final = 120.0
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -47,8 +48,7 @@ def main(modules: Sequence[str], reload: bool = False) -> int:
     api, console = f"http://{HOST}:{port}", Console(stderr=True, highlight=False, markup=False)
     settings.make_logs()
     log_to_file(settings.logs / "run.log", console)
-    for number in STOPPING:
-        signal.signal(number, _leave)
+    stop_on_signals()
     check_declarations(modules)
     try:
         with ExitStack() as running:
@@ -71,6 +71,12 @@ def main(modules: Sequence[str], reload: bool = False) -> int:
                 signal.pause()
     except KeyboardInterrupt:
         return 0
+
+
+def stop_on_signals() -> None:
+    """Let the first stop signal raise KeyboardInterrupt here."""
+    for number in STOPPING:
+        signal.signal(number, _leave)
 
 
 def check_declarations(modules: Sequence[str]) -> None:
@@ -125,12 +131,14 @@ def log_to_file(path: Path, console: Console) -> None:
     logging.getLogger("projections.supervision").addHandler(given_up)
 
 
-async def load(api: str, modules: Sequence[str], deployment: Deployment, console: Console) -> None:
+async def load(
+    api: str, modules: Sequence[str], deployment: Deployment, console: Console, start_s: float = START_S
+) -> None:
     """Load the samples among `modules`, and wait until the views show them, so that the first queries find rows.
 
-    Commands of an earlier run are answered from their receipts.
+    Commands of an earlier run are answered from their receipts. start_s: until every view must have a generation.
     """
-    wait_for_views(api)
+    wait_for_views(api, start_s)
     async with open_http(api) as http:
         client, rows = Client(http), dict[str, str]()
         for domain in [name for name in modules if name in shipped_domains()]:

@@ -6,8 +6,8 @@ import keyword
 import re
 import sys
 from argparse import ArgumentParser
-from collections.abc import Sequence
-from importlib.metadata import packages_distributions
+from collections.abc import Mapping, Sequence
+from importlib.metadata import packages_distributions, version
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -20,9 +20,13 @@ TEMPLATES: Final = {
     "{name}/__init__.py": None,
     "{name}/domain.py": "domain.py.txt",
     "{name}/views.py": "views.py.txt",
+    "conftest.py": "conftest.py.txt",
     "tests/test_{name}.py": "test.py.txt",
+    "tests/test_{name}_running.py": "test_running.py.txt",
 }
 """By path in the project, the template in `headwater/project`, where NAME stands for the name; None: an empty file."""
+CONTAINER: Final = {"Dockerfile": "Dockerfile.txt", ".dockerignore": "dockerignore.txt"}
+"""Likewise with `--container`; VERSION stands for that of Headwater, whose image the project's is made of."""
 RESERVED: Final = frozenset({"account", "test", "tests"})
 
 
@@ -32,14 +36,16 @@ def main(words: Sequence[str] | None = None) -> int:
         "headwater new", description="Write a small project of your own: an aggregate, a view, and their tests."
     )
     parser.add_argument("name", metavar="NAME", help="of its package and of the new folder, such as bank")
-    name = parser.parse_args(words).name
+    parser.add_argument("--container", action="store_true", help="also write the Dockerfile of an image of the project")
+    given = parser.parse_args(words)
+    name = given.name
     folder = Path(name)
     problem = wrong_name(name) or (f'there is "{folder}" already: choose another name' if folder.exists() else "")
     if problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
     try:
-        write(name, folder)
+        write(name, folder, TEMPLATES | (CONTAINER if given.container else {}))
     except OSError as error:
         print(f'error: the folder "{folder}" cannot be written: {error.strerror or error}', file=sys.stderr)
         return 1
@@ -64,14 +70,14 @@ def wrong_name(name: str) -> str:
     return f'"{name}" is {kind}, and one would hide the other: choose another name' if kind else ""
 
 
-def write(name: str, folder: Path) -> None:
+def write(name: str, folder: Path, templates: Mapping[str, str | None] = TEMPLATES) -> None:
     """Write the files of the project `name` into `folder`, which must not exist; raises OSError."""
     folder.mkdir()
-    for path, template in TEMPLATES.items():
+    for path, template in templates.items():
         file = folder / path.format(name=name)
         file.parent.mkdir(exist_ok=True)
         text = files("headwater").joinpath("project", template).read_text() if template else ""
-        file.write_text(text.replace("NAME", name))
+        file.write_text(text.replace("NAME", name).replace("VERSION", version("headwater")))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,14 @@ from eventlog.modules import SAFE_PATH
 from projections.supervision.process import ProcessSpec
 
 _PLUGIN = "transport-netty4"
+HEAP = ("-Xms512m", "-Xmx1g")
+SETTINGS = {
+    "cluster.name": "headwater",
+    "node.name": "local",
+    "discovery.type": "single-node",
+    # A developer's nearly full disk would make every index read-only.
+    "cluster.routing.allocation.disk.threshold_enabled": "false",
+}
 
 
 def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
@@ -25,12 +33,10 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
     plugin = [jar for jar in jars if jar.name.startswith((f"{_PLUGIN}-", "netty-"))]
     server = [jar for jar in jars if jar not in plugin]
     node_settings = {
-        "cluster.name": "headwater",
-        "node.name": "local",
+        **SETTINGS,
         "path.home": str(home),
         "path.data": str(home / "data"),
         "path.logs": str(home / "logs"),
-        "discovery.type": "single-node",
         "logger.level": "INFO",
         "http.host": HOST,
         "http.port": str(settings.ports.elasticsearch),
@@ -38,8 +44,6 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
         "transport.host": HOST,
         "transport.port": str(settings.ports.elasticsearch_transport),
         "transport.type": "netty4",
-        # A developer's nearly full disk would make every index read-only.
-        "cluster.routing.allocation.disk.threshold_enabled": "false",
     }
     environment = {
         "CLASSPATH": os.pathsep.join(map(str, server)),
@@ -51,7 +55,7 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
         env=environment,
         log=settings.logs / "elasticsearch.log",
         prepare=lambda: _prepare(home, plugin),
-        probe=lambda: _probe(settings.ports.elasticsearch),
+        probe=lambda: probe(settings.ports.elasticsearch),
         stop_timeout_s=30.0,
     )
 
@@ -86,7 +90,8 @@ def _unnamed(entry: str, content: bytes) -> bytes:
     return b"\n".join(line for line in content.splitlines() if not line.startswith(b"modulename="))
 
 
-def _probe(port: int) -> str | None:
+def probe(port: int) -> str | None:
+    """None if the server can serve requests, else the reason."""
     connection = http.client.HTTPConnection(HOST, port, timeout=3)
     try:
         connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")

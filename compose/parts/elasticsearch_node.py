@@ -11,9 +11,10 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+from compose.parts.elasticsearch import HEAP
+
 _JVM_OPTIONS = (
-    "-Xms512m",
-    "-Xmx1g",
+    *HEAP,
     "-XX:+UseG1GC",
     "-XX:+ExitOnOutOfMemoryError",
     "--enable-native-access=ALL-UNNAMED",

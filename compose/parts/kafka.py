@@ -18,7 +18,8 @@ from projections.supervision.process import ProcessSpec
 
 _LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
 # Identifiers need not differ between local stacks: each has its own ports and never meets another.
-_CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsLQ"
+CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsLQ"
+HEAP = ("-Xms256m", "-Xmx1g")
 
 PROPERTIES = {
     "process.roles": "broker,controller",
@@ -81,7 +82,7 @@ def _node(settings: StackSettings, jars: Sequence[Path], node: Node, nodes: Sequ
     name = "kafka" if node.number == 1 else f"kafka-{node.number}"
     java, data, config = wheels.java(), settings.state / name, settings.state / f"{name}.properties"
     environment = {"CLASSPATH": os.pathsep.join(map(str, jars))}
-    options = ["-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
+    options = [*HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
     native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={_LOG4J}"]
     return ProcessSpec(
         name=name,
@@ -89,7 +90,7 @@ def _node(settings: StackSettings, jars: Sequence[Path], node: Node, nodes: Sequ
         env=environment,
         log=settings.logs / f"{name}.log",
         prepare=lambda: _prepare(_properties(node, nodes, data), java, environment, config, data),
-        probe=lambda: _probe(node.port),
+        probe=lambda: probe(node.port),
         stop_timeout_s=30.0,
     )
 
@@ -101,7 +102,7 @@ def _prepare(properties: str, java: Path, environment: dict[str, str], config: P
         return
     shutil.rmtree(data, ignore_errors=True)  # a format that was interrupted
     command = [str(java), "-Xshare:auto", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={_LOG4J}"]
-    command += ["kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER_ID, "--config", str(config)]
+    command += ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(config)]
     ran = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
     if ran.returncode != 0:
         raise ComposeError(f"Kafka's storage could not be formatted: {(ran.stderr or ran.stdout).strip()[-500:]}")
@@ -118,7 +119,8 @@ def _properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
     return "".join(f"{name}={value}\n" for name, value in (PROPERTIES | internal_topics(len(nodes)) | here).items())
 
 
-def _probe(port: int) -> str | None:
+def probe(port: int) -> str | None:
+    """None if the server can serve requests, else the reason."""
     try:
         # Connect to the port first, because an AdminClient without a broker would print errors.
         socket.create_connection((HOST, port), timeout=2).close()

