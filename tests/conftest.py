@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from compose.settings import HOST, StackSettings
+from compose.testing.servers import SERVERS, chosen_servers
+from compose.testing.shared import shared_servers
 from eventlog import admin
 from eventlog.settings import LogSettings
 from tests.support.scheduling import ByGroup, Seconds, longest_first
 from tests.support.seeds import choose_seed, load_profile, repeats
-from tests.support.shared_stack import shared_stack
 
 choose_seed()
 load_profile()
@@ -102,7 +103,9 @@ def _keep_log_format() -> None:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
-    """The stack that runs on the configured ports, or else one of the tests' own on free ports."""
+    """The servers that run on the configured ports, or else some of the tests' own on free ports: the local stack, or
+    with HEADWATER_TEST_SERVERS=containers those of a container engine.
+    """
     running = StackSettings.from_environ(os.environ)
     ports = running.ports
     if all(listens(port) for port in (ports.kafka, ports.postgres, ports.elasticsearch, ports.valkey)):
@@ -111,7 +114,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    with shared_stack(folder) as own:
+    with shared_servers(folder, chosen_servers({SERVERS: "stack", **os.environ})) as own:
         yield own
 
 

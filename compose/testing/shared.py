@@ -1,4 +1,4 @@
-"""One local stack for all processes of a test run: whoever needs it first starts it, and stops it after everybody.
+"""The same servers for all processes of a test run: the first to need them starts them, and stops them after all.
 
 Its data are in a folder beside pytest's own: every pytest that starts closes that one to other users, and PostgreSQL
 runs as one of these.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,10 +20,13 @@ from compose.ports import free_ports
 from compose.settings import Ports, StackSettings
 from compose.stack import Stack
 
+Start = Callable[[StackSettings], AbstractContextManager[object]]
+"""Starts servers on these ports, and stops them at the end of the block."""
+
 
 @contextmanager
-def shared_stack(folder: Path) -> Iterator[StackSettings]:
-    """The stack of the run whose processes share `folder`."""
+def shared_servers(folder: Path, start: Start = Stack) -> Iterator[StackSettings]:
+    """The servers of the run whose processes share `folder`."""
     described = folder / "stack.json"
     with (folder / "stack.users").open("w") as users, (folder / "stack.starting").open("w") as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)
@@ -34,7 +37,7 @@ def shared_stack(folder: Path) -> Iterator[StackSettings]:
             fcntl.flock(starting, fcntl.LOCK_UN)
             yield settings
             return
-        with own_folder() as state, Stack(settings := StackSettings(state, free_ports())):
+        with own_folder() as state, start(settings := StackSettings(state, free_ports())):
             described.write_text(json.dumps({"state": str(state), "ports": asdict(settings.ports)}))
             fcntl.flock(starting, fcntl.LOCK_UN)
             yield settings

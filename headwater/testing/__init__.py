@@ -3,7 +3,7 @@
     from headwater.testing import given, rows_of
 
 `contracts_of` and `contracts_of_views` make a class of tests for whole modules. Only they need the extra `testing`
-(pytest and hypothesis).
+(pytest and hypothesis). `headwater.testing.plugin` has a running deployment as a fixture, a RunningDeployment.
 """
 
 from __future__ import annotations
@@ -17,13 +17,24 @@ if TYPE_CHECKING:
     from commands.testing.contracts import contracts_of
     from commands.testing.past import at, recorded
     from commands.testing.subjects import given
+    from compose.testing.deployment import RunningDeployment
     from projections.testing.contracts import contracts_of_views
     from projections.testing.orders import check_any_order
     from projections.testing.rows import rows_of
 
-__all__ = ["at", "check_any_order", "contracts_of", "contracts_of_views", "given", "recorded", "rows_of"]
+__all__ = [
+    "RunningDeployment",
+    "at",
+    "check_any_order",
+    "contracts_of",
+    "contracts_of_views",
+    "given",
+    "recorded",
+    "rows_of",
+]
 
 _MODULES: Final = {
+    "RunningDeployment": "compose.testing.deployment",
     "at": "commands.testing.past",
     "check_any_order": "projections.testing.orders",
     "contracts_of": "commands.testing.contracts",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from compose.demo import wait_for_views
-from compose.ports import free_port
-from compose.services import service_specs
-from compose.settings import HOST, StackSettings
-from projections.supervision.supervisor import Supervisor
-from tests.support.waiting import BOUND_S, eventually
+from compose.settings import StackSettings
+from compose.testing.deployment import RunningDeployment, running_deployment
+from tests.support.waiting import eventually
 
 PACKAGE = Path(__file__).parent / "own_package"
 
@@ -68,10 +64,11 @@ class Patient(httpx.HTTPTransport):
 
 @dataclass(frozen=True)
 class Service:
-    """A running service: where its API is, and the environment that its processes have."""
+    """A running service: where its API is, the environment of its processes, and what users' tests have of it."""
 
     api: str
     environment: dict[str, str]
+    deployment: RunningDeployment
 
 
 @pytest.fixture(scope="session")
@@ -100,24 +97,11 @@ def service(
     stack: StackSettings, shop: Path, bank: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """Headwater with the samples `listings` and `orders`, `shop` and a new project, in an environment of its own."""
-    port = free_port()
-    environment = {
-        **stack.endpoints.environment(),
-        "HEADWATER_ENVIRONMENT": f"accept_{uuid.uuid4().hex[:8]}",
-        "HEADWATER_MODULES": "listings,orders,shop.domain,shop.views,bank",
-        "HEADWATER_STATE": str(tmp_path_factory.mktemp("state")),
-        "HEADWATER_ANSWER_TIMEOUT_S": "60",
-        "PYTHONPATH": os.pathsep.join(map(str, (shop, bank))),
-    }
-    settings = StackSettings(Path(environment["HEADWATER_STATE"]), stack.ports)
-    supervisor = Supervisor(service_specs(settings, port, environment))
-    supervisor.start()
-    try:
-        wait_for_views(f"http://{HOST}:{port}", BOUND_S)
-        _wait_for_the_live_query(f"http://{HOST}:{port}")
-        yield Service(f"http://{HOST}:{port}", {**os.environ, **environment})
-    finally:
-        supervisor.stop()
+    modules = ("listings", "orders", "shop.domain", "shop.views", "bank")
+    path = {"PYTHONPATH": os.pathsep.join(map(str, (shop, bank)))}
+    with running_deployment(stack, modules, tmp_path_factory.mktemp("state"), path) as running:
+        _wait_for_the_live_query(running.api)
+        yield Service(running.api, dict(running.variables), running)
 
 
 def _wait_for_the_live_query(api: str) -> None:

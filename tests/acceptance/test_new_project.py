@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shlex
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.acceptance.conftest import Service
 from tests.support.waiting import eventually
@@ -25,3 +29,21 @@ def test_the_lines_of_its_readme_open_an_account_and_read_its_owner(service: Ser
     assert (opened["stream"], opened["version"], deposited["version"]) == ("account/A", 1, 2)
     expected = {"owner": "Ada", "accounts": 1, "deposited_cents": 500}
     eventually(lambda: answer(lines[3]) == expected, "the view has the deposit")
+
+
+@pytest.fixture
+def found(bank: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process finds the modules of the service, as the process of a user's tests does."""
+    monkeypatch.syspath_prepend(shop)
+    monkeypatch.syspath_prepend(bank)
+    yield
+
+
+@pytest.mark.usefixtures("found")
+def test_its_tests_on_a_running_deployment_pass(service: Service, bank: Path) -> None:
+    """As `python -m pytest -m running` runs them, on the deployment that is here."""
+    written = runpy.run_path(str(bank / "tests" / "test_bank_running.py"))
+    tests = [value for name, value in written.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for each in tests:
+        each(service.deployment)

@@ -10,6 +10,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.unit.test_extras import installed_by
+
 ROOT = Path(__file__).parents[2]
 SHOP = Path(__file__).parent / "own_package"
 TESTS = """
@@ -76,3 +78,38 @@ def test_a_package_runs_its_tests_with_it(wheel: Path, tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "passed" in ran.stdout
+
+
+@pytest.fixture
+def programs(wheel: Path, tmp_path: Path) -> Path:
+    """The programs of a fresh environment in which `pip install headwater[testing]` has put the wheel and libraries."""
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=600)
+    words = ["install", "--quiet", "--no-index", "--no-deps", str(wheel)]
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), *words]
+    subprocess.run(pip, check=True, timeout=600)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    for name, each in installed_by("headwater", frozenset({"testing"}), set()).items():
+        for top in {file.parts[0] for file in each.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+            if name != "headwater" and not (site / top).exists():
+                (site / top).symlink_to(str(each.locate_file(top)))
+    return folder / "bin"
+
+
+def test_it_is_enough_for_a_new_project_and_its_tests(programs: Path, tmp_path: Path) -> None:
+    """Without a checkout: nothing of this one is on the path."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADWATER_", "PYTHON"))}
+
+    def run(folder: Path, *words: str) -> str:
+        ran = subprocess.run(words, cwd=folder, env=kept, capture_output=True, text=True, timeout=600)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    run(tmp_path, str(programs / "headwater"), "new", "bank", "--container")
+    assert (tmp_path / "bank" / "Dockerfile").exists()
+    python = str(programs / "python")
+    assert "3 passed, 2 deselected" in run(tmp_path / "bank", python, "-m", "pytest", "-p", "no:cacheprovider")
+    where = "import headwater, compose.testing; print(headwater.__file__, compose.testing.__file__)"
+    assert str(ROOT) not in run(tmp_path, python, "-c", where)
+    said = subprocess.run([python, "-m", "headwater", "run"], cwd=tmp_path / "bank", env=kept, capture_output=True)
+    assert b"pip install 'headwater[stack]'" in said.stderr, "an extra that is missing is named"

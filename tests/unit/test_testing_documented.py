@@ -72,11 +72,22 @@ except AssertionError as error:
     assert run(bank, "-c", fails) == blocks("text")[0]
 
 
+def test_the_test_on_real_servers_is_what_a_new_project_has() -> None:
+    """It is run there, in tests/acceptance."""
+    written = (ROOT / "headwater" / "project" / "test_running.py.txt").read_text()
+    plugin, shown = blocks("py")
+    assert shown in written and plugin in (ROOT / "headwater" / "project" / "conftest.py.txt").read_text()
+
+
 def test_every_word_of_the_kit_is_on_the_page() -> None:
     import headwater.testing
     from commands.testing.instances import Reacted
     from commands.testing.streams import Decided
+    from compose.testing.deployment import RunningDeployment
+    from headwater.testing import plugin
 
     words = set(headwater.testing.__all__)
+    words |= {name for name in vars(RunningDeployment) if not name.startswith("_")} - {"servers"}
+    words |= {name for name in vars(plugin) if name.startswith("headwater_") or name == "deployment"}
     words |= {name for kind in (Decided, Reacted) for name in vars(kind) if name.startswith("then")}
     assert {word for word in words if not re.search(rf"\b{word}\b", TEXT)} == set()

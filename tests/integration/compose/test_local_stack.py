@@ -22,9 +22,9 @@ from elasticsearch import Elasticsearch
 from compose.ports import free_ports
 from compose.settings import Endpoints, Ports, StackSettings
 from compose.stack import Stack
+from compose.testing.shared import own_folder
 from projections.supervision.process import State
 from tests.support.seeds import some_of
-from tests.support.shared_stack import own_folder
 
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
 KILLED = 2

@@ -23,6 +23,7 @@ from compose.ports import free_ports
 from compose.samples.sample import Deployment
 from compose.settings import StackSettings
 from compose.stack import Stack
+from compose.testing.shared import own_folder
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import EVENTS
@@ -38,7 +39,6 @@ from tests.support.background import running
 from tests.support.checkpoints import disk
 from tests.support.domains import SHIPPED
 from tests.support.seeds import is_long, seed_of
-from tests.support.shared_stack import own_folder
 from tests.support.waiting import eventually
 
 pytestmark = [

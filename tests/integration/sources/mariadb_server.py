@@ -15,8 +15,8 @@ import pymysql
 from pymysql.cursors import DictCursor
 
 from compose.ports import free_port
+from compose.testing.shared import own_folder
 from tests.support.servers import without_server
-from tests.support.shared_stack import own_folder
 from tests.support.waiting import eventually
 
 HOST = "127.0.0.1"

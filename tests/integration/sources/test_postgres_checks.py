@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
+from compose.testing.shared import own_folder
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.naming import SourceNames
@@ -24,7 +25,6 @@ from eventlog.capturing.postgres.checks import check_database
 from eventlog.capturing.postgres.database import CapturedDatabase, open_database
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.postgres.rows import absent
-from tests.support.shared_stack import own_folder
 
 pytestmark = pytest.mark.servers
 CAPTURE = "capture"

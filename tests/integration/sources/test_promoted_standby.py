@@ -16,6 +16,7 @@ from compose.parts import postgres
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
+from compose.testing.shared import own_folder
 from eventlog.capturing import Captured, Source, control_topics
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Database
@@ -23,7 +24,6 @@ from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.engine import PostgresEngine
 from eventlog.capturing.skipped_changes import note_server, why_skipped
 from eventlog.settings import LogSettings
-from tests.support.shared_stack import own_folder
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers

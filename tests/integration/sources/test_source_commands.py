@@ -22,6 +22,7 @@ from compose.parts import postgres
 from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
+from compose.testing.shared import own_folder
 from eventlog.capturing import Captured, cli, connector_states
 from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.changes import Operation
@@ -34,7 +35,6 @@ from headwater.samples.shop.database import create_shop
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop
 from tests.integration.sources.captured import Topic
-from tests.support.shared_stack import own_folder
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("another Kafka Connect")

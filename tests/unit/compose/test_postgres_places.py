@@ -15,8 +15,8 @@ from compose.parts.postgres import is_reachable
 from compose.parts.wheels import wheel_folder
 from compose.ports import free_ports
 from compose.settings import StackSettings
+from compose.testing.shared import own_folder
 from projections.supervision.supervisor import Supervisor
-from tests.support.shared_stack import own_folder
 
 NOBODY = (65534, 65534)
 

@@ -1,0 +1,96 @@
+"""The servers in containers of their official images, by testcontainers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from compose.containers.servers import ServerImage, server_images
+from compose.errors import ComposeError
+from compose.parts import elasticsearch, kafka, postgres, valkey
+from compose.settings import HOST, StackSettings
+
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+START_S: Final = 300.0
+"""For all servers together, once their images are there."""
+LOOK_S: Final = 0.2
+SHOWN_LINES: Final = 15
+
+
+def why_no_engine() -> str | None:
+    """Why no container can be started here; None if a container engine of this machine answers."""
+    if find_spec("testcontainers") is None:
+        return "python module 'testcontainers' is missing; install 'headwater[testing]'"
+    import docker  # noqa: PLC0415 - who has no engine need not pay for its client
+    import requests  # noqa: PLC0415 - comes with it
+    from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
+
+    try:
+        client = DockerClient()
+        client.client.ping()
+        host = client.host()
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        return f"no container engine answers: {' '.join(str(error).split())[:300]}"
+    return None if host in (HOST, "localhost") else f"the container engine is on another machine: {host}"
+
+
+@contextmanager
+def in_containers(settings: StackSettings) -> Iterator[None]:
+    """Run the servers on the ports of `settings`, on this machine's loopback address only, until the block ends.
+
+    Raises ComposeError, with what a server has logged, if one ends or cannot serve in time.
+    """
+    probes = _probes(settings)
+    with ExitStack() as running:
+        started = [
+            (each.name, running.enter_context(_container(each, getattr(settings.ports, each.name))))
+            for each in server_images(f"{HOST}:{settings.ports.kafka}")
+        ]
+        deadline = time.monotonic() + START_S
+        for name, container in started:
+            _wait(name, container, probes[name], deadline)
+        yield
+
+
+def _probes(settings: StackSettings) -> Mapping[str, Callable[[], str | None]]:
+    return {
+        "kafka": lambda: kafka.probe(settings.ports.kafka),
+        "postgres": lambda: postgres.probe(settings.endpoints.postgres),
+        "elasticsearch": lambda: elasticsearch.probe(settings.ports.elasticsearch),
+        "valkey": lambda: valkey.probe(settings.ports.valkey),
+    }
+
+
+def _container(server: ServerImage, port: int) -> DockerContainer:
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - as above
+
+    container = DockerContainer(server.image)
+    container.with_envs(**server.environment)
+    container.with_kwargs(
+        hostname=server.name,
+        mem_limit=server.memory,
+        **({"shm_size": server.shared_memory} if server.shared_memory else {}),
+    )
+    if server.command:
+        container.with_command([*server.command])
+    # with_bind_ports would publish it on all addresses of this machine, and PostgreSQL asks for no password
+    container.ports[f"{server.port}/tcp"] = (HOST, port)  # type: ignore[assignment]
+    return container
+
+
+def _wait(name: str, container: DockerContainer, probe: Callable[[], str | None], deadline: float) -> None:
+    while (problem := probe()) is not None:
+        wrapped = container.get_wrapped_container()
+        wrapped.reload()
+        if wrapped.status in ("exited", "dead") or time.monotonic() > deadline:
+            said = b"".join(container.get_logs()).decode(errors="replace").strip().splitlines()[-SHOWN_LINES:]
+            raise ComposeError(
+                f"the container of '{name}' is {wrapped.status} and cannot serve: {problem}; its log ends with: "
+                + " | ".join(said)
+            )
+        time.sleep(LOOK_S)
