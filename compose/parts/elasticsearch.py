@@ -29,9 +29,7 @@ SETTINGS = {
 def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
     """How Elasticsearch runs; `jars` holds the server and its transport plugin."""
     home = settings.state / "elasticsearch"
-    # A jar on the server's classpath and in a module at once is refused ("jar hell").
-    plugin = [jar for jar in jars if jar.name.startswith((f"{_PLUGIN}-", "netty-"))]
-    server = [jar for jar in jars if jar not in plugin]
+    server, plugin = split_jars(jars)
     node_settings = {
         **SETTINGS,
         "path.home": str(home),
@@ -54,13 +52,19 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
         argv=(sys.executable, *SAFE_PATH, "-m", "compose.parts.elasticsearch_node"),
         env=environment,
         log=settings.logs / "elasticsearch.log",
-        prepare=lambda: _prepare(home, plugin),
+        prepare=lambda: prepare(home, plugin),
         probe=lambda: probe(settings.ports.elasticsearch),
         stop_timeout_s=30.0,
     )
 
 
-def _prepare(home: Path, plugin: Sequence[Path]) -> None:
+def split_jars(jars: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Those of the server's classpath, and those of its transport: in both, a jar is refused ("jar hell")."""
+    plugin = [jar for jar in jars if jar.name.startswith((f"{_PLUGIN}-", "netty-"))]
+    return [jar for jar in jars if jar not in plugin], plugin
+
+
+def prepare(home: Path, plugin: Sequence[Path]) -> None:
     """Create the folders that a node expects, with the transport module unpacked from its jar."""
     for name in ("config", "data", "logs"):
         (home / name).mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from compose.parts import wheels
 from compose.settings import HOST, StackSettings
 from projections.supervision.process import ProcessSpec
 
-_LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
+LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
 # Identifiers need not differ between local stacks: each has its own ports and never meets another.
 CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsLQ"
 HEAP = ("-Xms256m", "-Xmx1g")
@@ -83,7 +83,7 @@ def _node(settings: StackSettings, jars: Sequence[Path], node: Node, nodes: Sequ
     java, data, config = wheels.java(), settings.state / name, settings.state / f"{name}.properties"
     environment = {"CLASSPATH": os.pathsep.join(map(str, jars))}
     options = [*HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
-    native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={_LOG4J}"]
+    native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={LOG4J}"]
     return ProcessSpec(
         name=name,
         argv=(str(java), *options, *native, "kafka.Kafka", str(config)),
@@ -101,7 +101,7 @@ def _prepare(properties: str, java: Path, environment: dict[str, str], config: P
     if (data / "meta.properties").exists():
         return
     shutil.rmtree(data, ignore_errors=True)  # a format that was interrupted
-    command = [str(java), "-Xshare:auto", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={_LOG4J}"]
+    command = [str(java), "-Xshare:auto", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOG4J}"]
     command += ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(config)]
     ran = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
     if ran.returncode != 0:

@@ -70,14 +70,14 @@ def secured_kafka(folder: Path) -> Iterator[Secured]:
     ca, stack, port = trustme.CA(), StackSettings(folder, free_ports()), free_port()
     plain = kafka.spec(stack, fetch_jars()["kafka"])
     logging = folder / "log4j2.properties"
-    logging.write_text(kafka._LOG4J.read_text() + DENIALS)
+    logging.write_text(kafka.LOG4J.read_text() + DENIALS)
 
     def prepare() -> None:
         plain.prepare()
         with Path(plain.argv[-1]).open("a") as properties:
             properties.write(listener(stack, port, ca))
 
-    argv = tuple(each.replace(str(kafka._LOG4J), str(logging)) for each in plain.argv)
+    argv = tuple(each.replace(str(kafka.LOG4J), str(logging)) for each in plain.argv)
     supervisor = Supervisor([replace(plain, prepare=prepare, argv=argv)])
     supervisor.start()
     try:

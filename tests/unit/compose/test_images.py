@@ -77,12 +77,12 @@ def test_no_base_is_latest_and_the_version_is_the_projects() -> None:
     assert re.search(r":\d", arguments["BASE"]) and "latest" not in TEXT
     assert arguments["VERSION"] == PROJECT["version"]
     parents = {rest.split(" ")[0] for word, rest in instructions(TEXT) if word == "FROM"}
-    assert parents == {"${BASE}", "build", "runtime"}
+    assert parents == {"${BASE}", "tools", "runtime"}
 
 
 def test_everything_is_installed_with_hashes() -> None:
     for _, rest in instructions(TEXT):
-        for command in re.findall(r"pip[^&]* install [^&]*", rest):
+        for command in re.findall(r"/pip[^&]* install [^&]*", rest):
             assert "--require-hashes" in command or "--no-deps /wheel/" in command, command
     lines = (ROOT / "compose" / "containers" / "build.lock").read_text()
     assert len(re.findall(r"^\S+==", lines, re.MULTILINE)) == len(re.findall(r"==.*\n    --hash=sha256:", lines)) > 1
