@@ -6,6 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from projections.spark import session
+from projections.spark.setup import class_archive, home
 from projections.spark.setup.working_folder import working_folder
 
 HOLDS = """
@@ -45,3 +51,18 @@ def test_without_a_usable_folder_spark_takes_that_of_temporary_files(tmp_path: P
     (tmp_path / "spark").touch()
     assert working_folder(tmp_path) is None
     assert working_folder(tmp_path / "a,b") is None
+
+
+def test_a_local_session_unpacks_its_libraries_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container, nothing but the state folder may be written."""
+    taken: list[SparkConf] = []
+    monkeypatch.setattr(session, "spark_jars", list)
+    monkeypatch.setattr(class_archive, "use", tuple)
+    monkeypatch.setattr(home, "use", lambda: None)
+    monkeypatch.setattr(SparkContext, "getOrCreate", taken.append)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: None)
+    session.start_session(session.SparkSettings(), name="test", threads=1, state=tmp_path / "a b")
+    (conf,) = taken
+    folder = Path(str(conf.get("spark.local.dir")))
+    assert folder.parent == tmp_path / "a b" / "spark"
+    assert f'"-Djava.io.tmpdir={folder}"' in str(conf.get("spark.driver.extraJavaOptions"))
