@@ -91,7 +91,8 @@ bench: spark ## run benchmarks, on the running servers or on its own; NAME=... s
 lock: setup ## resolve and lock the Python dependencies again
 	$(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	    --python-version 3.11 --all-extras pyproject.toml -o requirements.lock
-	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(UV) pip compile --universal --generate-hashes --no-emit-index-url \
+	@# with setuptools, for what the lock has as source only
+	{ sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml; echo 'setuptools>=80'; } | $(UV) pip compile --universal --generate-hashes --no-emit-index-url \
 	    --no-emit-find-links --no-header --python-version 3.11 - -o compose/containers/build.lock
 
 images: ## build the container images headwater:VERSION and headwater:VERSION-api with docker or podman (ENGINE, BASE, BUILD_OPTIONS)

@@ -93,7 +93,11 @@ def main(modules: Sequence[str]) -> int:
         console.print(f"starting containers with {compose[0]}")
         _run([*compose, "up", "--detach"], given)
         deployment = Deployment(settings.endpoints, {**given, **settings.endpoints.environment()})
-        asyncio.run(load(api, modules, deployment, console, START_S))
+        try:
+            asyncio.run(load(api, modules, deployment, console, START_S))
+        except ComposeError:
+            _run([*compose, "logs", "--tail", "20"], given, shown=True)
+            raise
         print(page(api, settings, given, modules, in_containers=" ".join(compose)), flush=True)
         while True:
             signal.pause()
@@ -106,8 +110,9 @@ def main(modules: Sequence[str]) -> int:
         _run([*compose, "down"], given)
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Run it in a session of its own, so that Ctrl-C does not end it before its work is done."""
-    ran = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, start_new_session=True)
+def _run(command: Sequence[str], environ: Mapping[str, str], *, shown: bool = False) -> None:
+    """Run it in a session of its own, so that Ctrl-C does not end it before its work is done. shown: what it prints."""
+    output = None if shown else subprocess.DEVNULL
+    ran = subprocess.Popen(command, env=environ, stdout=output, start_new_session=True)
     if ran.wait() != 0:
         raise ComposeError(f"'{' '.join(command)}' ended with exit code {ran.returncode}; see its output above")
