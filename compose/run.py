@@ -28,8 +28,8 @@ from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
-from eventlog.logs import formatter_of
-from eventlog.modules import VARIABLE, shipped_domains
+from eventlog.programs.logs import formatter_of
+from eventlog.programs.modules import VARIABLE, shipped_domains
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
 from projections.registry import ViewRegistry

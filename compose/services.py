@@ -15,8 +15,8 @@ import httpx
 from api.settings import ApiVariables
 from api.tls import CERTIFICATE, PRIVATE_KEY
 from compose.settings import HOST, StackSettings
-from eventlog.metrics import MetricsVariables
-from eventlog.modules import SAFE_PATH
+from eventlog.programs.metrics import MetricsVariables
+from eventlog.programs.modules import SAFE_PATH
 from eventlog.settings import LogSettings
 from projections.running_parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec

@@ -11,7 +11,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from eventlog.errors import SettingError
-from eventlog.variables import Variables
+from eventlog.programs.variables import Variables
 
 SECURITY: Final = "HEADWATER_KAFKA_SECURITY"
 MECHANISM: Final = "HEADWATER_KAFKA_MECHANISM"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from compose.settings import HOST, StackSettings
-from eventlog import admin
+from eventlog.kafka import admin
 from eventlog.settings import LogSettings
 from tests.support.scheduling import ByGroup, Seconds, longest_first
 from tests.support.seeds import choose_seed, load_profile, repeats

@@ -9,11 +9,11 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from eventlog.admin import missing_topics, prepare_topics
 from eventlog.audit.record import AuditRecord
 from eventlog.envelope import timestamp_ms
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import WRITER, client_config
+from eventlog.kafka.admin import missing_topics, prepare_topics
+from eventlog.kafka.client import WRITER, client_config
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import AUDIT, topic_specs

@@ -17,7 +17,7 @@ from eventlog.capturing.control_notes import DATA_COLLECTIONS, UNREAD, Notes
 from eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
 from eventlog.capturing.ports import Engine
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
+from eventlog.kafka.client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
 from eventlog.settings import LogSettings
 
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from eventlog.admin import empty_partition, prepare_topics, remove_topics
 from eventlog.capturing import control_topics
 from eventlog.capturing.connector import captures, differences, plain_secrets
 from eventlog.capturing.connector_states import (
@@ -31,6 +30,7 @@ from eventlog.capturing.rereading import (
 from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
 from eventlog.capturing.snapshot_queue import is_after_snapshot
 from eventlog.capturing.unread_tables import note_first_snapshot
+from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 
 
 class Operator(Operated):

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from eventlog.envelope import format_time
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import WRITER, client_config
+from eventlog.kafka.client import WRITER, client_config
 from eventlog.letters import Letter, letter_key, time_of
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS

@@ -9,7 +9,7 @@ import pytest
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, Stack
-from eventlog.backoff import Backoff
+from eventlog.programs.backoff import Backoff
 from tests.support.shared_stack import own_folder
 
 KILLED = Backoff(limit=100)

@@ -24,7 +24,7 @@ from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
 from eventlog.envelope import Position
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from headwater import Deleted, Postgres, TableView, current
 from headwater.samples.shop.database import create_shop
 from projections.table.changes import RecordPlace, TableReader, envelope_of
