@@ -1,5 +1,5 @@
 """The HTTP API: accepts commands, serves views and streams. May import `replay` and the packages below it."""
 
-from eventlog.shadowing import refuse_hidden
+from eventlog.programs.shadowing import refuse_hidden
 
 refuse_hidden("api", "headwater api", "replay", "projections", "commands")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from api.settings import CANNOT_START, ApiSettings
 from eventlog.errors import EventLogError
-from eventlog.logs import complain, log_to_stderr
+from eventlog.programs.logs import complain, log_to_stderr
 from eventlog.settings import accept_no_arguments
 
 

@@ -30,7 +30,7 @@ from commands.sending.stored_receipts import open_stored
 from eventlog.capturing.control_topics import last_snapshot
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.capturing.naming import SourceNames
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from projections.registry import ViewRegistry
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.metrics import counter, seconds
+from eventlog.programs.metrics import counter, seconds
 
 if TYPE_CHECKING:
     from api.service import Service

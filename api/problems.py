@@ -23,7 +23,7 @@ from api.outages import Outages
 from api.requests.newlines import with_newlines
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
-from eventlog.logs import trace_id_of
+from eventlog.programs.logs import trace_id_of
 from projections.errors import ProjectionError
 
 log = logging.getLogger(__name__)

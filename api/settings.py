@@ -12,8 +12,8 @@ from api.guard.settings import GuardSettings
 from api.hosts import Hosts, is_loopback
 from api.limits.requests import Limits
 from api.tls import TlsFiles
+from eventlog.programs.variables import Count, Port, Processes, Variables
 from eventlog.settings import LogSettings
-from eventlog.variables import Count, Port, Processes, Variables
 from projections.settings import StoreSettings
 
 ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from eventlog.errors import SettingError
-from eventlog.variables import Variables
+from eventlog.programs.variables import Variables
 
 CERTIFICATE: Final = "HEADWATER_API_CERTIFICATE"
 PRIVATE_KEY: Final = "HEADWATER_API_PRIVATE_KEY"

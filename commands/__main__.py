@@ -14,10 +14,10 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
 from commands.service import handle, work
 from eventlog.errors import EventLogError
-from eventlog.logs import log_to_stderr
+from eventlog.programs.logs import log_to_stderr
+from eventlog.programs.variables import Processes, Variables
+from eventlog.programs.workers import Workers
 from eventlog.settings import LogSettings, accept_no_arguments
-from eventlog.variables import Processes, Variables
-from eventlog.workers import Workers
 
 END_S: Final = 30.0
 """How long handlers may take to end before they are killed; an open transaction takes 10 s at most."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from eventlog.errors import Fenced
-from eventlog.metrics import counter, gauge, seconds
+from eventlog.programs.metrics import counter, gauge, seconds
 
 UNKNOWN: Final = "unknown"
 """In place of the type of a command that is not declared: whoever sends it chose its name."""

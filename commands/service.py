@@ -26,15 +26,15 @@ from commands.reacting.process_task import ProcessTask
 from commands.reacting.router import Router, Routes, RoutingTask
 from commands.reacting.row_router import RowRouter, process_topics, row_role
 from commands.reacting.starts import settle_starts
-from eventlog.admin import prepare
 from eventlog.capturing.declaring import Source, SourceRegistry
 from eventlog.errors import EventLogError
-from eventlog.kafka import KafkaLog
-from eventlog.logs import log_to_stderr
-from eventlog.metrics import serve_metrics
+from eventlog.kafka.admin import prepare
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
+from eventlog.programs.logs import log_to_stderr
+from eventlog.programs.metrics import serve_metrics
+from eventlog.programs.workers import call_without_parent, number_of_worker
 from eventlog.settings import LogSettings
-from eventlog.workers import call_without_parent, number_of_worker
 
 logger = logging.getLogger("commands")
 

@@ -1,5 +1,5 @@
 """Runs the parts together: the local stack of real servers, and Headwater's processes. Import `Stack` from here."""
 
-from eventlog.shadowing import refuse_hidden
+from eventlog.programs.shadowing import refuse_hidden
 
 refuse_hidden("compose", "headwater run", "api", "replay", "projections", "commands")

@@ -20,9 +20,9 @@ from compose.settings import StackSettings
 from compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
 from compose.state import StateDirectory
 from eventlog.errors import EventLogError
-from eventlog.logs import log_to_stderr
-from eventlog.modules import shipped_domains
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
+from eventlog.programs.logs import log_to_stderr
+from eventlog.programs.modules import shipped_domains
 from projections.errors import ProjectionError
 from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from projections.spark.setup.java import JavaError

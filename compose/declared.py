@@ -20,7 +20,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
 from compose.errors import ComposeError
 from eventlog.errors import EventLogError
-from eventlog.modules import PACKAGES, SAFE_PATH, SAMPLES
+from eventlog.programs.modules import PACKAGES, SAFE_PATH, SAMPLES
 from projections.errors import ProjectionError
 from projections.registry import ViewRegistry
 

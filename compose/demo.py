@@ -28,7 +28,7 @@ from compose.services import required, service_specs
 from compose.settings import HOST, StackSettings
 from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
-from eventlog.modules import SAFE_PATH
+from eventlog.programs.modules import SAFE_PATH
 from projections.supervision.supervisor import Supervisor
 from replay.verify import DIFFERENT_EXIT
 

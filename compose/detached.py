@@ -10,7 +10,7 @@ from collections.abc import Callable
 from compose.errors import ComposeError, NotRunning
 from compose.settings import StackSettings
 from compose.state import StateDirectory
-from eventlog.modules import SAFE_PATH
+from eventlog.programs.modules import SAFE_PATH
 from projections.supervision.process import State
 
 _START_TIMEOUT_S = 240.0  # longer than the supervisor itself takes to give up

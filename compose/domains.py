@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from compose.errors import DomainsError
-from eventlog.modules import VARIABLE, project_modules, read_modules, shipped_domains
+from eventlog.programs.modules import VARIABLE, project_modules, read_modules, shipped_domains
 
 SAMPLE: Final = ("listings",)
 """The sample of `make run` and `make demo` if nothing else is named."""

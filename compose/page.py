@@ -13,11 +13,11 @@ from compose.samples.shipped import to_try
 from compose.services import required
 from compose.settings import StackSettings
 from eventlog.capturing import SourceRegistry
-from eventlog.logs import LOG_FORMAT, LOG_LEVEL
-from eventlog.modules import VARIABLE, shipped_domains
+from eventlog.programs.logs import LOG_FORMAT, LOG_LEVEL
+from eventlog.programs.modules import VARIABLE, shipped_domains
+from eventlog.programs.variables import IN_FILE
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
-from eventlog.variables import IN_FILE
 from projections.registry import ViewRegistry
 from projections.spark.session import SparkVariables
 from projections.spark.setup.jars import CACHE, cache_directory

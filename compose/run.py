@@ -28,11 +28,11 @@ from compose.stack import Stack, parts_for, parts_text
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
-from eventlog.logs import formatter_of
-from eventlog.modules import VARIABLE, shipped_domains
+from eventlog.programs.logs import formatter_of
+from eventlog.programs.modules import VARIABLE, shipped_domains
+from eventlog.programs.variables import IN_FILE
 from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
-from eventlog.variables import IN_FILE
 from projections.registry import ViewRegistry
 
 START_S: Final = 120.0

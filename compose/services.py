@@ -15,10 +15,10 @@ import httpx
 from api.settings import ApiVariables
 from api.tls import CERTIFICATE, PRIVATE_KEY
 from compose.settings import HOST, StackSettings
-from eventlog.metrics import MetricsVariables
-from eventlog.modules import SAFE_PATH
+from eventlog.programs.metrics import MetricsVariables
+from eventlog.programs.modules import SAFE_PATH
+from eventlog.programs.variables import IN_FILE
 from eventlog.settings import LogSettings
-from eventlog.variables import IN_FILE
 from projections.running_parts import EVERYTHING, LIVE_START_S, ready_file
 from projections.supervision.process import ProcessSpec
 

@@ -8,8 +8,8 @@ from typing import Final
 from pydantic import Field
 
 from eventlog.errors import SettingError
+from eventlog.programs.variables import Port, Variables
 from eventlog.settings import LogSettings
-from eventlog.variables import Port, Variables
 
 HOST = "127.0.0.1"
 

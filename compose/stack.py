@@ -12,8 +12,8 @@ from compose.errors import NotRunning, PortTaken
 from compose.parts import connect, elasticsearch, kafka, postgres, valkey
 from compose.settings import HOST, Endpoints, Ports, StackSettings
 from compose.state import StateDirectory
-from eventlog.backoff import DEFAULT_BACKOFF, Backoff
 from eventlog.capturing import SourceRegistry
+from eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
 from projections.spark.setup.jars import group_jars, read_lock
 from projections.supervision.process import ProcessSpec, ProcessStatus
 from projections.supervision.supervised import Supervised

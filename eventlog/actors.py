@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from eventlog.errors import SettingError
-from eventlog.variables import UNPRINTABLE, Variables
+from eventlog.programs.variables import UNPRINTABLE, Variables
 
 ACTOR: Final = "HEADWATER_ACTOR"
 PROCESS_ACTOR: Final = "process:"

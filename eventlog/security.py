@@ -11,7 +11,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from eventlog.errors import SettingError
-from eventlog.variables import IN_FILE, Variables, secret
+from eventlog.programs.variables import IN_FILE, Variables, secret
 
 SECURITY: Final = "HEADWATER_KAFKA_SECURITY"
 MECHANISM: Final = "HEADWATER_KAFKA_MECHANISM"

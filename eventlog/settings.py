@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from eventlog.errors import SettingError
-from eventlog.modules import read_modules
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
+from eventlog.programs.modules import read_modules
+from eventlog.programs.variables import Brokers, Count, Days, EnvironmentName, Variables
 from eventlog.security import KafkaSecurity
-from eventlog.variables import Brokers, Count, Days, EnvironmentName, Variables
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from eventlog.modules import PACKAGES, shipped_domains
+from eventlog.programs.modules import PACKAGES, shipped_domains
 
 TEMPLATES: Final = {
     "README.md": "README.md.txt",

@@ -16,9 +16,9 @@ import typer
 
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
-from eventlog.logs import log_to_stderr
-from eventlog.metrics import serve_metrics
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
+from eventlog.programs.logs import log_to_stderr
+from eventlog.programs.metrics import serve_metrics
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
 from projections.queries import run_live_query, run_stream_queries

@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.metrics import counter, gauge, seconds
+from eventlog.programs.metrics import counter, gauge, seconds
 from projections.supervision.process import State
 from projections.supervision.supervisor import Supervisor
 

@@ -13,11 +13,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventlog.cores import cores
 from eventlog.errors import LogUnavailable
-from eventlog.kafka import KafkaLog
-from eventlog.kafka_heartbeats import beating
+from eventlog.kafka.heartbeats import beating
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import EventLog
+from eventlog.programs.cores import cores
 from eventlog.settings import LogSettings
 from projections.errors import StoreUnavailable
 from projections.generations.rebuild.engine import holds_events

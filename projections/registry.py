@@ -9,8 +9,8 @@ from typing import TypeVar
 from commands.declaring.process import Process
 from commands.declaring.registry import CommandRegistry
 from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.modules import find
 from eventlog.places import declared_in
+from eventlog.programs.modules import find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.kinds import KINDS
 from projections.row_inputs import check_view_rows

@@ -13,15 +13,15 @@ from functools import partial
 from typing import Literal
 
 from commands.declaring.registry import CommandRegistry
-from eventlog.admin import prepare
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.naming import followed_topic
-from eventlog.cores import cores
 from eventlog.errors import EventLogError
-from eventlog.kafka import KafkaLog
-from eventlog.metrics import collecting
+from eventlog.kafka.admin import prepare
+from eventlog.kafka.log import KafkaLog
+from eventlog.kafka.shown_offsets import ShownGroup
+from eventlog.programs.cores import cores
+from eventlog.programs.metrics import collecting
 from eventlog.settings import LogSettings
-from eventlog.shown_offsets import ShownGroup
 from projections.errors import NotPublished, StoreUnavailable
 from projections.folding.slices import remove_left
 from projections.generations.rebuild.rebuild import Rebuilder

@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from eventlog.backoff import RETRY_FOREVER
-from eventlog.metrics import MetricsVariables, collecting, serve_metrics
-from eventlog.modules import SAFE_PATH
+from eventlog.programs.backoff import RETRY_FOREVER
+from eventlog.programs.metrics import MetricsVariables, collecting, serve_metrics
+from eventlog.programs.modules import SAFE_PATH
 from projections.generations.upkeep.upkeep import Upkeep
 from projections.metrics import PartMetrics
 from projections.running_parts import (

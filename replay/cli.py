@@ -9,8 +9,8 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
-from eventlog.logs import log_to_stderr
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
+from eventlog.programs.logs import log_to_stderr
 from replay import dead_letters, erase, explain, list_views, plan, prune, rebuild, status, verify
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail

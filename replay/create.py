@@ -7,10 +7,10 @@ from typing import Final
 
 import typer
 
-from eventlog.admin import missing_topics, prepare
 from eventlog.audit.commands import AuditedCommand
-from eventlog.logs import log_to_stderr
-from eventlog.programs import called_as
+from eventlog.kafka.admin import missing_topics, prepare
+from eventlog.programs.command_line import called_as
+from eventlog.programs.logs import log_to_stderr
 from replay.cli import OnlyCommand
 from replay.deployment import open_deployment
 from replay.output import say

@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eventlog.cores import cores
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
+from eventlog.programs.cores import cores
 from eventlog.settings import LogSettings
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.rebuild.rebuild import Rebuilder

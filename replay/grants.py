@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from eventlog.access import commands_of
-from eventlog.logs import log_to_stderr
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
+from eventlog.programs.logs import log_to_stderr
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings

@@ -14,9 +14,9 @@ import typer
 
 from commands.owning.slow_code import slow_code
 from eventlog.capturing.declaring import SourceRegistry
-from eventlog.extras import refuse_missing
-from eventlog.logs import log_to_stderr
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
+from eventlog.programs.extras import refuse_missing
+from eventlog.programs.logs import log_to_stderr
 from eventlog.times import now_ms
 from eventlog.topics import EVENTS
 from projections.generations.upkeep.lag_reader import Lags

@@ -21,7 +21,7 @@ from eventlog.access import (
 )
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.sweeping import SWEEPS
-from eventlog.kafka_client import READERS
+from eventlog.kafka.client import READERS
 from eventlog.topics import VIEWS
 from projections.loading.patch_reader import LOADERS
 from projections.running_parts import LIVE

@@ -17,7 +17,7 @@ import pytest
 from compose.settings import HOST, StackSettings
 from compose.testing.servers import SERVERS, chosen_servers
 from compose.testing.shared import shared_servers
-from eventlog import admin
+from eventlog.kafka import admin
 from eventlog.settings import LogSettings
 from tests.support.scheduling import ByGroup, Seconds, longest_first
 from tests.support.seeds import choose_seed, load_profile, repeats

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.metrics import METHODS, NO_ANSWER, NO_ROUTE, OTHER, REQUEST_SECONDS, REQUESTS
-from eventlog.logs import about, trace_id_of
+from eventlog.programs.logs import about, trace_id_of
 
 
 class Measured:

@@ -23,7 +23,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
 from eventlog.audit.commands import AuditedCommands, Refused
 from eventlog.errors import EventLogError, SettingError
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
 from eventlog.settings import LogSettings
 from projections.errors import ProjectionError
 from projections.registry import ViewRegistry

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from api.guard.urls import url_problem
 from eventlog.errors import SettingError
-from eventlog.variables import Variables
+from eventlog.programs.variables import Variables
 
 if TYPE_CHECKING:
     from api.guard.guard import Guard

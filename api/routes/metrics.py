@@ -12,7 +12,7 @@ from api.guard import needs
 from api.openapi.problem_documents import documented
 from api.requests.parameters import check_no_query
 from api.service import Service
-from eventlog.metrics import REGISTRY
+from eventlog.programs.metrics import REGISTRY
 
 DESCRIPTION: Final = """\
 The metrics of the API in the text format of Prometheus.

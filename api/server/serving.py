@@ -28,9 +28,9 @@ from api.settings import CANNOT_START, GRACE_S, ApiSettings
 from api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
 from commands.errors import CommandError
 from eventlog.errors import EventLogError, SettingError
-from eventlog.logs import complain
-from eventlog.metrics import collecting, serve_metrics
-from eventlog.workers import call_without_parent, number_of_worker
+from eventlog.programs.logs import complain
+from eventlog.programs.metrics import collecting, serve_metrics
+from eventlog.programs.workers import call_without_parent, number_of_worker
 from projections.errors import ProjectionError
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from typing import Final
 from api.hosts import is_loopback
 from api.settings import CANNOT_START, GRACE_S, ApiSettings
 from eventlog.errors import SettingError
-from eventlog.logs import log_to_stderr
-from eventlog.workers import Workers
+from eventlog.programs.logs import log_to_stderr
+from eventlog.programs.workers import Workers
 
 END_S: Final = GRACE_S + 5.0
 """How long workers may take to end before they are killed."""

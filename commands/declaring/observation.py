@@ -24,8 +24,8 @@ from eventlog import topics
 from eventlog.declaring import must_be_version
 from eventlog.envelope import Envelope, encode, format_time, stream_name, timestamp_ms
 from eventlog.limits import MAX_ENTRY_BYTES, entry_size
-from eventlog.modules import by_name, find
 from eventlog.ports import Entry
+from eventlog.programs.modules import by_name, find
 from eventlog.times import FIRST_RECORD_MS
 
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -34,8 +34,8 @@ from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.declaring import arguments_checked
-from eventlog.modules import by_name, find
 from eventlog.places import called_from, declared_in
+from eventlog.programs.modules import by_name, find
 
 State = TypeVar("State", bound=BaseModel)
 Input = type[Event] | type[Row] | type[RowDeleted[Any]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from commands.declaring.aggregate import Aggregate, Command, Event, Message
 from commands.errors import DeclarationError, UnknownCommand
-from eventlog.modules import by_name, domain_of, find
+from eventlog.programs.modules import by_name, domain_of, find
 
 AnyAggregate = Aggregate[Any]
 

@@ -33,8 +33,8 @@ from eventlog import topics
 from eventlog.envelope import Envelope, encode_event, timestamp_ms
 from eventlog.letters import time_of
 from eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
-from eventlog.logs import trace_id_of
 from eventlog.ports import Entry
+from eventlog.programs.logs import trace_id_of
 
 MAX_EVENTS: Final = 10_000
 """Of one command. All are in one transaction, which delays every reader, and in one receipt."""

@@ -19,8 +19,8 @@ from commands.owning.resume_offset import commit_position, resume_offset
 from commands.owning.running_code import running_in
 from commands.owning.slow_code import SlowCode
 from eventlog.errors import EventLogError, Fenced
-from eventlog.logs import about
 from eventlog.ports import EventLog, PartitionWriter, Record, Role
+from eventlog.programs.logs import about
 
 BATCH_RECORDS = 2_000
 TRANSACTION_GAP_S = 0.04

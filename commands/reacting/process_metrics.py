@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from commands.reacting.instance_counts import InstanceCounts
-from eventlog.metrics import REGISTRY
+from eventlog.programs.metrics import REGISTRY
 
 
 class Measured(Protocol):

@@ -34,7 +34,7 @@ from commands.sending.pipeline import run_each
 from eventlog.actors import NEEDS, actor_of, is_actor
 from eventlog.envelope import Position
 from eventlog.errors import EventLogError, LogUnavailable
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 

@@ -11,7 +11,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError
 from commands.testing.golden import GoldenFiles, add_missing
 from eventlog.errors import EventLogError
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from compose.run import STOPPING, check_declarations, load, stop_on_signals
 from compose.samples.sample import Deployment
 from compose.services import api_port
 from compose.settings import HOST, StackSettings
-from eventlog.modules import VARIABLE, shipped_domains
+from eventlog.programs.modules import VARIABLE, shipped_domains
 from eventlog.settings import LogVariables
 
 ENGINES: Final = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from compose.errors import ComposeError
 from compose.parts import wheels
 from compose.settings import HOST, StackSettings
-from eventlog.modules import SAFE_PATH
+from eventlog.programs.modules import SAFE_PATH
 from projections.supervision.process import ProcessSpec
 
 _PLUGIN = "transport-netty4"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from compose.samples.sample import Sample
-from eventlog.modules import SAMPLES
+from eventlog.programs.modules import SAMPLES
 
 
 def sample_of(domain: str) -> Sample:

@@ -26,7 +26,7 @@ from compose.errors import ComposeError
 from compose.ports import free_port
 from compose.services import required, service_specs
 from compose.settings import HOST, StackSettings
-from eventlog.modules import SAFE_PATH, VARIABLE
+from eventlog.programs.modules import SAFE_PATH, VARIABLE
 from projections.supervision.supervisor import Supervisor
 
 VIEWS_S: Final = 300.0

@@ -11,7 +11,7 @@ from compose.errors import ComposeError
 from compose.stack import Stack
 from compose.testing.containers import in_containers, why_no_engine
 from compose.testing.shared import Start
-from eventlog.variables import Variables
+from eventlog.programs.variables import Variables
 
 CONTAINERS: Final = "containers"
 

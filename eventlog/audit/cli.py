@@ -16,9 +16,9 @@ from rich.console import Console
 from eventlog.audit.record import AuditRecord
 from eventlog.audit.trail import read_trail
 from eventlog.errors import EventLogError
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import EventLog
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
 from eventlog.settings import LogSettings
 from eventlog.times import shortened
 

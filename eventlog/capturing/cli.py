@@ -24,10 +24,10 @@ from eventlog.capturing.source_metrics import SourceMetrics
 from eventlog.capturing.source_status import SourceStatus, status_of
 from eventlog.capturing.watching import Watcher
 from eventlog.errors import EventLogError
-from eventlog.logs import JSON, format_of, log_to_stderr
-from eventlog.logs import complain as log_complaint
-from eventlog.metrics import collecting, serve_metrics
-from eventlog.programs import called_as
+from eventlog.programs.command_line import called_as
+from eventlog.programs.logs import JSON, format_of, log_to_stderr
+from eventlog.programs.logs import complain as log_complaint
+from eventlog.programs.metrics import collecting, serve_metrics
 from eventlog.settings import LogSettings
 
 FAILED_EXIT: Final = 1

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from eventlog.capturing.columns import KEY_KINDS, Column, Hashed, Kind, column_of
 from eventlog.capturing.errors import SourceDeclarationError, UnknownSource
 from eventlog.capturing.intervals import SIGNED_PARTS
-from eventlog.modules import by_name, find
+from eventlog.programs.modules import by_name, find
 from eventlog.topics import CAPTURED
 
 SOURCE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,23}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eventlog.admin import missing_topics
 from eventlog.capturing import control_topics
 from eventlog.capturing.connector import (
     captures,
@@ -22,6 +21,7 @@ from eventlog.capturing.ports import Database
 from eventlog.capturing.reconciling import Findings
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.unread_tables import Unread, problem_of
+from eventlog.kafka.admin import missing_topics
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from eventlog.capturing.declaring import Source
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.ports import Address
 from eventlog.errors import SettingError
+from eventlog.programs.variables import Brokers, Variables, secret
 from eventlog.security import KafkaSecurity
 from eventlog.settings import LogSettings
-from eventlog.variables import Brokers, Variables, secret
 
 REFERENCES: Final = "a reference to a config provider of Connect's workers, such as ${env:KAFKA_PASSWORD}"
 _REFERENCE: Final = re.compile(r"\$\{[^:{}\"\\]+:[^{}\"\\]+\}")

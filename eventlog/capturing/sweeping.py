@@ -24,7 +24,7 @@ from eventlog.capturing.ports import Database
 from eventlog.capturing.table_heartbeats import is_table_heartbeat
 from eventlog.capturing.values import STAND_IN_BYTES
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
+from eventlog.kafka.client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 

@@ -19,7 +19,7 @@ from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Layout, Missed, StoredOffset
 from eventlog.capturing.snapshot_queue import is_after_snapshot, queued
 from eventlog.heartbeats import PREFIX
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def headwater_modules() -> Sequence[str]:
     """The modules under test: HEADWATER_MODULES, else the project's; define this fixture to choose others."""
-    from eventlog.modules import VARIABLE, read_modules  # noqa: PLC0415 - nothing before it is needed
+    from eventlog.programs.modules import VARIABLE, read_modules  # noqa: PLC0415 - nothing before it is needed
 
     return read_modules(os.environ.get(VARIABLE, ""))
 
@@ -31,7 +31,7 @@ def headwater_modules() -> Sequence[str]:
 @pytest.fixture(scope="session")
 def headwater_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
     """Kafka, PostgreSQL, Elasticsearch and Valkey for all tests of the run, those of other processes of xdist, too."""
-    from eventlog.extras import refuse_missing  # noqa: PLC0415 - likewise
+    from eventlog.programs.extras import refuse_missing  # noqa: PLC0415 - likewise
 
     refuse_missing("headwater.testing.plugin", "all", "psutil", "fastapi", "pyspark")
     from compose.testing.servers import chosen_servers  # noqa: PLC0415

@@ -13,7 +13,7 @@ import orjson
 
 from eventlog.envelope import partition_of
 from eventlog.errors import EventLogError, LogUnavailable
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS

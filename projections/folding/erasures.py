@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from eventlog.admin import topic_id
+from eventlog.kafka.admin import topic_id
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from projections.folding.fold_records import Erased

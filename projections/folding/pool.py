@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from eventlog.cores import cores
-from eventlog.workers import call_without_parent
+from eventlog.programs.cores import cores
+from eventlog.programs.workers import call_without_parent
 from projections.folding.forking import FORKED, start_server
 from projections.folding.program import Program
 from projections.folding.tasks import FoldTask, Share, fold, groups, write

@@ -23,7 +23,7 @@ import msgspec
 
 import commands
 import projections
-from eventlog.admin import topic_id
+from eventlog.kafka.admin import topic_id
 from eventlog.settings import LogSettings
 from projections.folding.combining import on_disk
 from projections.folding.fold_records import Erased, Part

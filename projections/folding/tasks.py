@@ -18,7 +18,7 @@ import msgspec
 from confluent_kafka import Message
 
 from eventlog.envelope import partition_of
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
 from projections.folding.combining import Combined, on_disk

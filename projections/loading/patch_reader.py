@@ -9,9 +9,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import Contact, client_config, translated
+from eventlog.kafka.client import Contact, client_config, translated
+from eventlog.kafka.shown_offsets import ShownOffsets
 from eventlog.settings import LogSettings
-from eventlog.shown_offsets import ShownOffsets
 from eventlog.topics import PATCHES
 from projections.limits import BATCH_RECORDS
 

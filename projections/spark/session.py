@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator, Field
 
 from eventlog.errors import SettingError
-from eventlog.logs import JSON, TEXT, format_of, process_name
-from eventlog.variables import Variables
+from eventlog.programs.logs import JSON, TEXT, format_of, process_name
+from eventlog.programs.variables import Variables
 from projections.spark.setup import class_archive, home
 from projections.spark.setup.jars import spark_jars
 from projections.spark.setup.working_folder import working_folder

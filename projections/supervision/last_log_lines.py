@@ -10,7 +10,7 @@ READ_BYTES: Final = 64 * 1024
 """At the end of a log."""
 SHOWN_CHARACTERS: Final = 500
 _LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,.]+ (?P<level>[A-Z]+) (?P<logger>\S+) (?P<message>.*)")
-"""A line of text as `eventlog.logs` writes it."""
+"""A line of text as `eventlog.programs.logs` writes it."""
 _ERRORS: Final = frozenset({"ERROR", "CRITICAL"})
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -37,7 +37,7 @@ def last_log_lines(log: Path, since: int) -> str:
 
 
 def _parsed(line: str) -> Mapping[str, str] | None:
-    """The level and the message of a line in one of the formats of `eventlog.logs`; None if it is in none."""
+    """The level and the message of a line in one of the formats of `eventlog.programs.logs`; None if it is in none."""
     if line.startswith("{"):
         try:
             found = json.loads(line)

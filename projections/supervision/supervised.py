@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
 
-from eventlog.backoff import DEFAULT_BACKOFF, Backoff
+from eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
 from projections.supervision.errors import StartFailed, SupervisionError
 from projections.supervision.last_log_lines import last_log_lines
 from projections.supervision.process import ProcessSpec, ProcessStatus, State

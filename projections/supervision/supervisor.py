@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from eventlog.backoff import DEFAULT_BACKOFF, Backoff
+from eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
 from projections.supervision.errors import SupervisionError
 from projections.supervision.process import ProcessSpec, ProcessStatus, State
 from projections.supervision.supervised import Supervised

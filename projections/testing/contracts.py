@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
-from eventlog.modules import find
+from eventlog.programs.modules import find
 from projections.registry import ViewRegistry
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target, ViewStore

@@ -23,7 +23,7 @@ import valkey
 from elasticsearch import Elasticsearch
 
 from compose.ports import free_port
-from eventlog import admin
+from eventlog.kafka import admin
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
 from tests.bench._listing import LISTING

@@ -20,7 +20,7 @@ from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, Stack
 from eventlog.capturing.table_heartbeats import is_table_heartbeat
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, shop

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from commands.handling.command_task import heartbeat
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from projections.generations.upkeep.lag_reader import Lags
 from projections.registry import ViewRegistry

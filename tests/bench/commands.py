@@ -17,11 +17,12 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from eventlog import admin, topics
+from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka import KafkaLog
-from eventlog.kafka_client import client_config
+from eventlog.kafka import admin
+from eventlog.kafka.client import client_config
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 
 NAMES = ("commands",)

@@ -20,7 +20,7 @@ from typing import Any
 
 import psycopg
 
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.listings.domain import PriceChanged
 from projections.queries import run_live_query

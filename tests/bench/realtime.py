@@ -26,8 +26,8 @@ from confluent_kafka import Producer
 
 from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
 from eventlog.heartbeats import heartbeat_key
-from eventlog.kafka import KafkaLog
-from eventlog.kafka_client import WRITER, client_config
+from eventlog.kafka.client import WRITER, client_config
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, VIEWS
 from headwater.samples.orders.domain.order import Placed

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.listings.domain import PriceChanged
 from projections.engines import EngineChoice, SparkQueries, new_engine

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from projections.registry import ViewRegistry
 from projections.table.view import TableView
 from tests.bench._commands import command, environment, rebuilding

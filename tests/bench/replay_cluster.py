@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.folding import pool
 from projections.folding.engine import FoldingEngine

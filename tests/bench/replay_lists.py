@@ -14,7 +14,7 @@ import orjson
 
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from tests.bench._commands import command, environment, rebuilding
 from tests.bench._deployment import own_environment

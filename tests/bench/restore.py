@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from commands.codec import write_snapshot
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
-from eventlog.kafka import KafkaLog
-from eventlog.kafka_client import client_config
+from eventlog.kafka.client import client_config
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.listings.domain import Listing, listing
 from tests.bench._handlers import handler, peak_mb

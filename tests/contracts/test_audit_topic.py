@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from eventlog import admin
 from eventlog.audit.record import AuditRecord
 from eventlog.audit.trail import Trail, read_trail
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import AUDIT
 

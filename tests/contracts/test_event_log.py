@@ -20,10 +20,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from eventlog import admin
 from eventlog.envelope import partition_of
 from eventlog.errors import EventLogError, Fenced, LeftOpen, LogUnavailable
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka.log import KafkaLog
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, ROUTER, Entry, EventLog
 from eventlog.settings import LogSettings
@@ -414,13 +414,13 @@ def test_a_partition_whose_leader_is_away_for_a_moment_is_owned_nevertheless(
             raise answers[-1]
         return answers[-1]
 
-    monkeypatch.setattr("eventlog.kafka.ends", away_twice)
+    monkeypatch.setattr("eventlog.kafka.log.ends", away_twice)
     log = KafkaLog(log_settings)
     try:
         log.own(0).close()
         assert answers[2] == ({topic: 0 for topic in HANDLER.owns},) * 2
         answers.clear()
-        monkeypatch.setattr("eventlog.kafka.ENDED_S", 0.0)
+        monkeypatch.setattr("eventlog.kafka.log.ENDED_S", 0.0)
         with pytest.raises(LogUnavailable, match="a test"):
             log.own(0)
     finally:
@@ -472,7 +472,7 @@ def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
     log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only Kafka can; it is looked at sooner here than in production, and the transaction is a stranger's."""
-    monkeypatch.setattr("eventlog.kafka_tail.OPEN_S", 0.0)
+    monkeypatch.setattr("eventlog.kafka.tail.OPEN_S", 0.0)
     stranger = Producer({"bootstrap.servers": log_settings.bootstrap, "transactional.id": f"{uuid.uuid4()}"})
     stranger.init_transactions(10)
     log = KafkaLog(log_settings)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from eventlog import admin, topics
+from eventlog import topics
 from eventlog.envelope import decode
 from eventlog.errors import LogUnavailable
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka.log import KafkaLog
 from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.memory import MemoryLog
 from eventlog.ports import Record

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 from compose.stack import Stack
-from eventlog.kafka_writer import TRANSACTION_TIMEOUT_MS
+from eventlog.kafka.writer import TRANSACTION_TIMEOUT_MS
 from eventlog.settings import LogSettings
 
 Kind = Literal[

@@ -19,10 +19,10 @@ from commands.sending.gateway import CommandGateway
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import PARTS, Stack
-from eventlog import admin
 from eventlog.envelope import HEARTBEAT, decode
 from eventlog.errors import EventLogError
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Handlers, carry_out, plan

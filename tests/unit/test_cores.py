@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.cores import cores
+from eventlog.programs.cores import cores
 
 MACHINE = 8
 

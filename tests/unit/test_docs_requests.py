@@ -11,7 +11,7 @@ import pytest
 
 from api.requests.query import read_query
 from compose.samples.shipped import to_try
-from eventlog.modules import shipped_domains
+from eventlog.programs.modules import shipped_domains
 from projections.registry import ViewRegistry
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from eventlog.programs.variables import Variables
 from eventlog.settings import LogSettings
 from eventlog.topics import topic_specs
-from eventlog.variables import Variables
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "settings.md").read_text()

@@ -24,8 +24,8 @@ from eventlog.actors import actor_of
 from eventlog.capturing import Captured, Hashed, Source
 from eventlog.capturing.settings import SourceSettings, read_connect
 from eventlog.errors import EventLogError, SettingError
-from eventlog.kafka import KafkaLog
-from eventlog.logs import log_to_stderr
+from eventlog.kafka.log import KafkaLog
+from eventlog.programs.logs import log_to_stderr
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
 from projections.spark.session import SparkSettings

@@ -16,7 +16,7 @@ from prometheus_client import Metric
 from api.metrics import ServiceMetrics
 from eventlog.capturing.source_metrics import SourceMetrics
 from eventlog.letter_causes import CAUSES
-from eventlog.metrics import REGISTRY
+from eventlog.programs.metrics import REGISTRY
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.letter_metrics import LetterMetrics
 from projections.generations.upkeep.rebuild_metrics import RebuildMetrics

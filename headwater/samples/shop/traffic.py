@@ -15,7 +15,7 @@ import psycopg
 
 from compose.errors import ComposeError
 from compose.samples.sample import SETTLE_S, Client, Deployment, Request, Sample, settled
-from eventlog.modules import SAFE_PATH
+from eventlog.programs.modules import SAFE_PATH
 
 from .database import create_shop
 from .expected import Paid, mismatches

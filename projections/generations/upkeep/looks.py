@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from eventlog.errors import EventLogError
-from eventlog.metrics import counter
+from eventlog.programs.metrics import counter
 from projections.errors import ProjectionError
 
 SAMPLE_S: Final = 5.0

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from eventlog.backoff import Backoff
+from eventlog.programs.backoff import Backoff
 from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable
 from projections.generations.registry.query_locks import QueryLocks

@@ -11,7 +11,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eventlog.errors import EventLogError
-from eventlog.kafka_client import client_config, translated
+from eventlog.kafka.client import client_config, translated
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 from eventlog.topics import PATCHES

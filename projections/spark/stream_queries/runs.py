@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
 
-from eventlog.kafka_heartbeats import beating
+from eventlog.kafka.heartbeats import beating
 from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.rebuild.cooperation import Waits

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from eventlog.envelope import partition_of
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
 from projections.stores.row_reader import Rows, Size, without_empty

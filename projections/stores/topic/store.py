@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from eventlog.admin import empty_partition, prepare_topics, remove_topics
 from eventlog.errors import Fenced, LeftOpen, LogUnavailable
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Entry, EventLog, abort_on_error
 from eventlog.times import now_ms
 from projections.errors import StoreUnavailable

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from compose.settings import StackSettings
-from eventlog import admin
+from eventlog.kafka import admin
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.support.domains import SHIPPED

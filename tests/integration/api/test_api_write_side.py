@@ -18,7 +18,7 @@ import pytest
 from commands.errors import Rejected
 from commands.sending.client import open_blocking_client
 from compose.ports import free_port
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import OBSERVATIONS
 from headwater.samples.listings.domain import ChangePrice, ListProperty

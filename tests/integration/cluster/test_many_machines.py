@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 
 from commands.sending.recorder import ObservationRecorder
 from compose.settings import StackSettings
-from eventlog import admin
-from eventlog.backoff import Backoff
 from eventlog.envelope import decode
 from eventlog.errors import EventLogError
 from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka.log import KafkaLog
+from eventlog.programs.backoff import Backoff
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.engines import EngineChoice, SparkQueries, new_engine

@@ -17,7 +17,7 @@ from commands.codec import fold
 from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, EVENTS

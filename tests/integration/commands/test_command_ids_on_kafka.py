@@ -13,7 +13,7 @@ from commands.errors import AmbiguousReceipt
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
 from commands.sending.stored_receipts import open_stored
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from tests.integration.commands.handler_process import REGISTRY, handler, stored_events
 from tests.support.listed import LISTING

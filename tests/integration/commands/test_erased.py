@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-from eventlog import admin
 from eventlog.envelope import partition_of
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka.log import KafkaLog
 from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings

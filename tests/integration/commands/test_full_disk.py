@@ -17,7 +17,7 @@ from commands.local_state.disk_state import LOW_WATER_BYTES, DiskBudget, DiskSto
 from commands.owning.ownership import PartitionOwner
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import HANDLER
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS

@@ -25,10 +25,10 @@ from commands.sending.stored_receipts import open_stored
 from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
-from eventlog import admin
 from eventlog.envelope import HEARTBEAT, decode, partition_of
 from eventlog.errors import EventLogError, TopicMismatch
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Entry, Record
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS

@@ -11,7 +11,7 @@ from commands.owning.slow_code import slow_code
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
 from eventlog.envelope import partition_of
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 from tests.integration.commands.handler_process import handler, output, with_gateway

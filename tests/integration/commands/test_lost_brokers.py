@@ -7,9 +7,11 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from eventlog import kafka, kafka_client, kafka_writer
 from eventlog.errors import LogUnavailable
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import client as kafka_client
+from eventlog.kafka import log as kafka
+from eventlog.kafka import writer as kafka_writer
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS

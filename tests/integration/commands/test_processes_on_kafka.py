@@ -14,7 +14,7 @@ import orjson
 
 from commands.codec import fold
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import NEXT_OFFSET, Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS

@@ -13,7 +13,7 @@ import pytest
 from commands.errors import IdempotencyKeyReused
 from commands.receipt import KEY_REUSED, Receipt
 from commands.sending.client import BlockingCommandClient
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import RECEIPTS
 from headwater.samples.listings.domain import ListProperty

@@ -15,14 +15,14 @@ from commands.handling.command_task import CommandTask
 from commands.local_state.state import MemoryStore
 from commands.owning.ownership import PartitionOwner
 from commands.receipt import Receipt
-from eventlog import shown_offsets
-from eventlog.admin import prepare
 from eventlog.envelope import CLIENT, Envelope, encode, partition_of
-from eventlog.kafka import KafkaLog
-from eventlog.kafka_client import client_config
+from eventlog.kafka import shown_offsets
+from eventlog.kafka.admin import prepare
+from eventlog.kafka.client import client_config
+from eventlog.kafka.log import KafkaLog
+from eventlog.kafka.shown_offsets import ShownGroup
 from eventlog.ports import HANDLER, Entry
 from eventlog.settings import LogSettings
-from eventlog.shown_offsets import ShownGroup
 from eventlog.topics import COMMANDS, EVENTS, PATCHES, RECEIPTS
 from projections.loading.loader import Loader
 from projections.testing.histories import history

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compose.settings import StackSettings
-from eventlog import kafka_client
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import client as kafka_client
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, PATCHES
 from projections.loading import patch_reader

@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from compose.settings import StackSettings
-from eventlog import admin, kafka
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka import log as kafka
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
 from replay import cli

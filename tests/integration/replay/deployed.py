@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from commands.handling.command_task import heartbeat
 from eventlog.envelope import Position, partition_of
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
 from projections.engines import EngineChoice, SparkQueries, new_engine

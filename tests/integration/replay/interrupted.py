@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from projections.engines import EngineChoice, SparkQueries, new_engine
 from projections.generations.rebuild.build import Step

@@ -35,11 +35,11 @@ from compose.parts import valkey as valkey_part
 from compose.parts.wheels import java, wheel_folder
 from compose.ports import free_port, free_ports
 from compose.settings import HOST, StackSettings
-from eventlog import admin
 from eventlog.access import Program, account
 from eventlog.errors import LogUnavailable
-from eventlog.kafka import KafkaLog
-from eventlog.kafka_client import WRITER, client_config, reader_config
+from eventlog.kafka import admin
+from eventlog.kafka.client import WRITER, client_config, reader_config
+from eventlog.kafka.log import KafkaLog
 from eventlog.ports import HANDLER, Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, EVENTS, OBSERVATIONS, PATCHES, RECEIPTS, TopicSpec

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from eventlog import admin
 from eventlog.envelope import Envelope, encode
 from eventlog.errors import LogUnavailable
-from eventlog.kafka import KafkaLog
+from eventlog.kafka import admin
+from eventlog.kafka.log import KafkaLog
 from eventlog.letters import Letter
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings

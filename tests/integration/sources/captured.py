@@ -20,7 +20,6 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from compose.stack import Stack
-from eventlog import admin
 from eventlog.capturing import Captured, Column, Hashed, Kind, Source, Truncated
 from eventlog.capturing.changes import Change, ChangeDecoder
 from eventlog.capturing.connector import connector_config
@@ -28,6 +27,7 @@ from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
+from eventlog.kafka import admin
 from eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop
 from tests.support.waiting import BOUND_S, eventually

@@ -10,7 +10,7 @@ from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, Stack
 from compose.testing.shared import own_folder
-from eventlog.backoff import Backoff
+from eventlog.programs.backoff import Backoff
 
 KILLED = Backoff(limit=100)
 """A long run kills a server many times, soon after each other."""

@@ -16,13 +16,13 @@ import pymysql
 import pytest
 
 from compose.stack import Stack
-from eventlog import admin
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.connector import connector_config
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
+from eventlog.kafka import admin
 from tests.integration.sources.captured import Topic
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented

@@ -21,7 +21,7 @@ from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.postgres.properties import COMMAND_PREFIX
 from eventlog.envelope import Envelope, decode
-from eventlog.kafka import KafkaLog
+from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, RECEIPTS
 from headwater.samples.shop.domain.customer import Details

@@ -11,7 +11,7 @@ import pytest
 from api.changes import earlier, feed, subscription
 from api.limits.requests import Limits
 from api.ports import Live
-from eventlog.metrics import REGISTRY
+from eventlog.programs.metrics import REGISTRY
 from projections.errors import StoreUnavailable
 from projections.stores.store import Target
 from projections.stream.declaring.view import StreamView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api.app import create_app
-from eventlog.metrics import REGISTRY
+from eventlog.programs.metrics import REGISTRY
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
 

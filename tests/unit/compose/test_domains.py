@@ -12,7 +12,7 @@ import pytest
 from compose.domains import main, read_deployed, read_domains
 from compose.errors import DomainsError
 from compose.samples.shipped import sample_of, to_try
-from eventlog.modules import shipped_domains
+from eventlog.programs.modules import shipped_domains
 
 ROOT = Path(__file__).parents[3]
 ALL = (

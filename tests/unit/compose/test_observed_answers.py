@@ -15,7 +15,7 @@ from compose.samples.observed import SENT_WITHIN, ObservedSample
 from compose.samples.report import Report
 from compose.samples.shipped import sample_of
 from compose.samples.stored_rows import is_equal
-from eventlog.modules import shipped_domains
+from eventlog.programs.modules import shipped_domains
 from headwater.samples.buses.expected import legs, positions
 from headwater.samples.checkouts.expected import suspect
 from headwater.samples.payments.expected import EVIDENCE, distant, rapid, records, wrongly_blocked

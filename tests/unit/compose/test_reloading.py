@@ -11,7 +11,7 @@ from rich.console import Console
 
 from compose.errors import ComposeError
 from compose.reloading import Reloader
-from eventlog.backoff import Backoff
+from eventlog.programs.backoff import Backoff
 from headwater.new import write
 from projections.supervision.process import ProcessSpec, State
 from projections.supervision.supervisor import Supervisor

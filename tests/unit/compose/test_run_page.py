@@ -25,7 +25,7 @@ from compose.samples.shipped import to_try
 from compose.settings import Ports, StackSettings
 from eventlog.capturing import SourceRegistry
 from eventlog.capturing.cli import app as sources
-from eventlog.modules import shipped_domains
+from eventlog.programs.modules import shipped_domains
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
 

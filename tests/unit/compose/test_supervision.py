@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from eventlog.backoff import RETRY_FOREVER, Backoff
+from eventlog.programs.backoff import RETRY_FOREVER, Backoff
 from projections.supervision.errors import StartFailed, SupervisionError
 from projections.supervision.process import ProcessSpec, State
 from projections.supervision.supervisor import Supervisor

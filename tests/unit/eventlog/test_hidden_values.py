@@ -16,7 +16,7 @@ from commands.reacting.turn import described
 from eventlog.envelope import EPOCH, Envelope
 from eventlog.hidden_values import error_text, without_values
 from eventlog.letters import Letter
-from eventlog.logs import FORMAT, WithoutValues
+from eventlog.programs.logs import FORMAT, WithoutValues
 from headwater.samples.listings.domain import listing
 
 PRIVATE = "4111 1111"

@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from eventlog.errors import SettingError
-from eventlog.logs import FACTS, JsonLines, WithoutValues, about, formatter_of, log_to_stderr, trace_id_of
+from eventlog.programs.logs import FACTS, JsonLines, WithoutValues, about, formatter_of, log_to_stderr, trace_id_of
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -150,7 +150,7 @@ PROGRAMS = {
 }
 DEMO = """
 import logging, os, threading, warnings
-from eventlog.logs import log_to_stderr
+from eventlog.programs.logs import log_to_stderr
 log_to_stderr(os.environ, "demo")
 warnings.warn("old", stacklevel=1)
 thread = threading.Thread(target=lambda: 1 / 0, name="worker")

@@ -12,7 +12,7 @@ import pytest
 
 from eventlog.declaring import WrongDeclaration
 from eventlog.errors import EventLogError, ModuleBroken, SettingError, UnknownModule
-from eventlog.modules import declaring_modules, domain_of, find, read_modules
+from eventlog.programs.modules import declaring_modules, domain_of, find, read_modules
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_sample_is_its_modules_that_declare_something() -> None:
 
 def test_what_makes_samples_live_is_not_loaded_with_their_declarations() -> None:
     script = (
-        "import sys; from eventlog.modules import find, shipped_domains; find(shipped_domains(), object); "
+        "import sys; from eventlog.programs.modules import find, shipped_domains; find(shipped_domains(), object); "
         "print([each for each in ('compose', 'pandas', 'psycopg', 'httpx', 'pyspark') if each in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)

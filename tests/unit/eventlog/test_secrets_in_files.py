@@ -13,8 +13,8 @@ from compose.settings import StackSettings
 from eventlog.capturing import Captured, Hashed, Source
 from eventlog.capturing.settings import ConnectVariables, SourceSettings
 from eventlog.errors import SettingError
+from eventlog.programs.variables import Variables
 from eventlog.security import KafkaSecurity
-from eventlog.variables import Variables
 from projections.settings import StoreSettings, StoreVariables
 
 PAGE = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()

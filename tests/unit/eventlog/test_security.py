@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eventlog import modules
 from eventlog.errors import SettingError
+from eventlog.programs import modules
 from eventlog.security import KafkaSecurity
 
 PEM = "-----BEGIN CERTIFICATE-----\nMII=\n-----END CERTIFICATE-----\n"

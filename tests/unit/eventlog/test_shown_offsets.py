@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog import shown_offsets
-from eventlog.kafka_client import Contact
+from eventlog.kafka import shown_offsets
+from eventlog.kafka.client import Contact
+from eventlog.kafka.shown_offsets import REPEAT_S, SHOW_S, Places, ShownGroup, ShownOffsets
 from eventlog.settings import LogSettings
-from eventlog.shown_offsets import REPEAT_S, SHOW_S, Places, ShownGroup, ShownOffsets
 from eventlog.topics import EVENTS
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventlog import kafka_writer
-from eventlog.kafka_writer import Submitter
+from eventlog.kafka import writer as kafka_writer
+from eventlog.kafka.writer import Submitter
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS

@@ -12,9 +12,9 @@ from commands.__main__ import HandlerVariables
 from compose.settings import StackVariables
 from eventlog.capturing.settings import ConnectVariables
 from eventlog.errors import SettingError
+from eventlog.programs.variables import Variables
 from eventlog.security import KafkaSecurity, SecurityVariables
 from eventlog.settings import LogSettings, LogVariables
-from eventlog.variables import Variables
 from projections.settings import StoreSettings, StoreVariables
 from projections.spark.session import SparkSettings, SparkVariables
 

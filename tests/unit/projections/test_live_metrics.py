@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventlog.metrics import REGISTRY
+from eventlog.programs.metrics import REGISTRY
 from projections.spark.live import EndedBatches
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventlog.metrics import REGISTRY
+from eventlog.programs.metrics import REGISTRY
 from projections.loading.stats import KEPT_LOADS, LoaderStats
 from projections.stores.store import Batch
 from projections.table.patch import Patch, Place

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from eventlog.errors import LogUnavailable
-from eventlog.metrics import REGISTRY
+from eventlog.programs.metrics import REGISTRY
 from projections.generations.upkeep import looks
 from projections.generations.upkeep.looks import FAILED, look_until
 

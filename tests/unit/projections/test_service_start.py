@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from commands.declaring.aggregate import Event
-from eventlog.backoff import RETRY_FOREVER
 from eventlog.memory import MemoryLog
+from eventlog.programs.backoff import RETRY_FOREVER
 from eventlog.settings import LogSettings
 from projections import queries, service
 from projections.errors import StoreUnavailable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.modules import shipped_domains
+from eventlog.programs.modules import shipped_domains
 from projections.registry import ViewRegistry
 from projections.stream.declaring.view import StreamView
 

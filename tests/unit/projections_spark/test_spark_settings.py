@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.logs import TEXT
+from eventlog.programs.logs import TEXT
 from projections.spark import session as spark_session
 from projections.spark.live import SINK
 from projections.spark.session import SparkSettings
@@ -170,7 +170,7 @@ def printed_by_spark_s_workers() -> list[str]:
 
 LOGGING = """
 import os, sys
-from eventlog.logs import log_to_stderr
+from eventlog.programs.logs import log_to_stderr
 from projections.spark.session import SparkSettings, lazy_session
 log_to_stderr(os.environ, "live")
 with lazy_session(SparkSettings(memory="512m"), name="first", threads=1) as session:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eventlog.admin import ends, stored_ends, topic_id
 from eventlog.errors import EventLogError, LeftOpen, LogUnavailable
-from eventlog.kafka_client import (
+from eventlog.kafka.admin import ends, stored_ends, topic_id
+from eventlog.kafka.client import (
     ASK_S,
     GROUP,
     NO_LEADER_CODES,
@@ -26,9 +26,9 @@ from eventlog.kafka_client import (
     record_of,
     translate,
 )
-from eventlog.kafka_group import KafkaMembership
-from eventlog.kafka_tail import KafkaTail
-from eventlog.kafka_writer import KafkaWriter, Submitter
+from eventlog.kafka.group import KafkaMembership
+from eventlog.kafka.tail import KafkaTail
+from eventlog.kafka.writer import KafkaWriter, Submitter
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
 

@@ -14,7 +14,7 @@ from typing import Final
 from confluent_kafka import KafkaException, Producer
 
 from eventlog.heartbeats import heartbeat_key
-from eventlog.kafka_client import client_config
+from eventlog.kafka.client import client_config
 from eventlog.settings import LogSettings
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
-from eventlog.kafka_client import EOF, Contact
+from eventlog.kafka.client import EOF, Contact
+from eventlog.kafka.shown_offsets import ShownOffsets
 from eventlog.ports import RevokedCallback
-from eventlog.shown_offsets import ShownOffsets
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from pydantic import Field
 
 from eventlog.errors import SettingError
-from eventlog.variables import Port, Variables
+from eventlog.programs.variables import Port, Variables
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
 """Of this process, with its processor time, memory and open files."""

@@ -9,9 +9,9 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog.admin import ends
 from eventlog.errors import LogUnavailable, abort_command
-from eventlog.kafka_client import ASK_S, Contact, offset_of, record_of, translated
+from eventlog.kafka.admin import ends
+from eventlog.kafka.client import ASK_S, Contact, offset_of, record_of, translated
 from eventlog.ports import Record
 from eventlog.settings import LogSettings
 

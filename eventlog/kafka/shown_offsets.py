@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog.kafka_client import Contact, client_config
+from eventlog.kafka.client import Contact, client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 

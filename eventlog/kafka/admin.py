@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from eventlog.errors import LogUnavailable, TopicMismatch
-from eventlog.kafka_client import client_config
+from eventlog.kafka.client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import (
     COMPACTION_LAG,

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
-from eventlog.kafka_client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, Contact, client_config, translated
+from eventlog.kafka.client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, Contact, client_config, translated
 from eventlog.ports import NEXT_OFFSET, Entry, Failed, Role
 from eventlog.settings import LogSettings
 from eventlog.times import FIRST_RECORD_MS, now_ms

@@ -1,0 +1,1 @@
+"""What every program of Headwater needs to run: logs, metrics, modules, variables, workers."""
