@@ -69,6 +69,7 @@ PROGRAMS = {
         if extra != "stack"
     },
 }
+PROGRAMS["api"] += ("compose.containers.health",)  # the health check of an image with this extra
 """By extra, what it is for; `stack` is the sum of others."""
 
 
