@@ -18,8 +18,7 @@ UNUSED: Final = (
     "numpy/*/tests",
     "pyarrow/tests",
     "pyarrow/include",
-    "pyarrow/libarrow_flight*",  # a protocol that nothing here speaks
-    "pyarrow/libarrow_substrait*",
+    "pyarrow/*flight*",  # a protocol that nothing here speaks
     "pyspark/examples",
     "pyspark/jars/connect-repl",  # Scala's shell, and the server, of Spark Connect
     "pyspark/jars/spark-connect_2*.jar",
