@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from api import problems
+from api.console.routes import console_routes
 from api.edge.callers import KnownCallers
 from api.edge.failures import Failures
 from api.edge.heads import Heads
@@ -79,6 +80,7 @@ def create_app(service: Service) -> FastAPI:
         stream_routes,
         position_routes,
         metrics_routes,
+        console_routes,
     ):
         app.include_router(routes(service))
     problems.install(app)

@@ -27,7 +27,7 @@ FINE: Final = ("caught up", "behind")
 """States of views that need no attention."""
 LOOK_S: Final = 0.3
 
-Fault = Literal["", "nobody", "live query", "stream query", "loader", "store", "owner", "source"]
+Fault = Literal["", "nobody", "live query", "stream query", "loader", "store", "log", "owner", "source"]
 """The part at fault; nobody: an operator must do something, although all parts work. Empty: nothing is wrong."""
 
 _COMMAND: Final = re.compile(r"`((?:headwater|replay) [^`]+)`")
