@@ -24,6 +24,7 @@ ApiError
 ├── ReceiptMissing       there is no receipt for this command id
 ├── SeveralWorkers       the process is one of several, so its metrics are served elsewhere
 ├── OneWorkerOnly        the process is one of several, so it cannot serve the console
+├── NotInstalledHere     the command of an action is not installed where the API runs
 ├── TooManyFollowers     the process already serves its maximum of clients that follow changes
 ├── NeverChanges         the view was made with --as, so its rows never change
 ├── MadeEarlier          the view was made from an earlier version of a declared view
@@ -259,6 +260,15 @@ class OneWorkerOnly(ApiError):
         super().__init__(
             f"{number} processes serve this address, and the console needs one that remembers its sessions and looks: "
             "start another `headwater api` with HEADWATER_API_WORKERS=1 on another port, and use its console"
+        )
+
+
+class NotInstalledHere(ApiError):
+    """The command of an action of the console is not installed where the API runs."""
+
+    def __init__(self, command: str, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"replay is not installed where this API runs ({', '.join(missing)} missing): run `{command}` where it is"
         )
 
 

@@ -24,6 +24,7 @@ from api.errors import (
     NeverChanges,
     NoSearch,
     NotCaughtUp,
+    NotInstalledHere,
     OneWorkerOnly,
     Overloaded,
     ReceiptMissing,
@@ -96,6 +97,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ReceiptMissing: Meaning(404, "receipt_missing", "Receipt not found", ("command_id",)),
     TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", ("limit",), 10),
     SeveralWorkers: Meaning(409, "several_workers", "Each worker has metrics of its own"),
+    NotInstalledHere: Meaning(409, "not_installed_here", "The command is not installed here"),
     OneWorkerOnly: Meaning(409, "one_worker_only", "The console needs a process of its own"),
     NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
     MadeEarlier: Meaning(
