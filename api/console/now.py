@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -41,6 +43,16 @@ class ViewRow:
         return self.age_s is not None and self.age_s > SILENT_S
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A problem that several parts may have. command: the one that helps; empty if none is known."""
+
+    fault: str
+    problem: str
+    command: str
+    parts: Sequence[Part]
+
+
 def now_routes(router: APIRouter, pages: Pages, looks: SharedLook) -> None:
     """Add the page. While it can be seen, its browser asks for it again as often as there is a new look."""
 
@@ -67,7 +79,17 @@ def _facts(seen: Seen) -> dict[str, Any]:
     ]
     return {
         "wrong": [each for each in seen.look.parts if each.problem],
+        "problems": _grouped(seen.look.parts),
         "rows": sorted(rows, key=lambda row: (row.is_well, row.lag.view, row.lag.store)),
         "partitions": [each for each in seen.look.parts if each.what == "partition"],
         "at": datetime.now(UTC),
     }
+
+
+def _grouped(parts: Sequence[Part]) -> list[Problem]:
+    """The problems, each once."""
+    found = defaultdict[tuple[str, str], list[Part]](list)
+    for each in parts:
+        if each.problem:
+            found[each.fault, each.problem].append(each)
+    return [Problem(fault, problem, same[0].command, same) for (fault, problem), same in found.items()]

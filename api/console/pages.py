@@ -14,7 +14,7 @@ import orjson
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from api.guard.caller import STATE as CALLER
 from api.guard.caller import Caller
@@ -130,7 +130,14 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"value": shown_value, "number": number, "when": when, "seconds": seconds, "json": pretty}
+    made.filters |= {
+        "value": shown_value,
+        "number": number,
+        "when": when,
+        "seconds": seconds,
+        "json": pretty,
+        "marked": marked,
+    }
     return made
 
 
@@ -143,6 +150,16 @@ def shown_value(value: Any) -> str:
 def pretty(value: Any) -> str:
     """A value as JSON over several lines."""
     return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | _OPTIONS).decode()
+
+
+def marked(text: str) -> Markup:
+    """A text of Headwater's in which `…` are commands and paths."""
+    parts = shown_value(text).split("`")
+    if len(parts) % 2 == 0:  # cut, or not meant so
+        return escape(shown_value(text))
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts)
+    )
 
 
 def number(value: float | None) -> str:

@@ -9,6 +9,8 @@ from typing import Final
 from api.console.looks import EVERY_S, KEPT_S
 
 WIDTH: Final = 160
+DOT: Final = 2
+"""The radius of the last point, which must be inside."""
 HEIGHT: Final = 24
 LEAST_TOP_S: Final = 10.0
 """The top of the line at least: ages of up to 5 s are those of heartbeats, and should look like nothing."""
@@ -18,9 +20,10 @@ GAP_S: Final = 3 * EVERY_S
 
 @dataclass(frozen=True)
 class Sparkline:
-    """lines: each as the points of a polyline. now_s, highest_s: for who cannot see it."""
+    """lines: each as the points of a polyline. end: the last point. now_s, highest_s: for who cannot see it."""
 
     lines: Sequence[str]
+    end: tuple[str, str]
     now_s: float
     highest_s: float
 
@@ -41,9 +44,8 @@ def sparkline(points: Sequence[tuple[float, float]], at_s: float) -> Sparkline |
     for time_s, age in points:
         if before_s is None or time_s - before_s > GAP_S:
             lines.append([])
-        x = WIDTH * (1 - (at_s - time_s) / KEPT_S)
+        x = (WIDTH - DOT) * (1 - (at_s - time_s) / KEPT_S)
         lines[-1].append(f"{x:.1f},{(HEIGHT - 2) * (1 - age / top_s) + 1:.1f}")
         before_s = time_s
-    # a single point would not be seen
-    drawn = [" ".join(line if len(line) > 1 else [*line, *line]) for line in lines]
-    return Sparkline(drawn, points[-1][1], highest_s)
+    x_text, _, y_text = lines[-1][-1].partition(",")
+    return Sparkline([" ".join(line) for line in lines], (x_text, y_text), points[-1][1], highest_s)
