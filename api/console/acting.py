@@ -19,8 +19,9 @@ from api.guard import needs
 from api.guard.caller import caller_of
 from api.requests.parameters import check_no_query
 from api.service import Service
-from projections.errors import UnknownView
-from projections.generations.registry.generation import Generation
+from projections.errors import GenerationMissing, UnknownView
+from projections.generations.registry.generation import previous
+from projections.view import View
 
 POLL_S: Final = 1
 
@@ -66,7 +67,6 @@ def acting_routes(router: APIRouter, pages: Pages, service: Service, views: Show
             check_no_query(request)
             declared = await _declared(views, service, view)
             words = ("replay", verb.name, declared)
-            generations = await service.overseer.generations(declared)
             planned = ""
             if verb.dry_run and not actions.missing:
                 planned = await actions.dry_run((*words, *verb.dry_run))
@@ -77,7 +77,7 @@ def acting_routes(router: APIRouter, pages: Pages, service: Service, views: Show
                 view=declared,
                 verb=verb,
                 command=shown_command(words),
-                planned=planned or _planned(verb, generations),
+                planned=planned or await _planned(service, verb, service.views[declared]),
                 missing=actions.missing,
             )
 
@@ -130,14 +130,18 @@ async def _declared(views: ShownViews, service: Service, view: str) -> str:
     return routes.view.name
 
 
-def _planned(verb: Verb, generations: Sequence[Generation]) -> str:
+async def _planned(service: Service, verb: Verb, view: View) -> str:
     """What a verb would do, as far as the registry of generations tells."""
-    live = max((each.generation for each in generations if each.state == "live"), default=None)
-    if live is None:
+    try:
+        live = (await service.generations.live(view, fresh=True)).generation
+    except GenerationMissing:
         return "No generation is live."
     if verb.name != "rollback":
         return f"The live generation is {live}."
-    before = max((each.generation for each in generations if each.state == "retired"), default=None)
-    if before is None:
-        return f"The live generation is {live}, and no other one is kept: there is nothing to go back to."
-    return f"Generation {before} takes the place of {live}."
+    before, others = previous(view, await service.overseer.generations(view.name), live)
+    if before is not None:
+        made = f"{before.created_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"Generation {before.generation}, made at {made}, takes the place of generation {live}."
+    kept = ", ".join(f"{each.generation} ({each.tag})" for each in others)
+    why = f"the others ({kept}) have another declaration" if others else "no other one is kept"
+    return f"The live generation is {live}, and {why}: there is nothing to go back to."

@@ -45,6 +45,8 @@ def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
             return pages.answer(request, "sign_in.html", 401, next=wanted, problem=str(error))
         except Forbidden as error:
             return pages.answer(request, "sign_in.html", 403, next=wanted, problem=str(error))
+        if before := session_id_in(request.scope["headers"]):
+            guard.sessions.end(before)
         answer = _redirect(request, wanted)
         answer.set_cookie(
             COOKIE,

@@ -24,7 +24,7 @@ from projections.generations.registry.generation import Generation
 from projections.generations.registry.rebuild_progress import RebuildProgress
 from tests.support.waiting import eventually
 from tests.unit.api.console_world import Browser, Links, guarded_console, open_console, sign_in, token_in, world
-from tests.unit.api.fake_service import event
+from tests.unit.api.fake_service import event, fake_service
 
 ECHO = (
     "import os, sys; print(sys.argv[1:], os.environ.get('HEADWATER_ACTOR')); sys.exit(3 if 'verify' in sys.argv else 0)"
@@ -39,7 +39,13 @@ def running(program: str, environ: dict[str, str] | None = None) -> Actions:
 def generation(number: int, state: str) -> Generation:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     facts: dict[str, Any] = {"created_at": at, "live_at": at, "stores": ["postgres"], "declaration": [], "read_at": at}
-    facts |= {"tag": "listings@1", "fingerprint": "f", "bulk_ends": {}, "patch_starts": {}, "published": True}
+    facts |= {
+        "tag": "listings@1",
+        "fingerprint": fake_service().views["listings"].fingerprint,
+        "bulk_ends": {},
+        "patch_starts": {},
+        "published": True,
+    }
     facts |= {"events": 5, "seconds": 1.0, "source": None, "selection": None}
     return Generation("listings", number, 1, state=state, **facts)
 
@@ -47,6 +53,7 @@ def generation(number: int, state: str) -> Generation:
 def console(actions: Actions) -> tuple[Any, Browser]:
     service = world()
     service.overseer.built = [generation(1, "retired"), generation(2, "live")]
+    service.generations.number = 2
     return service, Browser(create_app(service, actions))
 
 
@@ -61,14 +68,19 @@ def test_an_action_shows_its_command_and_what_it_would_do_before_it_is_done() ->
     page = browser.get("/console/views/listings/rebuild").text
     assert "<code>replay rebuild listings</code>" in page
     assert "[&#39;replay&#39;, &#39;rebuild&#39;, &#39;listings&#39;, &#39;--dry-run&#39;]" in page
-    assert "Generation 1 takes the place of 2." in browser.get("/console/views/listings/rollback").text
+    assert (
+        "Generation 1, made at 2026-01-02 00:00:00 UTC, takes the place of generation 2."
+        in browser.get("/console/views/listings/rollback").text
+    )
     assert "changes nothing" in browser.get("/console/views/listings/verify").text
 
 
 def test_a_rollback_without_an_earlier_generation_says_so() -> None:
     service, browser = console(running(ECHO))
-    service.overseer.built = [generation(2, "live")]
-    assert "nothing to go back to" in browser.get("/console/views/listings/rollback").text
+    service.overseer.built = [generation(2, "live"), generation(3, "building")]
+    assert "no other one is kept" in browser.get("/console/views/listings/rollback").text
+    service.overseer.built = [generation(2, "live"), replace(generation(1, "retired"), fingerprint="another")]
+    assert "1 (listings@1)) have another declaration" in browser.get("/console/views/listings/rollback").text
 
 
 @pytest.mark.parametrize(("verb", "ends"), [("rebuild", "Done"), ("verify", "exit code 3"), ("rollback", "Done")])

@@ -81,6 +81,15 @@ def test_signing_out_ends_the_session_on_the_server(tmp_path: Path) -> None:
     assert browser.get("/console", headers={"cookie": f"{COOKIE}={value}"}).status_code == 303
 
 
+def test_signing_in_again_ends_the_session_before(tmp_path: Path) -> None:
+    service, browser, key = guarded_console(tmp_path)
+    sign_in(browser, key)
+    before = browser.cookies[COOKIE]
+    sign_in(browser, key)
+    assert service.guard.sessions.of(before) is None
+    assert service.guard.sessions.of(browser.cookies[COOKIE]) is not None
+
+
 @pytest.mark.parametrize(
     "headers",
     [
