@@ -24,9 +24,15 @@ async function refresh() {
 
 function replaceLive(page) {
   document.title = page.title;
+  if (page.body.dataset.refresh !== document.body.dataset.refresh) clearInterval(timer); // an action has ended
+  page.querySelectorAll(".command").forEach(addCopy);
   for (const old of document.querySelectorAll("[data-live]")) {
     const now = page.getElementById(old.id);
-    if (!now || old.isEqualNode(now)) continue;
+    if (!now) continue;
+    for (const open of old.querySelectorAll("li[id] details[open]")) {
+      now.querySelector(`#${CSS.escape(open.closest("li").id)} details`)?.setAttribute("open", "");
+    }
+    if (old.isEqualNode(now)) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     for (const each of [...old.attributes]) if (!now.hasAttribute(each.name)) old.removeAttribute(each.name);
     for (const each of now.attributes) old.setAttribute(each.name, each.value);
@@ -36,11 +42,19 @@ function replaceLive(page) {
 }
 
 const { changes, refresh: every } = document.body.dataset;
-if (every) setInterval(refresh, every * 1000);
+const timer = every ? setInterval(refresh, every * 1000) : 0;
 if (changes) {
   const source = new EventSource(changes);
-  for (const kind of ["change", "reset"]) source.addEventListener(kind, refresh);
-  source.addEventListener("open", () => document.body.classList.add("followed"));
+  for (const kind of ["change", "reset"]) {
+    source.addEventListener(kind, () => {
+      refresh();
+      setTimeout(refresh, 1000); // other views on the page, such as that of the events, may have it a moment later
+    });
+  }
+  source.addEventListener("open", (event) => {
+    document.body.classList.add("followed");
+    if (event.data) refresh(); // what changed since the page was made
+  });
 }
 document.addEventListener("visibilitychange", () => wanted && refresh());
 
@@ -51,9 +65,9 @@ for (const slider of document.querySelectorAll("input[type=range]")) {
   slider.addEventListener("change", () => slider.form.requestSubmit());
 }
 
-for (const command of document.querySelectorAll(".command")) addCopy(command);
+document.querySelectorAll(".command").forEach(addCopy);
 function addCopy(command) {
-  const button = document.createElement("button");
+  const button = command.ownerDocument.createElement("button");
   button.type = "button";
   button.className = "copy";
   button.textContent = "Copy";
