@@ -297,7 +297,7 @@ class Overseer(Protocol):
         """How far the rebuilds are that run now, in any process."""
 
     async def letters(self) -> Mapping[str, Letter]:
-        """All dead letters, by key."""
+        """The last dead letters, by key."""
 
     async def trail(self, since: datetime) -> Sequence[AuditRecord]:
         """The last record of each action of operators since a time, in the order of their beginnings."""

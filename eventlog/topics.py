@@ -126,8 +126,9 @@ def merged_topics(specs: Iterable[TopicSpec]) -> list[TopicSpec]:
 
 def view_topic(view: str, settings: LogSettings) -> TopicSpec:
     """The topic with the rows of a view that is declared with `Topic()`, as its readers know it."""
-    users = frozenset({Program.PROJECTIONS, Program.OPERATOR})
-    return TopicSpec(f"{VIEWS}{view}", settings.patch_partitions, compact_settings(settings), users, users)
+    writers = frozenset({Program.PROJECTIONS, Program.OPERATOR})
+    readers = writers | {Program.API}  # which shows how far its generations are
+    return TopicSpec(f"{VIEWS}{view}", settings.patch_partitions, compact_settings(settings), readers, writers)
 
 
 def compact_settings(settings: LogSettings) -> dict[str, str]:

@@ -126,11 +126,21 @@ def letters(keys: Iterable[str]) -> Iterator[Part]:
         yield Part("letters", topic, f"{number:,}", problem, "nobody")
 
 
-def letters_of(deployment: Observed) -> dict[str, Letter]:
-    """The letters by key; a later one replaces an earlier one, and a tombstone removes it. Raises LogUnavailable."""
+def letters_of(deployment: Observed, *, start: int = 0, max_bytes: int | None = None) -> dict[str, Letter]:
+    """The letters by key; a later one replaces an earlier one, and a tombstone removes it. Raises LogUnavailable.
+
+    start: the offset from which they are read. max_bytes: of the records of all letters together; the earliest ones are
+    left out. None: any number.
+    """
     found: dict[str, Letter] = {}
-    for record in deployment.log.read(DEAD_LETTERS, 0, 0):
+    sizes: dict[str, int] = {}
+    for record in deployment.log.read(DEAD_LETTERS, 0, start):
         found.pop(record.key, None)
-        if record.value is not None:
-            found[record.key] = Letter.from_json(record.value)
+        sizes.pop(record.key, None)
+        if record.value is None:
+            continue
+        found[record.key], sizes[record.key] = Letter.from_json(record.value), len(record.value)
+        while max_bytes is not None and len(found) > 1 and sum(sizes.values()) > max_bytes:
+            earliest = next(iter(found))
+            del found[earliest], sizes[earliest]
     return found

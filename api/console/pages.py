@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-import orjson
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -77,7 +77,8 @@ class Pages:
             "changes": "",
             "refresh_s": 0,
         }
-        return _templates().get_template(template).render(shared | facts)
+        text = _templates().get_template(template).render(shared | facts)
+        return text.encode(errors="replace").decode()  # an error may quote what UTF-8 cannot encode
 
     def token_of(self, request: Request) -> str:
         """What a form of this browser must send."""
@@ -144,13 +145,13 @@ def _templates() -> Environment:
 
 def shown_value(value: Any) -> str:
     """A value of a row or an event in a table, cut if it is long."""
-    text = value if isinstance(value, str) else orjson.dumps(value, default=str, option=_OPTIONS).decode()
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
 def pretty(value: Any) -> str:
     """A value as JSON over several lines."""
-    return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | _OPTIONS).decode()
+    return json.dumps(value, default=str, ensure_ascii=False, indent=2)
 
 
 def marked(text: str) -> Markup:
@@ -185,6 +186,3 @@ def when(value: datetime | None) -> Markup:
         return Markup("")
     at = value.astimezone(UTC)
     return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S}.{at:%f}"[:23])
-
-
-_OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME

@@ -85,9 +85,11 @@ async def read_own_form(request: Request, pages: Pages) -> Mapping[str, str]:
 def check_same_site(request: Request) -> None:
     """Raise ForgedRequest unless a page of this host sent the request, as far as the browser says it."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if site is not None and site != "same-origin":
-        raise ForgedRequest("another website sent it")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
-        raise ForgedRequest("another website sent it")
     if site is None and origin is None:
-        raise ForgedRequest("it does not say which website sent it: use a browser of this decade")
+        raise ForgedRequest("it does not say which website sent it: use a current browser")
+    if site is not None:  # no website can set it, and it is right also behind a proxy that changes the host
+        is_own = site == "same-origin"
+    else:  # browsers do not send it to addresses of other machines without TLS
+        is_own = urlsplit(origin or "").netloc.lower() == request.headers.get("host", "").lower()
+    if not is_own:
+        raise ForgedRequest("another website sent it")

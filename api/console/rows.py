@@ -28,6 +28,8 @@ from projections.view import View
 
 MAX_FOLDED: Final = 10_000
 """Events of the streams of one row: a row with more is read from the log, which shows progress."""
+MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024
+"""Likewise, of their records."""
 MAX_SHOWN: Final = 100
 """The last events of a row on a page."""
 MAX_FOUND: Final = 1_000
@@ -100,10 +102,12 @@ class RowPage:
             return None, False
         await self._streams.wait({})
         events: list[Row] = []
+        size_bytes = 0
         for stream in streams:
             async for rows in self._streams.rows(stream, 1, MAX_FOLDED + 1):
                 events += rows
-                if len(events) > MAX_FOLDED:
+                size_bytes += sum(len(row["record"]) for row in rows)
+                if len(events) > MAX_FOLDED or size_bytes > MAX_FOLDED_BYTES:
                     return None, True
         return await self._service.folding.run(_folded, view, key, events), False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -102,7 +103,7 @@ class StreamPage:
             stream=stream,
             last=last,
             version=version,
-            state=orjson.loads(orjson.dumps(state["state"])),
+            state=json.loads(orjson.dumps(state["state"])),  # orjson reads large integers as others
             reached=state["version"],
             events=events,
             earlier=max(1, start - PAGE_EVENTS) if start > 1 else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from api.limits.threads import Threads
 from api.ports import DeploymentLook
@@ -13,6 +14,7 @@ from eventlog.errors import EventLogError
 from eventlog.letters import Letter
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
+from eventlog.topics import DEAD_LETTERS
 from projections.errors import ProjectionError
 from projections.generations.registry.generation import Generation
 from projections.generations.registry.rebuild_progress import RebuildProgress
@@ -26,6 +28,11 @@ from projections.settings import StoreSettings
 from projections.view import View
 from replay import parts
 from replay.parts import Checks, Fault, Part
+
+MAX_LETTERS: Final = 2_000
+"""Records of the topic of dead letters that a page is made of: the last ones."""
+MAX_LETTER_BYTES: Final = 32 * 1024 * 1024
+"""Of these records."""
 
 
 class DeploymentReader:
@@ -58,7 +65,11 @@ class DeploymentReader:
 
     async def letters(self) -> Mapping[str, Letter]:
         """See Overseer."""
-        return await self._threads.run(parts.letters_of, self)
+        return await self._threads.run(self._letters)
+
+    def _letters(self) -> Mapping[str, Letter]:
+        start = max(0, self.log.end(DEAD_LETTERS, 0) - MAX_LETTERS)
+        return parts.letters_of(self, start=start, max_bytes=MAX_LETTER_BYTES)
 
     async def trail(self, since: datetime) -> Sequence[AuditRecord]:
         """See Overseer; records of later releases are left out."""

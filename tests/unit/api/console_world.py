@@ -52,14 +52,16 @@ LISTED: dict[str, Any] = {
 class Browser:
     """Sends requests as a browser does: with cookies, where they come from, and to one application."""
 
-    def __init__(self, app: Any, site: str = "same-origin", root_path: str = "") -> None:
-        self.app, self.cookies, self.site, self.root_path = app, httpx.Cookies(), site, root_path
+    def __init__(self, app: Any, root_path: str = "") -> None:
+        self.app, self.cookies, self.root_path = app, httpx.Cookies(), root_path
 
     def get(self, path: str, **request: Any) -> httpx.Response:
         return self.request("GET", path, **request)
 
     def post(self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None) -> httpx.Response:
-        return self.request("POST", path, data=dict(fields), headers={"sec-fetch-site": self.site, **(headers or {})})
+        """Send a form; headers: instead of the one that says that a page of the console sent it."""
+        own = {"sec-fetch-site": "same-origin"} if headers is None else headers
+        return self.request("POST", path, data=dict(fields), headers=own)
 
     def request(self, method: str, path: str, **request: Any) -> httpx.Response:
         async def send() -> httpx.Response:

@@ -157,7 +157,7 @@ def test_another_website_starts_nothing(path: str, forged: str) -> None:
     service, browser = console(actions)
     service.overseer.waiting = {"events/0/1": letter()}
     token = token_in(browser.get("/console/views/listings/rebuild").text)
-    headers = {"site": {"sec-fetch-site": "cross-site"}, "origin": {"origin": "https://evil.example"}}.get(forged, {})
+    headers = {"site": {"sec-fetch-site": "cross-site"}, "origin": {"origin": "https://evil.example"}}.get(forged)
     fields = {"key": "events/0/1", "token": "" if forged == "token" else token}
     assert browser.post(path, fields, headers).status_code == 403
     assert not actions.all

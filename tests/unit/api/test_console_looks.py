@@ -22,6 +22,7 @@ from eventlog.topics import DEAD_LETTERS, EVENTS
 from projections.errors import StoreUnavailable
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.view_metrics import Sample
+from replay.parts import letters_of
 from tests.unit.api.fake_service import FakeOverseer
 
 LAG = Lag("listings", "postgres", 1, 3, "caught up", {"0": 1}, 0, 0, 0.0)
@@ -174,3 +175,16 @@ def test_a_server_that_does_not_answer_hides_nothing_of_the_others() -> None:
     assert look.sample.lags == [LAG]  # what was seen last, so that its age grows
     lags.error, log.broken = None, True
     assert {each.fault for each in looks.look().parts} >= {"log"}
+
+
+def test_only_the_last_letters_are_read_for_a_page() -> None:
+    log = MemoryLog(partitions=1)
+    for number in range(10):
+        letter = Letter("why", "", None, b"x" * 1_000).to_json()
+        log.submit(Entry(DEAD_LETTERS, f"events/0/{number}", letter, 0), 0).result()
+    log.submit(Entry(DEAD_LETTERS, "events/0/9", None, 0), 0).result()
+    observed = SimpleNamespace(log=log)
+    assert list(letters_of(observed)) == [f"events/0/{number}" for number in range(9)]
+    assert list(letters_of(observed, start=5)) == [f"events/0/{number}" for number in range(5, 9)]
+    assert list(letters_of(observed, max_bytes=3 * len(letter))) == [f"events/0/{number}" for number in (7, 8)]
+    assert len(letters_of(observed, max_bytes=1)) <= 1

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
 import pytest
 
 from api.app import create_app
-from api.console.pages import FOLDER, HEADERS, assets
+from api.console import rows
+from api.console.pages import FOLDER, HEADERS, assets, marked, pretty, seconds, shown_value
+from api.event_pages import AuditPage, EventFilter
 from api.ports import DeploymentLook
 from eventlog.errors import LogUnavailable
 from projections.errors import StoreUnavailable
@@ -265,3 +271,77 @@ def test_who_may_not_operate_sees_nothing(tmp_path: Path) -> None:
     for path in PATHS:
         answer = browser.get(path, headers={"authorization": f"Bearer {key}"})
         assert answer.status_code == 403 and "L1" not in answer.text.replace(path, ""), path
+
+
+def test_a_row_with_too_many_events_is_read_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, browser = open_console()
+    for name, limit in (("MAX_FOLDED", 3), ("MAX_FOLDED_BYTES", 1_000)):
+        with monkeypatch.context() as patched:
+            patched.setattr(rows, name, limit)
+            text = browser.get("/console/views/listings/row?key=L1").text
+        assert "too many events to fold" in text and "/console/views/listings/row/scan?key=L1" in text
+    assert browser.get("/console/views/listings/row/scan?key=L1").text.count("<li id=") == 7
+
+
+class Endless:
+    """A log whose end is never reached."""
+
+    pages = 0
+
+    async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
+        self.pages += 1
+        await asyncio.sleep(0)
+        return AuditPage(next_offsets={0: self.pages})
+
+
+def test_a_search_of_the_log_ends_when_its_reader_leaves() -> None:
+    audit = Endless()
+    app = create_app(replace(world(), audit=audit))
+    path, sent = "/console/views/city_market/row/scan", []
+
+    async def read() -> None:
+        left = asyncio.Event()
+        scope = {
+            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"key=GALT",
+            "headers": [(b"host", b"x"), (b"accept", b"text/html")], "server": ("x", 80), "scheme": "http",
+            "http_version": "1.1",
+        }  # fmt: skip
+
+        async def receive() -> Any:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b"").decode())
+            if len(sent) > 10:
+                left.set()
+
+        async with asyncio.timeout(60):
+            await app(scope, receive, send)
+        ended = audit.pages
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert audit.pages == ended
+
+    asyncio.run(read())
+    assert "offsets read" in "".join(sent)
+
+
+def test_values_of_every_kind_are_shown() -> None:
+    assert shown_value(2**80) == str(2**80) and str(2**80) in pretty({"a": [2**80, float("inf")]})
+    assert shown_value("x" * 1_000).endswith("…") and shown_value(["é"]) == '["é"]'
+    service, browser = open_console()
+    service.overseer.found = DeploymentLook((Part("view", "a", "away", "quotes \ud800", "store"),), Sample())
+    assert "quotes ?" in browser.get("/console").text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0.0, "0.0 s"), (99.9, "99.9 s"), (120, "2 min"), (10_000, "3 h"), (10**6, "12 d")]
+)
+def test_durations_are_short(value: float | None, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_commands_in_problems_are_marked() -> None:
+    assert marked("run `replay rebuild <x>` now") == "run <code>replay rebuild &lt;x&gt;</code> now"
+    assert marked("one ` is none <b>") == "one ` is none &lt;b&gt;"

@@ -129,6 +129,18 @@ def test_the_token_of_another_session_is_refused(tmp_path: Path) -> None:
     assert service.guard.sessions.of(browser.cookies[COOKIE]) is not None
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://headwater"},  # no TLS, and another machine
+        {"sec-fetch-site": "same-origin", "origin": "https://console.example"},  # a proxy that changes the host
+    ],
+)
+def test_a_form_of_the_console_is_accepted(tmp_path: Path, headers: dict[str, str]) -> None:
+    _, browser, key = guarded_console(tmp_path)
+    assert browser.post("/console/sign-in", {"key": key}, headers).status_code == 303
+
+
 def test_a_form_that_says_nothing_of_its_website_is_refused(tmp_path: Path) -> None:
     _, browser, key = guarded_console(tmp_path)
     answer = browser.request("POST", "/console/sign-in", data={"key": key})
