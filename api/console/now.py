@@ -81,6 +81,7 @@ def _facts(seen: Seen) -> dict[str, Any]:
         "wrong": [each for each in seen.look.parts if each.problem],
         "problems": _grouped(seen.look.parts),
         "rows": sorted(rows, key=lambda row: (row.is_well, row.lag.view, row.lag.store)),
+        "streams": list({lag.view: lag.stream.text() for lag in sample.lags if lag.stream is not None}.items()),
         "partitions": [each for each in seen.look.parts if each.what == "partition"],
         "at": datetime.now(UTC),
     }

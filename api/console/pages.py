@@ -39,6 +39,7 @@ SECTIONS: Final = (
     ("now", "Now", ()),
     ("views", "Views", ("views",)),
     ("streams", "Streams", ("streams",)),
+    ("sources", "Databases", ("sources",)),
     ("letters", "Dead letters", ("letters",)),
     ("audit", "Audit", ("audit",)),
 )
@@ -72,7 +73,7 @@ class Pages:
             "environment": self._service.environment,
             "signed_in": None if session is None else session.caller.name,
             "is_known": caller is not None,
-            "sections": SECTIONS,
+            "sections": [each for each in SECTIONS if each[0] != "sources" or self._service.captured.sources],
             "section": "",
             "changes": "",
             "refresh_s": 0,

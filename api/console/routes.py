@@ -16,6 +16,7 @@ from api.console.pages import Pages
 from api.console.requests import page_route
 from api.console.rows import row_routes
 from api.console.signing_in import signing_in_routes
+from api.console.sources import source_routes
 from api.console.streams import stream_routes
 from api.console.view_lists import ShownViews, view_routes
 from api.errors import OneWorkerOnly
@@ -45,6 +46,7 @@ def console_routes(service: Service, actions: Actions) -> APIRouter:
     view_routes(router, pages, service, views)
     row_routes(router, pages, service, views)
     acting_routes(router, pages, service, views, actions)
+    source_routes(router, pages, service)
     letter_routes(router, pages, service, actions)
     audit_routes(router, pages, service, actions)
     return router

@@ -18,8 +18,12 @@ from api.console import rows
 from api.console.pages import FOLDER, HEADERS, assets, marked, pretty, seconds, shown_value
 from api.event_pages import AuditPage, EventFilter
 from api.ports import DeploymentLook
+from eventlog.capturing.capture_progress import Commit
+from eventlog.capturing.control_topics import Snapshot
 from eventlog.errors import LogUnavailable
+from eventlog.times import now_ms
 from projections.errors import StoreUnavailable
+from projections.generations.registry.stream_report import StreamReport
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.view_metrics import Sample
 from replay.parts import Part
@@ -54,6 +58,7 @@ PATHS = (
     "/console/streams?stream=listing/L1",
     "/console/streams/listing/L1?version=3",
     "/console/followed?stream=listing/L1&version=2",
+    "/console/sources",
     "/console/letters",
     "/console/audit",
     "/console/audit?days=30",
@@ -345,3 +350,47 @@ def test_durations_are_short(value: float | None, text: str) -> None:
 def test_commands_in_problems_are_marked() -> None:
     assert marked("run `replay rebuild <x>` now") == "run <code>replay rebuild &lt;x&gt;</code> now"
     assert marked("one ` is none <b>") == "one ` is none &lt;b&gt;"
+
+
+def test_captured_databases_are_listed_with_how_far_they_are() -> None:
+    plain, _ = open_console()
+    assert "Databases" not in Browser(create_app(plain)).get("/console").text
+    service = world(modules=("listings", "shop"))
+    browser = Browser(create_app(service))
+    assert ">Databases</a>" in browser.get("/console").text
+    text = browser.get("/console/sources").text
+    check(browser.get("/console/sources"))
+    assert ">shop</th>" in text and "nothing yet" in text and "public.customers" in text
+    commit = Commit(0x1A2B3C8, now_ms() - 3_000)
+    captured: Any = Captured(
+        service.captured.sources, commit, Snapshot("initial", "IN_PROGRESS", "public.customers", 1_500)
+    )
+    text = Browser(create_app(replace(service, captured=captured))).get("/console/sources").text
+    assert "0/1A2B3C8" in text and "initial in progress public.customers 1,500" in text and "3." in text
+    captured.error = LogUnavailable("reading", "no broker")
+    assert "no broker" in Browser(create_app(replace(service, captured=captured))).get("/console/sources").text
+
+
+class Captured:
+    """Captured databases whose state a test decides."""
+
+    error: Exception | None = None
+
+    def __init__(self, sources: Any, commit: Commit, snapshot: Snapshot) -> None:
+        self.sources, self._commit, self._snapshot = sources, commit, snapshot
+
+    async def last_commit(self, name: str) -> Commit:
+        if self.error is not None:
+            raise self.error
+        return self._commit
+
+    async def snapshot(self, name: str) -> Snapshot:
+        return self._snapshot
+
+
+def test_what_the_queries_of_stream_views_do_is_shown() -> None:
+    service = world()
+    report = StreamReport(batch=7, records=1_234, watermark="2026-01-02T03:04:05Z")
+    well(service, Lag("hourly_views", "postgres", 1, 1, "caught up", {"0": 1}, 0, 0, 0.0, stream=report))
+    text = Browser(create_app(service)).get("/console").text
+    assert "batch 7 took" in text and "1,234 records" in text
