@@ -45,7 +45,7 @@ def sparkline(points: Sequence[tuple[float, float]], at_s: float) -> Sparkline |
         if before_s is None or time_s - before_s > GAP_S:
             lines.append([])
         x = (WIDTH - DOT) * (1 - (at_s - time_s) / KEPT_S)
-        lines[-1].append(f"{x:.1f},{(HEIGHT - 2) * (1 - age / top_s) + 1:.1f}")
+        lines[-1].append(f"{x:.1f},{(HEIGHT - 2 * DOT) * (1 - age / top_s) + DOT:.1f}")
         before_s = time_s
     x_text, _, y_text = lines[-1][-1].partition(",")
     return Sparkline([" ".join(line) for line in lines], (x_text, y_text), points[-1][1], highest_s)

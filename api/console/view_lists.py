@@ -21,6 +21,7 @@ from api.routes.views import Found, ViewRoutes
 from api.service import Service
 from projections.errors import GenerationMissing, UnknownView
 from projections.generations.registry.generation import Generation
+from projections.table.types import ColumnType
 from projections.view import View
 
 PAGE_ROWS: Final = 50
@@ -136,6 +137,7 @@ def _facts(
     return {
         "view": view,
         "columns": every_column(view),
+        "numbers": {name for name, kind in view.types.items() if kind in (ColumnType.INTEGER, ColumnType.FLOAT)},
         "found": found,
         "filters": [(name, value, page([each for each in kept if each != (name, value)])) for name, value in filters],
         "kept": [each for each in kept if each[0] != "q"],
