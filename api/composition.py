@@ -13,6 +13,7 @@ from api.ports import Resource, ViewReader
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
 from api.reads.database import Database
+from api.reads.deployment import DeploymentReader
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.log import LogReader
 from api.reads.postgres import PostgresReader
@@ -91,8 +92,10 @@ def compose_service(settings: ApiSettings) -> Service:
     bodies, folding = Bodies(), Threads(2, "folding")
     observations = ObservationRegistry.load(settings.log.modules)
     guard = settings.guard.open_guard(declared_names(commands, observations, views.views))
+    overseer = DeploymentReader(settings.log, stores, views, log)
     resources: tuple[Resource, ...] = (
         guard,
+        overseer,
         events,
         audit,
         captured,
@@ -119,6 +122,7 @@ def compose_service(settings: ApiSettings) -> Service:
         waiter=waiter,
         lookups=lookups,
         feeds=feeds,
+        overseer=overseer,
         limits=settings.limits,
         workers=settings.workers,
         bodies=bodies,

@@ -33,6 +33,7 @@ SHARED: Final = (
 """Variables that `replay` reads too, and whose values are no secrets."""
 HEAD: Final = """
 Headwater is running. The documentation of the API is at {api}/docs.
+The console, which shows how everything is and why, is at {api}/console.
 Ctrl-C stops it. {where}
 
 To try in another terminal:
