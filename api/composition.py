@@ -90,7 +90,9 @@ def compose_service(settings: ApiSettings) -> Service:
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     observations = ObservationRegistry.load(settings.log.modules)
-    guard = settings.guard.open_guard(declared_names(commands, observations, views.views))
+    guard = settings.guard.open_guard(
+        declared_names(commands, observations, views.views), settings.log.state / "api" / environment
+    )
     resources: tuple[Resource, ...] = (
         guard,
         events,
