@@ -32,6 +32,7 @@ class Batch:
     snapshots: by stream.
     repeated: earlier receipts that are sent again, by record key.
     recorded_time: `now_ms` as the text that the events have.
+    traced: by offset in `commands`, the trace context of the decision on each command whose trace is sampled.
     """
 
     partition: int
@@ -49,6 +50,7 @@ class Batch:
     new_streams: int = 0
     erased: list[str] = field(default_factory=list)
     recorded_time: str = field(init=False)
+    traced: dict[int, str] = field(default_factory=dict)
     _by_key: dict[str, Decision] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -18,9 +18,12 @@ from compose.ports import free_port
 from compose.services import service_specs
 from compose.settings import HOST, StackSettings
 from projections.supervision.supervisor import Supervisor
+from tests.support.collector import Collector, collecting
 from tests.support.waiting import BOUND_S, eventually
 
 PACKAGE = Path(__file__).parent / "own_package"
+RESERVED_STOCK = Path(__file__).parent / "reserved_stock"
+"""The folder with this module."""
 
 
 DEMO = "test_demo.py"
@@ -96,18 +99,28 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def collector() -> Iterator[Collector]:
+    """Takes the traces of the service."""
+    with collecting() as listening:
+        yield listening
+
+
+@pytest.fixture(scope="session")
 def service(
-    stack: StackSettings, shop: Path, bank: Path, tmp_path_factory: pytest.TempPathFactory
+    stack: StackSettings, shop: Path, bank: Path, collector: Collector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """Headwater with the samples `listings` and `orders`, `shop` and a new project, in an environment of its own."""
     port = free_port()
     environment = {
         **stack.endpoints.environment(),
         "HEADWATER_ENVIRONMENT": f"accept_{uuid.uuid4().hex[:8]}",
-        "HEADWATER_MODULES": "listings,orders,shop.domain,shop.views,bank",
+        "HEADWATER_MODULES": "listings,orders,shop.domain,shop.views,bank,reserved_stock",
         "HEADWATER_STATE": str(tmp_path_factory.mktemp("state")),
         "HEADWATER_ANSWER_TIMEOUT_S": "60",
-        "PYTHONPATH": os.pathsep.join(map(str, (shop, bank))),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+        "OTEL_BSP_SCHEDULE_DELAY": "200",
+        "PYTHONPATH": os.pathsep.join(map(str, (shop, bank, RESERVED_STOCK))),
     }
     settings = StackSettings(Path(environment["HEADWATER_STATE"]), stack.ports)
     supervisor = Supervisor(service_specs(settings, port, environment))
