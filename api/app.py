@@ -27,6 +27,7 @@ from api.routes.made_views import made_view_routes
 from api.routes.metrics import metrics_routes
 from api.routes.observations import observation_routes
 from api.routes.positions import position_routes
+from api.routes.receipts import receipt_routes
 from api.routes.streams import stream_routes
 from api.routes.views import view_routes
 from api.service import Service
@@ -72,6 +73,7 @@ def create_app(service: Service) -> FastAPI:
         health_routes,  # first, because routes are tried in this order, and probes come all the time
         bulk_routes,
         command_routes,
+        receipt_routes,
         observation_routes,
         view_routes,
         made_view_routes,

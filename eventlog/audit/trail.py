@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-from confluent_kafka import Producer
-
 from eventlog.audit.record import AuditRecord
 from eventlog.envelope import timestamp_ms
 from eventlog.errors import LogUnavailable
 from eventlog.kafka.admin import missing_topics, prepare_topics
-from eventlog.kafka.client import WRITER, client_config
+from eventlog.kafka.appender import Appender
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.topics import AUDIT, topic_specs
@@ -26,34 +24,26 @@ STORE_S: Final = 30.0
 class Trail:
     """Appends records to the topic `audit` of a deployment, which it creates if an earlier release has not.
 
-    Its producer is none of Kafka's idempotent ones: those take half a second and more before their first record, which
-    whoever waits for a command would feel. A record may come twice after an error, and is the same then.
+    A record may come twice after an error, and is the same then.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         """Raises SettingError."""
         self.settings = LogSettings.without_modules(env)
-        self._producer: Producer | None = None
+        self._appender = Appender(self.settings, self.settings.topic(AUDIT), "recording an action", STORE_S)
+        self._is_prepared = False
 
     def append(self, record: AuditRecord) -> None:
         """Append a record, and return when it is stored. Raises LogUnavailable."""
-        if self._producer is None:
+        if not self._is_prepared:
             _check_reachable(self.settings.bootstrap)
             own = [each for each in topic_specs(self.settings) if each.name == AUDIT]
             if missing_topics(self.settings, own):
                 prepare_topics(self.settings, own)
-            self._producer = Producer(client_config(self.settings, **{**WRITER, "enable.idempotence": False}))
-        refused: list[str] = []
-        self._producer.produce(
-            self.settings.topic(AUDIT),
-            record.to_json(),
-            record.action,
-            on_delivery=lambda error, _: refused.append(error.str()) if error else None,
-        )
-        left = self._producer.flush(STORE_S)
-        if left or refused:
-            self._producer = None
-            raise LogUnavailable("recording an action", refused[0] if refused else f"no answer for {STORE_S:g} s")
+        self._is_prepared = False  # the next record finds out at once if this one waits in vain
+        self._appender.put(record.action, record.to_json())
+        self._appender.flush()
+        self._is_prepared = True
 
 
 def read_trail(log: EventLog, since: datetime | None = None) -> Iterator[AuditRecord | None]:

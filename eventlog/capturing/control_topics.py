@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from eventlog.capturing.control_notes import DATA_COLLECTIONS, UNREAD, Notes
 from eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
 from eventlog.capturing.ports import Engine
 from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
+from eventlog.kafka.appender import Appender
+from eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
 from eventlog.settings import LogSettings
 
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
@@ -154,16 +155,9 @@ def notes(settings: LogSettings, names: SourceNames) -> Notes:
 
 
 def _send(settings: LogSettings, names: SourceNames, key: str, document: Mapping[str, Any]) -> None:
-    producer = Producer(client_config(settings, **WRITER))
-    errors: list[KafkaError] = []
-    producer.produce(
-        names.topic(SIGNALS),
-        key=key,
-        value=json.dumps(document),
-        on_delivery=lambda error, _: errors.append(error) if error else None,
-    )
-    if producer.flush(TIMEOUT_S) or errors:
-        raise LogUnavailable("writing a note", errors[0].str() if errors else "no answer")
+    notes = Appender(settings, names.topic(SIGNALS), "writing a note")
+    notes.put(key, json.dumps(document))
+    notes.flush()
 
 
 def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Message
 
 from eventlog.envelope import format_time
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import WRITER, client_config
+from eventlog.kafka.appender import Appender
 from eventlog.letters import Letter, letter_key, time_of
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS
-
-FLUSH_S = 10.0
 
 
 class DeadLetters:
     """Appends to `dead-letters`. Keys are places, so a record that is read again has one dead letter."""
 
     def __init__(self, settings: LogSettings) -> None:
-        self._topic = settings.topic(DEAD_LETTERS)
-        self._config = client_config(settings, **WRITER)
-        self._producer: Producer | None = None
-        self._refused: list[str] = []
+        self._appender = Appender(settings, settings.topic(DEAD_LETTERS), f'appending to "{DEAD_LETTERS}"')
 
     def add_record(self, topic: str, record: Message, reason: str) -> None:
         """Write a dead letter for a record of `topic` (its short name); raises LogUnavailable if it is not stored."""
@@ -39,22 +33,9 @@ class DeadLetters:
         self.flush()
 
     def put(self, key: str, letter: bytes | None) -> None:
-        """Put a letter, or (None) remove it; `flush` confirms that it is stored."""
-        if self._producer is None:
-            self._producer = Producer(self._config)
-        self._producer.produce(self._topic, letter, key, on_delivery=self._reported)
+        """Put a letter, or (None) remove it; `flush` confirms that it is stored. Raises LogUnavailable."""
+        self._appender.put(key, letter)
 
     def flush(self) -> None:
         """Wait until everything is stored; raises LogUnavailable if it is not."""
-        if self._producer is None:
-            return
-        left = self._producer.flush(FLUSH_S)
-        refused, self._refused = self._refused, []
-        if left or refused:
-            self._producer = None
-            problem = refused[0] if refused else f"no answer for {FLUSH_S:g} s"
-            raise LogUnavailable(f'appending to "{DEAD_LETTERS}"', problem)
-
-    def _reported(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._refused.append(error.str())
+        self._appender.flush()

@@ -1,0 +1,111 @@
+"""`GET /receipts/{id}`: how commands ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from api.errors import BadParameter, ReceiptMissing
+from api.guard import needs
+from api.guard.caller import Caller, caller_of
+from api.openapi import schemas
+from api.openapi.answers import receipt_headers
+from api.openapi.components import ACCEPTED_HEADERS, TEXT
+from api.openapi.problem_documents import documented
+from api.requests.parameters import check_names
+from api.service import Service
+from commands.errors import AmbiguousReceipt
+from commands.receipt import ORIGINS
+from eventlog.times import shortened
+
+NAMED = ("stream", "origin")
+ANSWERS: dict[int | str, Any] = {
+    200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
+    **documented(404, 409, 422, 500, 503),
+}
+PARAMETERS = [
+    schemas.query("stream", TEXT, "the stream of the command, such as listing/L1"),
+    schemas.query(
+        "origin",
+        {"type": "string", "enum": list(ORIGINS)},
+        "who chose the id: a client (or a row of an outbox), a process, or the outbox itself",
+    ),
+]
+
+
+def receipt_routes(service: Service) -> APIRouter:
+    """The routes that find a receipt."""
+    router = APIRouter(tags=["commands"])
+
+    async def read_receipt(request: Request, command_id: str) -> Response:
+        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused.
+
+        An id is unique per stream. If commands of several streams have it, name the stream.
+        """
+        plain = check_names(request.query_params.multi_items(), NAMED)
+        return await _receipt(service, caller_of(request), command_id, plain)
+
+    async def find_receipt(request: Request) -> Response:
+        """The receipt of a command id that cannot be part of a path, such as `..`."""
+        plain = check_names(request.query_params.multi_items(), ("command_id", *NAMED))
+        if "command_id" not in plain:
+            raise BadParameter("command_id", "is missing: send the id of a command")
+        return await _receipt(service, caller_of(request), plain["command_id"], plain)
+
+    router.add_api_route(
+        "/receipts/{command_id:key}",
+        read_receipt,
+        methods=["GET"],
+        dependencies=needs.some("commands"),
+        operation_id="read_receipt",
+        summary="The receipt of a command.",
+        response_class=Response,
+        responses=ANSWERS,
+        openapi_extra={"parameters": PARAMETERS},
+    )
+    router.add_api_route(
+        "/receipts",
+        find_receipt,
+        methods=["GET"],
+        dependencies=needs.some("commands"),
+        operation_id="find_receipt",
+        summary="The receipt of a command id that cannot be part of a path.",
+        response_class=Response,
+        responses=ANSWERS,
+        openapi_extra={"parameters": [schemas.query("command_id", TEXT, "the command id", required=True), *PARAMETERS]},
+    )
+    return router
+
+
+async def _receipt(service: Service, caller: Caller, command_id: str, plain: Mapping[str, str]) -> Response:
+    stream, origin = plain.get("stream"), plain.get("origin")
+    if origin is not None and origin not in ORIGINS:
+        raise BadParameter("origin", f'is "{shortened(origin)}": send one of {", ".join(ORIGINS)}')
+    if stream is None and service.own_streams.hides_others(caller):
+        raise BadParameter("stream", "is missing: send the stream of the command, as in the link of its answer")
+    if stream is not None and not service.own_streams.exists_for(caller, stream):
+        raise ReceiptMissing(command_id)
+    try:
+        receipt = await service.gateway.receipt(command_id, stream=stream, origin=origin)
+    except AmbiguousReceipt as error:
+        streams = [each for each in error.streams if _may_send_to(service, caller, each)]
+        if len(streams) == len(error.streams):
+            raise
+        # streams that the caller may not send commands to do not exist for it
+        if streams:
+            raise AmbiguousReceipt(command_id, [(each, None) for each in streams]) from error
+        raise ReceiptMissing(command_id) from error
+    if receipt is None or not caller.scopes.allow("commands", receipt.type):
+        raise ReceiptMissing(command_id)
+    if service.own_streams.hides_others(caller):
+        receipt = replace(receipt, shared=False)
+    return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
+
+
+def _may_send_to(service: Service, caller: Caller, stream: str) -> bool:
+    """Whether the caller may send some command to this stream."""
+    aggregate = service.commands.aggregates.get(stream.partition("/")[0])
+    return aggregate is not None and any(caller.scopes.allow("commands", name) for name in aggregate.commands)
