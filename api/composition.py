@@ -7,6 +7,7 @@ from functools import partial
 
 from api.changes.feeds import ChangeFeeds
 from api.guard.declared import declared_names
+from api.guard.own_streams import OwnStreams
 from api.limits.threads import Threads
 from api.lookups import Lookups
 from api.ports import Resource, ViewReader
@@ -86,7 +87,7 @@ def compose_service(settings: ApiSettings) -> Service:
         "valkey": cache,
     }
     waiter = Waiter(events, captured, generations, settings.log.partitions, settings.log.patch_partitions)
-    lookups = Lookups(views.views, readers, generations, waiter)
+    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands))
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     observations = ObservationRegistry.load(settings.log.modules)
