@@ -16,6 +16,8 @@ from eventlog.tracing.spans import received
 
 UNTRACED: Final = ("/health/", "/metrics")
 """Paths that are polled."""
+UNKNOWN_CALLER: Final = 401
+"""What nobody may cause to be sent."""
 FAILED: Final = 500
 """The first status that says that the server has failed."""
 
@@ -55,6 +57,6 @@ class Measured:
             REQUESTS.labels(method, route, status or NO_ANSWER).inc()
             if status:
                 REQUEST_SECONDS.labels(route).observe(took_s)
-            if span is not None:
+            if span is not None and status != UNKNOWN_CALLER:
                 facts = {"http.route": route, "http.response.status_code": status}
                 span.end(facts, name=f"{method} {route}", error="" if 0 < status < FAILED else str(status or NO_ANSWER))

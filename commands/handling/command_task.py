@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from commands.declaring.registry import CommandRegistry
-from commands.handling.decision_spans import end_commits
+from commands.handling.decision_spans import end_committed
 from commands.handling.handler import Handler
 from commands.handling.refold import COUNTED
 from commands.handling.refusals import refusals
@@ -85,7 +85,7 @@ class CommandTask:
                 transaction.append(refused)
             transaction.commit(batch.next_command)
         if batch.traced:
-            end_commits(HANDLER.name, batch.traced.values(), began_ns, time.time_ns(), batch.taken)
+            end_committed(HANDLER.name, batch.traced.values(), began_ns, batch.taken)
         self._store.apply({**batch.snapshots, **written}, receipts, positions, batch.now_ms)
         self._store.purge(batch.erased)
         known = self._registry.commands

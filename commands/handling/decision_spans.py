@@ -1,7 +1,8 @@
-"""The spans of decisions, and of the transactions that have them in common."""
+"""The spans of decisions, which end with the transactions that they have in common."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 from commands.handling.decision import Decision
@@ -22,20 +23,23 @@ def begin_decision(command: Envelope) -> Span | None:
     return spans.continued(f"decide {command.type}", command.traceparent, "consumer", facts)
 
 
-def end_decision(span: Span, decision: Decision | None) -> None:
-    """End the span of a decision; None: the command was answered before, or is a dead letter."""
+def note_decision(span: Span, decision: Decision | None, began_ns: int) -> None:
+    """Say in its span what was decided, and how long that took.
+
+    decision: None: the command was answered before, or is a dead letter. began_ns: of the clock of performance.
+    """
+    rule_us = (time.perf_counter_ns() - began_ns) // 1_000
     if decision is None:
-        span.end({"headwater.outcome": "repeated"})
+        span.note({"headwater.outcome": "repeated", "headwater.rule_us": rule_us})
         return
     facts = {"headwater.outcome": decision.outcome, "headwater.events": len(decision.events)}
-    span.end(facts, error="failed" if decision.outcome == "failed" else "")
+    span.note({**facts, "headwater.rule_us": rule_us}, error="failed" if decision.outcome == "failed" else "")
 
 
-def end_commits(role: str, decided: Collection[str], began_ns: int, ended_ns: int, records: int) -> None:
-    """The spans of a transaction that is committed: one in the trace of each message, and one for all of them.
+def end_committed(role: str, members: Collection[Span], began_ns: int, records: int) -> None:
+    """End the spans of messages whose transaction is committed now; it has a span too.
 
-    decided: the contexts of the messages' spans. records: how many messages the transaction has.
+    began_ns: of the transaction, since 1970. records: how many messages it has.
     """
-    members = [spans.continued("commit", each, began_ns=began_ns) for each in decided]
     facts: Facts = {"headwater.role": role, "headwater.records": records}
-    spans.end_together("transaction", [each for each in members if each is not None], began_ns, ended_ns, facts)
+    spans.end_together("transaction", members, began_ns, time.time_ns(), facts)

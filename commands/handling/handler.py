@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
 from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
-from commands.handling.decision_spans import begin_decision, end_decision
+from commands.handling.decision_spans import begin_decision, note_decision
 from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
 from commands.handling.erasing import ERASE, Erasure, decide_erasure
 from commands.local_state.state import StateStore
@@ -136,10 +137,10 @@ class Handler:
         if span is None:
             self._handle(record, envelope, stored, batch)
             return
-        decided = len(batch.decisions)
+        decided, began_ns = len(batch.decisions), time.perf_counter_ns()
         self._handle(record, structs.replace(envelope, traceparent=span.traceparent), stored, batch)
-        end_decision(span, batch.decisions[-1] if len(batch.decisions) > decided else None)
-        batch.traced[record.offset] = span.traceparent
+        note_decision(span, batch.decisions[-1] if len(batch.decisions) > decided else None, began_ns)
+        batch.traced[record.offset] = span
 
     def _handle(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
         """Add the answer to a command; stored: the receipt in the store whose key is its id."""

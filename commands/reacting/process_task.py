@@ -17,7 +17,7 @@ from msgspec import structs
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import UnreadableProcess
-from commands.handling.decision_spans import end_commits
+from commands.handling.decision_spans import end_committed
 from commands.handling.handler import dead_letter
 from commands.local_state.state import StateStore
 from commands.reacting.declared_inputs import Removed
@@ -252,7 +252,7 @@ class ProcessTask:
                 offsets = begun.append(entries)
                 begun.commit(next_offset)
             if turn.traced:
-                end_commits(PROCESSES.name, turn.traced, began_ns, time.time_ns(), len(entries))
+                end_committed(PROCESSES.name, turn.traced, began_ns, len(entries))
             for entry, offset in zip(entries, offsets, strict=True):
                 if entry.topic == topics.PROCESSES:
                     positions[topics.PROCESSES] = offset + 1

@@ -14,9 +14,9 @@ def begin_reaction(process: str, cause: Envelope) -> Span | None:
     return spans.continued(f"react {process}", cause.traceparent, "consumer", facts)
 
 
-def end_reaction(span: Span, step: Step | None, *, failed: bool) -> bool:
-    """End the span of a reaction; returns whether there was one: an instance ignores what it has handled before."""
+def is_reaction(span: Span, step: Step | None, *, failed: bool) -> bool:
+    """Whether there was one, and then say so in its span: an instance ignores what it has handled before."""
     if step is None and not failed:
         return False
-    span.end({"headwater.commands": 0 if step is None else len(step.commands)}, error="failed" if failed else "")
+    span.note({"headwater.commands": 0 if step is None else len(step.commands)}, error="failed" if failed else "")
     return True

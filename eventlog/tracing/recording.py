@@ -124,6 +124,12 @@ class _Recorded:
         context, self._span = span.get_span_context(), span
         self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
+    def note(self, facts: Facts, *, error: str = "") -> None:
+        """See Span."""
+        self._span.set_attributes(facts)
+        if error:
+            self._span.set_status(StatusCode.ERROR, error)
+
     def link(self, traceparent: str) -> None:
         """See Span."""
         self._span.add_link(_place(traceparent))
@@ -132,11 +138,10 @@ class _Recorded:
         """See Span."""
         if not self._span.is_recording():
             return
-        self._span.set_attributes(facts)
+        if facts or error:
+            self.note(facts, error=error)
         if name:
             self._span.update_name(name)
-        if error:
-            self._span.set_status(StatusCode.ERROR, error)
         self._span.end(at_ns)
 
 

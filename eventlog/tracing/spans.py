@@ -28,6 +28,9 @@ class Span(Protocol):
     def traceparent(self) -> str:
         """Its W3C trace context, for what follows from it."""
 
+    def note(self, facts: Facts, *, error: str = "") -> None:
+        """Say more about it, before it ends; error: the kind of failure, if it failed."""
+
     def link(self, traceparent: str) -> None:
         """Lead to another span, which is not its parent."""
 
@@ -106,9 +109,7 @@ def begun(name: str, kind: Kind, facts: Facts = NO_FACTS, links: Sequence[str] =
     return _recorder.root(name, kind, facts, links, None, always=False)
 
 
-def end_together(
-    name: str, members: Collection[Span], began_ns: int, ended_ns: int, facts: Facts, *, error: str = ""
-) -> None:
+def end_together(name: str, members: Collection[Span], began_ns: int, ended_ns: int, facts: Facts) -> None:
     """End spans of several traces that one batch has in common; it has a trace of its own, and they link to each other.
 
     name, facts: of the batch's span.
@@ -120,9 +121,9 @@ def end_together(
     for each in members:
         if batch is not None:
             each.link(batch.traceparent)
-        each.end(error=error, at_ns=ended_ns)
+        each.end(at_ns=ended_ns)
     if batch is not None:
-        batch.end(error=error, at_ns=ended_ns)
+        batch.end(at_ns=ended_ns)
 
 
 def span_of(traceparent: str, *what: str) -> tuple[int, str]:

@@ -15,12 +15,10 @@ EXPECTED = {
     "POST /commands/order.pay": "headwater-api",
     "POST /commands/order.pay > send order.pay": "headwater-api",
     PAID: "headwater-handler",
-    f"{PAID} > commit": "headwater-handler",
     f"{PAID} > patch streams": "headwater-load-postgres",
     f"{PAID} > patch streams > load streams postgres": "headwater-load-postgres",
     f"{PAID} > react order_fulfilment": "headwater-handler",
-    f"{PAID} > react order_fulfilment > commit": "headwater-handler",
-    f"{RESERVED} > commit": "headwater-handler",
+    RESERVED: "headwater-handler",
     f"{RESERVED} > patch reserved_stock": "headwater-load-postgres",
     **{
         f"{RESERVED} > patch reserved_stock > load reserved_stock {store}": f"headwater-load-{store}"
@@ -56,8 +54,8 @@ def test_a_request_is_one_trace_into_the_rows_of_each_store_and_through_a_proces
     assert {path: found[path].service for path in EXPECTED} == EXPECTED
     assert all(each.began_ns <= each.ended_ns for each in found.values())
     assert not any(each.failed for each in found.values())
-    for path, facts in ((f"{PAID} > commit", "handler"), (f"{RESERVED} > commit", "handler")):
-        assert_batch(collector, found[path], "headwater.role", facts)
+    for path, role in ((PAID, "handler"), (f"{PAID} > react order_fulfilment", "processes"), (RESERVED, "handler")):
+        assert_batch(collector, found[path], "headwater.role", role)
     for store in ("postgres", "elasticsearch", "valkey"):
         load = found[f"{RESERVED} > patch reserved_stock > load reserved_stock {store}"]
         assert_batch(collector, load, "headwater.store", store)

@@ -9,11 +9,13 @@ from typing import Any
 import orjson
 import pytest
 
+from api.app import create_app
 from eventlog.programs.logs import JsonLines
 from tests.support.collector import recorded
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService
+from tests.unit.api.fake_service import FakeService, fake_service
 from tests.unit.api.test_api_bulk import NDJSON, answers, ndjson, sell
+from tests.unit.api.test_guard_routes import guarded
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SAMPLED = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -71,6 +73,13 @@ def test_what_is_polled_has_no_span(client: AppClient) -> None:
     with recorded() as found:
         client.get("/health/live")
         client.get("/metrics")
+    assert found == []
+
+
+def test_who_is_not_known_cannot_have_spans_sent() -> None:
+    made = AppClient(create_app(guarded(fake_service())))
+    with recorded() as found:
+        assert made.get("/views", headers={"traceparent": SAMPLED}).status_code == 401
     assert found == []
 
 

@@ -72,17 +72,18 @@ def context_of(span: Seen) -> str:
     return f"00-{span.trace}-{span.id}-01"
 
 
-def test_a_command_is_one_trace_from_the_caller_to_the_commit() -> None:
+def test_a_command_is_one_trace_from_the_caller_to_the_transaction() -> None:
     with recorded() as found:
         receipt, log = submitted(SAMPLED)
     send, decide = found.named("send listing.list_property"), found.named("decide listing.list_property")
-    commit, transaction = found.named("commit"), found.named("transaction")
-    assert [each.trace for each in (send, decide, commit)] == [TRACE] * 3
-    assert [each.parent for each in (send, decide, commit)] == [CALLER, send.id, decide.id]
+    transaction = found.named("transaction")
+    assert [each.trace for each in (send, decide)] == [TRACE] * 2
+    assert [each.parent for each in (send, decide)] == [CALLER, send.id]
+    assert decide.began_ns <= transaction.began_ns <= transaction.ended_ns == decide.ended_ns
     assert contexts(log, topics.COMMANDS) == [context_of(send)]
     assert contexts(log, topics.EVENTS) == [context_of(decide)]
     assert transaction.trace != TRACE
-    assert (transaction.links, commit.links) == (((TRACE, commit.id),), ((transaction.trace, transaction.id),))
+    assert (transaction.links, decide.links) == (((TRACE, decide.id),), ((transaction.trace, transaction.id),))
     facts = {
         "headwater.command.type": "listing.list_property",
         "headwater.command.id": receipt.command_id,
@@ -90,6 +91,7 @@ def test_a_command_is_one_trace_from_the_caller_to_the_commit() -> None:
         "headwater.outcome": "accepted",
     }
     assert send.facts == facts
+    assert decide.facts.pop("headwater.rule_us") > 0
     assert decide.facts == {**facts, "headwater.events": 1}
     assert transaction.facts == {"headwater.role": "handler", "headwater.records": 1}
 
@@ -159,9 +161,9 @@ def test_a_process_carries_the_trace_on_to_its_commands() -> None:
         world.settle()
     assert world.states()["order/O"].status == "confirmed"
     tree = paths(found)
-    assert "decide order.pay > react order_fulfilment > decide stock.reserve > commit" in tree
+    assert "decide order.pay > react order_fulfilment > decide stock.reserve" in tree
     reserved = "decide order.pay > react order_fulfilment > decide stock.reserve > react order_fulfilment"
-    assert f"{reserved} > decide order.confirm > commit" in tree
+    assert f"{reserved} > decide order.confirm" in tree
     reactions = [each for each in found if each.name == "react order_fulfilment"]
     assert {each.facts["headwater.cause.type"] for each in reactions} >= {"order.paid", "stock.reserved"}
     batches = [each for each in found if each.facts.get("headwater.role") == "processes"]
@@ -210,7 +212,7 @@ def test_a_world_in_disorder_still_has_one_trace() -> None:
         send_traced(world, "order.pay", "order/O", order_id="O", amount_cents=15)
         world.some_steps(200)
         world.settle()
-    assert {each.trace for each in found if not each.links or each.name == "commit"} == {TRACE}
+    assert {each.trace for each in found if each.name != "transaction"} == {TRACE}
 
 
 def test_a_log_line_of_a_rule_says_of_which_command_and_trace_it_is() -> None:
