@@ -123,7 +123,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     gc.collect()
     gc.freeze()
     try:
-        with collecting(ServiceMetrics(service)), traced(os.environ, service.environment):
+        with collecting(ServiceMetrics(service)), traced(os.environ, settings.log.environment):
             server.run([listening or listen(settings)])
     except SettingError as error:
         complain(f"the API cannot start: {error}")
