@@ -157,7 +157,7 @@ def process_cpu_seconds(pid: int) -> float:
     import psutil
 
     process = psutil.Process(pid)
-    times = [each.cpu_times() for each in (process, *process.children())]
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return float(sum(each.user + each.system for each in times))
 
 

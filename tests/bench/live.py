@@ -37,6 +37,7 @@ from projections.table.folds import add, count, last, maximum
 from projections.table.view import TableView
 from tests.bench._deployment import own_environment, process
 from tests.bench._waiting import eventually
+from tests.bench.commands import process_cpu_seconds
 from tests.bench.replay import fill
 
 NAMES = ("live_throughput",)
@@ -77,7 +78,7 @@ VIEWS = (
 
 def run(name: str) -> Iterator[dict[str, Any]]:
     """A full log, then the live path: from the end of the warm-up to the last row."""
-    measured, seconds = path(WARM_UP_EVENTS, EVENTS_MEASURED)
+    measured, seconds, _ = path(WARM_UP_EVENTS, EVENTS_MEASURED)
     yield {
         "value": round(measured / seconds),
         "unit": "events/s",
@@ -90,8 +91,8 @@ def run(name: str) -> Iterator[dict[str, Any]]:
 
 def path(
     warm_up: int, events: int, *, traced_every: int = 0, more: Callable[[], Mapping[str, str]] = dict
-) -> tuple[int, float]:
-    """How many events were applied after the warm-up, and in how many seconds.
+) -> tuple[int, float, float]:
+    """How many events were applied after the warm-up, in how many seconds, and the processor time of all parts.
 
     traced_every: see `fill`. more: gives the further variables of each process.
     """
@@ -100,8 +101,10 @@ def path(
         service(settings, stores, len(VIEWS)).build_missing()
         folder = running.enter_context(TemporaryDirectory(prefix="headwater-bench-"))
         fill(settings, log, warm_up + events, traced_every=traced_every)
-        for each in ("live", *["load"] * LOADERS):
+        pids = [
             running.enter_context(part(each, len(VIEWS), settings.environment, folder, more()))
+            for each in ("live", *["load"] * LOADERS)
+        ]
 
         def applied() -> int:
             """How many events are in the rows of every view."""
@@ -112,9 +115,10 @@ def path(
             return int(found)
 
         eventually(lambda: applied() >= warm_up, "the warm-up is applied", every_s=LOOK_S)
-        began, first = time.monotonic(), applied()
+        began, first, cpu_s = time.monotonic(), applied(), sum(map(process_cpu_seconds, pids))
         eventually(lambda: applied() >= warm_up + events, "all is applied", every_s=LOOK_S)
-        return warm_up + events - first, time.monotonic() - began
+        seconds = time.monotonic() - began
+        return warm_up + events - first, seconds, sum(map(process_cpu_seconds, pids)) - cpu_s
 
 
 def part(

@@ -1,7 +1,8 @@
 """Bench `overhead`: metrics that are read, logs as JSON, and traces of one in a hundred, together, against none.
 
 Each of `commands` and `live_throughput` is measured with and without, in turns, so that a machine that has other work
-slows both. Both handle the same records: what the senders of traces do is not measured.
+slows both; if that is much, only the processor time says something. Both handle the same records: what the senders of
+traces do is not measured. `HEADWATER_BENCH_ROUNDS` says how many turns.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def commands(more: Callable[[], Mapping[str, str]]) -> dict[str, float]:
 
 
 def live_path(more: Callable[[], Mapping[str, str]]) -> dict[str, float]:
-    """Events per second through the live query and the loaders."""
-    measured, seconds = live.path(WARM_UP_EVENTS, EVENTS, traced_every=TRACED_EVERY, more=more)
-    return {"rate": measured / seconds}
+    """Events per second through the live query and the loaders, and their processor time per event."""
+    measured, seconds, cpu_s = live.path(WARM_UP_EVENTS, EVENTS, traced_every=TRACED_EVERY, more=more)
+    return {"rate": measured / seconds, "cpu_us": cpu_s / measured * 1e6}
 
 
 def compared(
@@ -89,14 +90,14 @@ def compared(
         "conditions": f"{what}, {ROUNDS} rounds in turns: metrics read every {SCRAPED_S:g} s, logs as JSON, and one of "
         f"{TRACED_EVERY} traced, against none; the same records, the same load on the machine",
     }
-    if "cpu_us" in found["none"][0]:
-        spent = {which: statistics.median(each["cpu_us"] for each in some) for which, some in found.items()}
-        line |= {
-            "cpu_us": round(spent["everything"], 1),
-            "floor_cpu_us": round(spent["none"], 1),
-            "ratio_cpu": round(spent["everything"] / spent["none"], 3),
-        }
-    return line
+    spent = {which: statistics.median(each["cpu_us"] for each in some) for which, some in found.items()}
+    turns_cpu = zip(found["none"], found["everything"], strict=True)
+    return line | {
+        "cpu_us": round(spent["everything"], 1),
+        "floor_cpu_us": round(spent["none"], 1),
+        "ratio_cpu": round(spent["everything"] / spent["none"], 3),
+        "ratios_cpu": [round(everything["cpu_us"] / none["cpu_us"], 3) for none, everything in turns_cpu],
+    }
 
 
 @contextmanager
