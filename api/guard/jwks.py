@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -236,12 +238,19 @@ def _discovered(issuer: str) -> str:
     return url
 
 
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The authorities that issuers' certificates are checked with: to read them holds up all requests for a moment, so
+    it is done once, when the API starts."""
+    return httpx.create_ssl_context()
+
+
 def _fetched(url: str) -> Any:
     """The JSON document at a URL; raises NoKeys. Redirects are not followed, because they may lead anywhere."""
     local = is_loopback(urlsplit(url).hostname or "")
     try:
         with (
-            httpx.Client(timeout=TIMEOUT_S, trust_env=not local) as client,
+            httpx.Client(timeout=TIMEOUT_S, trust_env=not local, verify=_trusted()) as client,
             client.stream("GET", url, headers={"accept": "application/json"}) as answer,
         ):
             if answer.status_code >= 500 or answer.status_code == 429:
