@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from eventlog.capturing.declaring import Source
-from eventlog.capturing.errors import ConnectError
+from eventlog.capturing.errors import ConnectError, ConnectorFailed
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import SourceNames
 
@@ -69,7 +69,7 @@ def _wait_for(
         if is_reached(state):
             return
         if state is not None and state.state == "FAILED" and wanted == "RUNNING":
-            raise ConnectError(f'the connector of source "{source.name}" failed: {state.error}')
+            raise ConnectorFailed(source.name, state.error)
         if time.monotonic() > deadline:
             found = f"{state.connector}, and its task {state.task or 'absent'}" if state else "not registered"
             raise ConnectError(

@@ -6,7 +6,8 @@ CaptureError
 ├── UnreadableChange         a record cannot be read as a change of its table
 ├── SourceProblem            the database cannot be captured as it is
 └── ConnectError             Kafka Connect refused a request, or did not answer
-    └── ConnectUnavailable   it did not answer
+    ├── ConnectUnavailable   it did not answer
+    └── ConnectorFailed      a connector that was to run has failed
 """
 
 from __future__ import annotations
@@ -62,3 +63,11 @@ class ConnectUnavailable(ConnectError):
             f'Kafka Connect does not answer at "{url}" ({cause}): start it, or set HEADWATER_CONNECT to its address'
         )
         self.url = url
+
+
+class ConnectorFailed(ConnectError):
+    """A connector that was to run has failed; cause: as Connect says it."""
+
+    def __init__(self, source: str, cause: str) -> None:
+        super().__init__(f'the connector of source "{source}" failed: {cause}')
+        self.cause = cause

@@ -10,7 +10,7 @@ from typing import Any, Self
 from eventlog.capturing.connector_states import is_reached, wait_until_running, wait_until_stopped
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.engines import engine_of
-from eventlog.capturing.errors import SourceProblem
+from eventlog.capturing.errors import ConnectorFailed, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Database, Engine
@@ -64,7 +64,18 @@ class Operated:
             self.beat()
         finally:
             self.connect.resume(self.names.connector)
-        wait_until_running(self.connect, self.source, self.names)
+        self.wait_until_running()
+
+    def wait_until_running(self) -> None:
+        """Return once the connector and its task run; raises ConnectError, or SourceProblem if changes are lost."""
+        try:
+            wait_until_running(self.connect, self.source, self.names)
+        except ConnectorFailed as failed:
+            why = self.engine.why_lost(failed.cause)
+            if why is None:
+                raise
+            lost = self.engine.lost_changes(self.source.name, self.names, why)
+            raise SourceProblem(self.source.name, lost) from failed
 
     def beat(self) -> None:
         """Write a heartbeat, which a connector that starts may need."""

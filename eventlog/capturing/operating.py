@@ -9,7 +9,6 @@ from eventlog.capturing.connector import captures, differences, plain_secrets
 from eventlog.capturing.connector_states import (
     wait_until_paused,
     wait_until_removed,
-    wait_until_running,
 )
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import ConnectError, SourceProblem
@@ -94,7 +93,7 @@ class Operator(Operated):
         is_changed = plan.registered is not None and bool(differences(plan.wanted, plan.registered))
         if state is None or state.connector == "PAUSED" or not (is_changed or is_stopped(state)):
             self._register(plan)
-            wait_until_running(self.connect, self.source, self.names)
+            self.wait_until_running()
             return
         try:
             self.stop()  # a task with the earlier properties would run for some time after these are registered
@@ -184,7 +183,7 @@ class Operator(Operated):
             database.beat()
             problems = unchunked(self.source, database, late)
         self.connect.resume(self.names.connector)
-        wait_until_running(self.connect, self.source, self.names)
+        self.wait_until_running()
         if problems:  # changes are captured meanwhile, as they were
             raise SourceProblem(self.source.name, *problems)
         if late and not mend_rows(self, late, [], []):

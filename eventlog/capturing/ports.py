@@ -222,16 +222,6 @@ class Engine(Protocol):
         """The topic of the source that shows whether the connector goes on."""
         ...
 
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """Words in the connector's errors that mean that changes are lost."""
-        ...
-
-    @property
-    def gap_reason(self) -> str:
-        """Why changes are lost if its errors have one of `gaps`."""
-        ...
-
     def read_address(self, variable: str, value: str) -> Address:
         """Read the value of an environment variable; raises SettingError naming the variable, never the password."""
         ...
@@ -248,6 +238,10 @@ class Engine(Protocol):
 
     def heartbeat_s(self, value: bytes) -> float | None:
         """The time, in seconds since 1970, in a record of `heartbeats`; None if it is none."""
+        ...
+
+    def why_lost(self, error: str) -> str | None:
+        """Why changes are lost if the connector failed with this error; None if it does not mean that."""
         ...
 
     def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:

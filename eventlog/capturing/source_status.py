@@ -76,8 +76,8 @@ def _connector_problems(operator: Operator, found: ConnectorState | None) -> Ite
     source = operator.source.name
     if found is None:
         yield "it has no connector: run headwater sources apply"
-    elif found.state == "FAILED" and has_lost_changes(operator, found):
-        yield operator.engine.lost_changes(source, operator.names, operator.engine.gap_reason)
+    elif (lost := lost_changes(operator, found)) is not None:
+        yield lost
     elif found.state == "FAILED":
         yield (
             f"its connector failed ({found.error}): solve that; headwater sources watch "
@@ -87,9 +87,10 @@ def _connector_problems(operator: Operator, found: ConnectorState | None) -> Ite
         yield f"its connector is {found.state.lower()}: run headwater sources resume {source}"
 
 
-def has_lost_changes(operator: Operator, state: ConnectorState) -> bool:
-    """Whether a connector that failed says that changes after the last captured one are missing."""
-    return any(words in state.error for words in operator.engine.gaps)
+def lost_changes(operator: Operator, state: ConnectorState) -> str | None:
+    """What a connector that failed says of changes that are missing, and what helps; None if it says nothing of any."""
+    why = operator.engine.why_lost(state.error) if state.state == "FAILED" else None
+    return None if why is None else operator.engine.lost_changes(operator.source.name, operator.names, why)
 
 
 def _look_at_database(operator: Operator, status: SourceStatus) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
-from eventlog.capturing.source_status import has_lost_changes, uncaptured
+from eventlog.capturing.source_status import lost_changes, uncaptured
 from eventlog.errors import LogUnavailable
 from eventlog.programs.backoff import RETRY_FOREVER, Backoff
 
@@ -189,10 +189,8 @@ class Watcher:
 
     def _handle_failure(self, watched: _Watched, state: ConnectorState) -> None:
         operator = watched.operator
-        if has_lost_changes(operator, state):
-            watched.report(
-                operator.engine.lost_changes(operator.source.name, operator.names, operator.engine.gap_reason)
-            )
+        if (lost := lost_changes(operator, state)) is not None:
+            watched.report(lost)
             return
         if watched.due is None:
             watched.report(f"its connector failed ({state.error}): it is restarted until it runs")

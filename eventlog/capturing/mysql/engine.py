@@ -28,6 +28,20 @@ class _Heartbeat(msgspec.Struct):
 
 
 _HEARTBEAT: Final = msgspec.json.Decoder(_Heartbeat)
+_NO_PLACE: Final = "the connector does not find its place in the binary log"
+_UNKNOWN_TABLE: Final = (
+    "the connector has another definition of a table than the server, as after an ALTER TABLE that swaps names of "
+    "columns, or drops and adds one while the table is read again"
+)
+_LOST: Final[Mapping[str, str]] = {
+    "no longer available on the server": _NO_PLACE,
+    "Could not find first log file name": _NO_PLACE,
+    "could not find GTID state": _NO_PLACE,
+    "purged": _NO_PLACE,
+    "internal schema": _UNKNOWN_TABLE,  # ... size 4, but row size 5; ... representation is probably out of sync
+    "whose schema isn't known to this connector": _UNKNOWN_TABLE,
+}
+"""Why changes are lost, by words in the connector's errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +53,6 @@ class BinlogEngine:
     artifact: str
     connector_class: str
     heartbeats: str = HEARTBEATS
-    gaps: tuple[str, ...] = (
-        "no longer available on the server",
-        "Could not find first log file name",
-        "could not find GTID state",
-        "purged",
-    )
-    gap_reason: str = "the connector does not find its place in the binary log"
 
     def read_address(self, variable: str, value: str) -> MySqlAddress:
         return MySqlAddress.read(self.name, variable, value)
@@ -69,11 +76,16 @@ class BinlogEngine:
             return None
 
     def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:
+        is_removed = why != _UNKNOWN_TABLE
         return (
             f"changes are missing ({why or 'the binary log was removed before it was captured'}): run "
             f"headwater sources remove {source}, then apply, which reads all tables again, then sweep, which "
-            "deletes rows that were deleted meanwhile; raise binlog_expire_logs_seconds to prevent it"
+            "deletes rows that were deleted meanwhile"
+            + ("; raise binlog_expire_logs_seconds to prevent it" if is_removed else "")
         )
+
+    def why_lost(self, error: str) -> str | None:
+        return next((why for words, why in _LOST.items() if words in error), None)
 
 
 MARIADB: Final = BinlogEngine(

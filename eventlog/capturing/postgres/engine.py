@@ -35,6 +35,8 @@ class _Message(msgspec.Struct):
     message: _Content
 
 
+_LOST: Final = "no longer available on the server"
+"""In the connector's errors, if changes are lost."""
 _MESSAGE: Final = msgspec.json.Decoder(_Message)
 
 
@@ -46,8 +48,6 @@ class PostgresEngine:
     artifact: str = "debezium-connector-postgres"
     connector_class: str = CONNECTOR_CLASS
     heartbeats: str = MESSAGES
-    gaps: tuple[str, ...] = ("no longer available on the server",)
-    gap_reason: str = "it was dropped, or created again"
 
     def read_address(self, variable: str, value: str) -> PostgresAddress:
         return PostgresAddress.read(variable, value)
@@ -69,6 +69,9 @@ class PostgresEngine:
             found = _MESSAGE.decode(value).message
             return float(found.content) if found.prefix == HEARTBEAT_PREFIX else None
         return None
+
+    def why_lost(self, error: str) -> str | None:
+        return "it was dropped, or created again" if _LOST in error else None
 
     def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:
         return (

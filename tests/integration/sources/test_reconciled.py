@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -18,19 +17,14 @@ from psycopg.conninfo import make_conninfo
 from compose.stack import Stack
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.capture_progress import Progress
-from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
-from eventlog.envelope import Position
+from eventlog.capturing.source_status import uncaptured
 from eventlog.kafka.log import KafkaLog
-from headwater import Deleted, Postgres, TableView, current
 from headwater.samples.shop.database import create_shop
-from projections.table.changes import RecordPlace, TableReader, envelope_of
-from projections.table.expressions import Source as Change
-from projections.table.reference import fold
-from tests.integration.sources.captured import Topic, rows_of
+from tests.integration.sources.captured import rows_of
+from tests.integration.sources.reconciled import Reconciled, Tables, check, check_mended
 from tests.support.seeds import examples, seed_of
 from tests.support.waiting import eventually
 
@@ -51,16 +45,6 @@ class Visit(Captured, table="public.visits", key=("id", "day")):
 
 
 CRM = Source(name="crm", tables=(Person, Visit))
-VIEWS = {
-    table: TableView(
-        name=f"seen_{table.__name__.lower()}",
-        key="row_key",
-        columns={name: current(table, name) for name in table.columns},
-        stores=(Postgres(),),
-        deleted_by=(Deleted(table),),
-    )
-    for table in CRM.tables
-}
 PEOPLE = "CREATE TABLE {} (id int PRIMARY KEY, name text, age int, spare text)"
 SCHEMA = f"""
     ALTER DEFAULT PRIVILEGES FOR ROLE shop GRANT SELECT ON TABLES TO shop_capture;
@@ -236,91 +220,22 @@ ADDED = (Changes.create_partition, Changes.attach_partition, Changes.reattach_pa
 
 
 @dataclass(frozen=True)
-class Crm:
-    """A captured database, and how to operate it."""
+class Crm(Reconciled):
+    """The database. owner: how the application connects to it."""
 
-    operator: Operator
     owner: str
-    log: KafkaLog
 
-    def topics(self) -> dict[type[Captured], Topic]:
-        return {table: Topic(self.operator.settings.log, table) for table in CRM.tables}
-
-    def expected(self) -> dict[str, Mapping[str, Any]]:
-        """The rows of all tables, as topics should have them."""
+    def expected(self) -> Tables:
         with psycopg.connect(self.owner, autocommit=True) as connection:
             return {table.table: rows_of(connection, table) for table in CRM.tables}
 
-    def found(self) -> dict[str, Mapping[str, Any]]:
-        """The rows that a reader of the topics has."""
-        rows: dict[str, Mapping[str, Any]] = {}
-        for table, topic in self.topics().items():
-            topic.read()
-            rows[table.table] = topic.comparable()
-        return rows
-
-    def viewed(self, is_compacted: bool) -> dict[str, Mapping[str, Any]]:
-        """The rows of views over the topics, or over what compaction leaves of these."""
-        return {table.table: self._view(table, is_compacted) for table in CRM.tables}
-
-    def _view(self, table: type[Captured], is_compacted: bool) -> Mapping[str, Any]:
-        reader, changes = TableReader.of(table, table.columns), []
-        for partition, end in self.log.stored_ends(table.topic()).items():
-            records = list(self.log.read(table.topic(), partition, 0, end))
-            kept = {record.key: record for record in records}.values() if is_compacted else records
-            for record in kept:
-                place = RecordPlace(table.topic(), partition, record.offset, record.timestamp_ms)
-                change = envelope_of(reader, place, record.key.encode(), record.value)
-                changes.append(
-                    Change(change, Position(partition, record.offset), record.timestamp_ms, "", table.topic())
-                )
-        rows = fold(VIEWS[table], changes)
-        return {key: {name: row[name] for name in table.columns} for key, row in rows.items()}
-
     def wait_captured(self) -> None:
-        """Return once the log of the database is captured up to its present end."""
         with psycopg.connect(self.owner, autocommit=True) as connection:
             ((end,),) = connection.execute(
                 "SELECT pg_wal_lsn_diff(pg_logical_emit_message(true, 'headwater', ''), '0/0')::bigint"
             )
         progress = Progress(self.log, CRM)
         eventually(lambda: (commit := progress.last_commit()) is not None and commit.lsn >= end, "all is captured")
-
-    def status(self) -> SourceStatus:
-        """What `status` says."""
-        return status_of(self.operator)
-
-    def mend(self, said: str) -> None:
-        """Do what `status` says until nothing is wrong."""
-
-        def is_mended() -> bool:
-            status = self.status()
-            if status.is_healthy or (status.snapshot is not None and status.snapshot.is_running):
-                return status.is_healthy
-            if status.state == "FAILED":
-                self.operator.restart()
-            for problem in status.problems:
-                command = problem.rpartition("headwater sources ")[2].split()
-                with suppress(SourceProblem):  # another one may have to be solved before
-                    if command[0] == "snapshot":
-                        self.operator.snapshot([CRM.table(command[1])])
-                    elif command[0] == "sweep":
-                        self.operator.sweep()
-                    elif command[0].startswith("apply"):
-                        self.operator.apply(dry_run=False)
-            return False
-
-        eventually(is_mended, f"{said}\nis mended", every_s=0.5)
-
-
-def differences(found: Mapping[str, Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line per row that differs."""
-    return "\n".join(
-        f"{table} {key}: {found[table].get(key)}, not {expected[table].get(key)}"
-        for table in expected
-        for key in sorted(found[table].keys() | expected[table].keys())
-        if found[table].get(key) != expected[table].get(key)
-    )
 
 
 @pytest.fixture
@@ -343,7 +258,7 @@ def crm(servers: Stack) -> Iterator[Crm]:
         closing(KafkaLog(settings.log)) as log,
     ):
         try:
-            yield Crm(operator, owner, log)
+            yield Crm(operator, log, owner)
         finally:
             operator.remove(topics=True)
             with psycopg.connect(servers.endpoints.postgres, autocommit=True) as server:
@@ -370,23 +285,10 @@ def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm
                 crm.operator.resume()
                 crm.operator.apply(dry_run=False)
                 crm.mend(said)
-            crm.wait_captured()
-            status, expected = crm.status(), crm.expected()
-            found = crm.found()
-            is_equal = found == expected
-            differed += not is_equal
-            assert is_equal or not status.is_healthy, f"{said}\n{differences(found, expected)}"
-            if status.state == "RUNNING":
-                assert (uncaptured(crm.operator) is None) == status.is_healthy, "watch says what status says"
-            if not status.is_healthy:
+            differed += not check(crm, said)
+            if not crm.status().is_healthy:
                 crm.operator.apply(dry_run=False)
                 for _ in range(STATEMENTS):
                     changes.make(ROWS)
-            crm.mend(said)
-            crm.wait_captured()
-            expected = crm.expected()
-            found = crm.found()
-            assert found == expected, f"{said}\n{differences(found, expected)}"
-            for is_compacted in (False, True):
-                assert crm.viewed(is_compacted) == expected, json.dumps([is_compacted, said])
+            check_mended(crm, said)
     assert differed, "the changes of definitions are seen"

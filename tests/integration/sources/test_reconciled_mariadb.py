@@ -1,0 +1,299 @@
+"""Random changes of MariaDB's tables and their definitions: topics have the rows of the tables, or `status` objects."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pymysql
+import pytest
+
+from compose.stack import Stack
+from eventlog.capturing import Captured, Source
+from eventlog.capturing.errors import SourceProblem
+from eventlog.capturing.kafka_connect import KafkaConnect
+from eventlog.capturing.operating import Operator
+from eventlog.capturing.settings import SourceSettings
+from eventlog.kafka.log import KafkaLog
+from tests.integration.sources.captured import Row, Topic
+from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
+from tests.integration.sources.reconciled import Reconciled, Tables, check, check_mended
+from tests.support.seeds import examples, seed_of
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+
+ROUNDS, STATEMENTS = 2, 12
+"""Of a short run, and how many of each; `status` is asked, and what it names is mended, once in each."""
+
+
+class Person(Captured, table="crm.people", key="id"):
+    id: int
+    name: str | None
+    age: int | None
+
+
+class Visit(Captured, table="crm.visits", key=("id", "day")):
+    id: int
+    day: int
+    place: str | None
+
+
+class Tick(Captured, table="crm.ticks", key="id"):
+    id: int
+
+
+CRM = Source(name="crm", tables=(Person, Visit, Tick), engine="mariadb")
+PEOPLE = "CREATE TABLE {} (id int PRIMARY KEY, name varchar(50), age int, spare varchar(50))"
+PARTS = (10, 20, 30)
+SCHEMA = (
+    "CREATE DATABASE crm CHARACTER SET utf8mb4",
+    "USE crm",
+    PEOPLE.format("people"),
+    "CREATE TABLE visits (id int, day int, place varchar(50), PRIMARY KEY (id, day)) PARTITION BY RANGE (day) "
+    f"({', '.join(f'PARTITION p{end} VALUES LESS THAN ({end})' for end in PARTS)})",
+    "CREATE TABLE aside (id int, day int, place varchar(50), PRIMARY KEY (id, day))",
+    "CREATE TABLE ticks (id int PRIMARY KEY AUTO_INCREMENT)",
+    "INSERT INTO people SELECT seq, 'first', seq, NULL FROM seq_1_to_20",
+    "INSERT INTO visits SELECT seq, seq % 10, 'here' FROM seq_1_to_20",
+    "CREATE USER capture",
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT, RELOAD, PROCESS ON *.* TO capture",
+    "GRANT SELECT ON crm.* TO capture",
+)
+SWAPPED = (
+    "ALTER TABLE people CHANGE name spare varchar(50), CHANGE spare name varchar(50)",
+    "ALTER TABLE people RENAME COLUMN name TO spare, RENAME COLUMN spare TO name",
+)
+Statements = Sequence[str]
+
+
+class Changes:
+    """Makes random statements; some fail, and those after them are left out."""
+
+    def __init__(self, connection: pymysql.Connection[Any], seed: int) -> None:
+        self.made: list[str] = []
+        self._sql, self._random, self._count = connection, Random(seed), 0
+
+    def make(self, choices: Mapping[Callable[[Changes], Statements], int]) -> None:
+        """Make the statements of one of these choices, each as often as its number says."""
+        (choice,) = self._random.choices(list(choices), list(choices.values()))
+        self._count += 1
+        with self._sql.cursor() as cursor:
+            for statement in choice(self):
+                try:
+                    cursor.execute(statement)
+                    self.made.append(statement)
+                except pymysql.MySQLError as error:
+                    self.made.append(f"-- {statement}: {error}")
+                    return
+
+    def _id(self) -> int:
+        return self._random.randrange(40)
+
+    def _day(self) -> int:
+        return self._random.randrange(30)
+
+    def _part(self) -> str:
+        return f"p{self._random.choice(PARTS)}"
+
+    # rows
+    def add_person(self) -> Statements:
+        return [f"INSERT INTO people (id, name, age) VALUES ({self._id()}, 'n{self._count}', {self._count})"]
+
+    def change_people(self) -> Statements:
+        return [f"UPDATE people SET name = 'c{self._count}', spare = 's{self._count}' WHERE id % 5 = {self._id() % 5}"]
+
+    def renumber_person(self) -> Statements:
+        return [f"UPDATE people SET id = {self._id()} WHERE id = {self._id()}"]
+
+    def replace_person(self) -> Statements:
+        return [f"REPLACE INTO people (id, name, age) VALUES ({self._id()}, 'r{self._count}', NULL)"]
+
+    def delete_people(self) -> Statements:
+        return [f"DELETE FROM people WHERE id % 7 = {self._id() % 7}"]
+
+    def add_visit(self) -> Statements:
+        return [f"INSERT INTO visits VALUES ({self._id()}, {self._day()}, 'v{self._count}')"]
+
+    def move_visits(self) -> Statements:
+        return [f"UPDATE visits SET day = {self._day()}, place = 'm{self._count}' WHERE id = {self._id()}"]
+
+    def delete_visits(self) -> Statements:
+        return [f"DELETE FROM visits WHERE id % 3 = {self._id() % 3}"]
+
+    # definitions
+    def truncate(self) -> Statements:
+        return [
+            self._random.choice([
+                "TRUNCATE people",
+                "TRUNCATE visits",
+                f"ALTER TABLE visits TRUNCATE PARTITION {self._part()}",
+            ])
+        ]  # fmt: skip
+
+    def swap_tables(self) -> Statements:
+        new, old = f"new_{self._count}", f"old_{self._count}"
+        return [
+            PEOPLE.format(new),
+            f"INSERT INTO {new} SELECT id + 1, 'w{self._count}', age, NULL FROM people",
+            f"RENAME TABLE people TO {old}, {new} TO people",
+        ]
+
+    def rename_for_a_time(self) -> Statements:
+        return [
+            "RENAME TABLE people TO away",
+            f"UPDATE away SET name = 'a{self._count}'",
+            "RENAME TABLE away TO people",
+        ]
+
+    def replace_table(self) -> Statements:
+        return [
+            "DROP TABLE people",
+            PEOPLE.format("people"),
+            f"INSERT INTO people (id, name) VALUES (1, 'p{self._count}')",
+        ]
+
+    def change_type(self) -> Statements:
+        return [
+            self._random.choice([
+                "ALTER TABLE people MODIFY name varchar(60) CHARACTER SET ascii",
+                "ALTER TABLE people MODIFY name varchar(70)",
+                "ALTER TABLE people MODIFY age bigint",
+                "ALTER TABLE people MODIFY age int",
+            ])
+        ]  # fmt: skip
+
+    def swap_columns(self) -> Statements:
+        return [self._random.choice(SWAPPED)]
+
+    def replace_column(self) -> Statements:
+        return [f"ALTER TABLE people DROP age, ADD age int DEFAULT {self._count}"]
+
+    def add_column(self) -> Statements:
+        return [f"ALTER TABLE people ADD more_{self._count} double DEFAULT 1.5"]
+
+    def write_anew(self) -> Statements:
+        return [self._random.choice(["OPTIMIZE TABLE people", "ALTER TABLE visits FORCE"])]
+
+    def exchange_partition(self) -> Statements:
+        part = self._part()
+        return [
+            "DELETE FROM aside",
+            f"INSERT INTO aside VALUES ({self._id()}, {int(part[1:]) - 1}, 'x{self._count}')",
+            f"ALTER TABLE visits EXCHANGE PARTITION {part} WITH TABLE aside",
+        ]
+
+    def move_partition_out(self) -> Statements:
+        return [f"ALTER TABLE visits DROP PARTITION p{PARTS[-1]}"]
+
+    def add_partition(self) -> Statements:
+        return [f"ALTER TABLE visits ADD PARTITION (PARTITION p{PARTS[-1]} VALUES LESS THAN ({PARTS[-1]}))"]
+
+
+ROWS: Mapping[Callable[[Changes], Statements], int] = {
+    Changes.add_person: 4, Changes.change_people: 3, Changes.renumber_person: 2, Changes.replace_person: 2,
+    Changes.delete_people: 1, Changes.add_visit: 4, Changes.move_visits: 3, Changes.delete_visits: 1,
+}  # fmt: skip
+DEFINITIONS: Mapping[Callable[[Changes], Statements], int] = {
+    Changes.truncate: 3, Changes.swap_tables: 2, Changes.rename_for_a_time: 1, Changes.replace_table: 1,
+    Changes.change_type: 2, Changes.swap_columns: 1, Changes.replace_column: 1, Changes.add_column: 1,
+    Changes.write_anew: 1, Changes.exchange_partition: 2, Changes.move_partition_out: 1, Changes.add_partition: 2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Crm(Reconciled):
+    """The database."""
+
+    server: MariaDb
+
+    def expected(self) -> Tables:
+        return {table.table: self._rows(table) for table in CRM.tables}
+
+    def _rows(self, table: type[Captured]) -> Mapping[str, Row]:
+        found: dict[str, Row] = {}
+        for row in self.server.sql(f"SELECT {', '.join(table.columns)} FROM {table.table}"):
+            key = [row[name] for name in table.key]
+            found[str(key[0]) if len(key) == 1 else json.dumps(key, separators=(",", ":"))] = row
+        return found
+
+    def wait_captured(self) -> None:
+        """The binary log is captured in its order, and the row of a tick is its end. Or the connector has failed."""
+        self.server.sql("INSERT INTO crm.ticks VALUES ()")
+        ticks, written = Topic(self.operator.settings.log, Tick), self._rows(Tick)
+
+        def are_captured() -> bool:
+            ticks.read()
+            return written.keys() <= ticks.rows.keys() or self.status().state == "FAILED"
+
+        eventually(are_captured, "all is captured", every_s=0.2)
+
+
+@pytest.fixture
+def crm(capturing: Stack) -> Iterator[Crm]:
+    environment = f"t_{uuid.uuid4().hex[:12]}"
+    with mariadb() as server:
+        server.start(*LOGGED)
+        server.sql(*SCHEMA)
+        variables = {
+            "HEADWATER_ENVIRONMENT": environment,
+            "HEADWATER_MODULES": "crm",
+            "HEADWATER_KAFKA": capturing.endpoints.kafka,
+            "HEADWATER_CONNECT": capturing.endpoints.connect,
+            "HEADWATER_PARTITIONS": "2",
+            CRM.database: f"mariadb://capture@{HOST}:{server.port}",
+        }
+        settings = SourceSettings.from_environment(CRM, variables)
+        with (
+            Operator(CRM, settings, KafkaConnect(settings.connect), lambda _: None) as operator,
+            closing(KafkaLog(settings.log)) as log,
+        ):
+            try:
+                yield Crm(operator, log, server)
+            finally:
+                operator.remove(topics=True)
+
+
+@pytest.mark.soak
+def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm) -> None:
+    crm.operator.apply(dry_run=False)
+    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    differed = 0
+    with closing(crm.server.connect()) as connection:
+        connection.select_db("crm")
+        changes = Changes(connection, seed_of(32))
+        for turn in range(examples(ROUNDS)):
+            changes.made.clear()
+            if turn % 2 == 1:  # all is still to be captured when `apply` finds what changed
+                crm.operator.pause()
+            for number in range(STATEMENTS):
+                changes.make(DEFINITIONS if number % 3 == 2 else ROWS)
+            said = "\n".join(changes.made)
+            if turn % 2 == 1:
+                crm.operator.resume()
+                with suppress(SourceProblem):  # `status` says the same
+                    crm.operator.apply(dry_run=False)
+                crm.mend(said)
+            differed += not check(crm, said)
+            if not crm.status().is_healthy:
+                with suppress(SourceProblem):
+                    crm.operator.apply(dry_run=False)
+                for _ in range(STATEMENTS):
+                    changes.make(ROWS)
+            check_mended(crm, said)
+    assert differed, "the changes of definitions are seen"
+
+
+def test_swapped_names_of_columns_are_named_with_what_helps_which_does(crm: Crm) -> None:
+    """Debezium loses a column, and fails at the next row: it never has values under the wrong names."""
+    crm.operator.apply(dry_run=False)
+    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    how = SWAPPED[0]
+    crm.server.sql("USE crm", how, "UPDATE people SET name = 'Ada', spare = 'Bo'")
+    check(crm, how)
+    check_mended(crm, how)

@@ -1,0 +1,105 @@
+"""A deployment whose programs are of this code, or of an earlier release: each can be started and stopped alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import httpx
+
+from compose.ports import free_port
+from compose.services import service_specs
+from compose.settings import HOST, StackSettings
+from projections.supervision.supervisor import Supervisor
+from tests.support.waiting import BOUND_S, eventually
+
+ROOT: Final = Path(__file__).parents[2]
+Part = Literal["commands", "projections", "api"]
+
+
+def unpacked(release: Path, folder: Path) -> Path:
+    """The folder with the packages of a release."""
+    code = folder / release.name.partition(".tar")[0]
+    with tarfile.open(release) as archive:
+        archive.extractall(code, filter="data")
+    return code
+
+
+@dataclass
+class Version:
+    """The programs of one version. code: the folder of its packages. state: of its handler, as on another machine."""
+
+    code: Path
+    state: Path
+    stack: StackSettings
+    shared: Mapping[str, str]
+    api: int = field(default_factory=free_port)
+    running: dict[Part, Supervisor] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What its programs have; the packages of this code are installed, and those of its own hide them."""
+        return {**self.stack.endpoints.environment(), **self.shared, "PYTHONPATH": str(self.code)}
+
+    def start(self, *parts: Part, state: Path | None = None) -> None:
+        """Start these programs and wait until they are ready. state: if not its own."""
+        settings = StackSettings(state or self.state, self.stack.ports)
+        specs = {each.name: each for each in service_specs(settings, self.api, self.variables)}
+        for part in parts:
+            self.running[part] = Supervisor([specs[part]])
+            self.running[part].start()
+
+    def stop(self, *parts: Part) -> None:
+        """Stop these programs, or all."""
+        for part in parts or tuple(self.running):
+            self.running.pop(part).stop()
+
+    def replay(self, *words: str, state: Path) -> str:
+        """What `replay` of this version prints; it must succeed."""
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "replay", *words],
+            env={**os.environ, **self.variables, "HEADWATER_STATE": str(state)},
+            capture_output=True,
+            text=True,
+            timeout=BOUND_S,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """What its API answers, once it does."""
+
+        def answered() -> httpx.Response | None:
+            answer = httpx.get(f"http://{HOST}:{self.api}{path}", params=parameters, timeout=60)
+            return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
+
+        answer = eventually(answered, f"an answer of {path}")
+        assert answer is not None and answer.is_success, answer.text if answer else path
+        return answer.json()
+
+    def send(self, command: str, name: str, **body: Any) -> Any:
+        """The answer to a command whose id is `name`."""
+        url = f"http://{HOST}:{self.api}/commands/{command}"
+        answer = httpx.post(url, json=body, headers={"Idempotency-Key": name.replace(" ", "-")}, timeout=BOUND_S)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+
+@contextmanager
+def both(release: Path, stack: StackSettings, folder: Path, shared: Mapping[str, str]) -> Iterator[list[Version]]:
+    """The earlier version and this one, none of whose programs runs; they are stopped afterwards."""
+    with ExitStack() as running:
+        versions = [
+            Version(unpacked(release, folder), folder / "state", stack, shared),
+            Version(ROOT, folder / "state of another machine", stack, shared),
+        ]
+        for each in versions:
+            running.callback(each.stop)
+        yield versions
