@@ -10,6 +10,8 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from api import problems
+from api.console.actions import Actions
+from api.console.routes import console_routes
 from api.edge.callers import KnownCallers
 from api.edge.failures import Failures
 from api.edge.heads import Heads
@@ -43,16 +45,19 @@ the changes of this command. Every error is an RFC 9457 problem document (`appli
 """
 
 
-def create_app(service: Service) -> FastAPI:
+def create_app(service: Service, actions: Actions | None = None) -> FastAPI:
     """The application; its resources open when it starts and close when it ends.
 
+    actions: of the console; None: the commands of this Python's `replay`.
     Raises RuntimeError if a route does not say what its callers need.
     """
+
+    actions = actions or Actions()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for resource in service.resources:
+            for resource in (*service.resources, actions):
                 await resource.open()
                 stack.push_async_callback(resource.close)
             yield
@@ -83,6 +88,7 @@ def create_app(service: Service) -> FastAPI:
         metrics_routes,
     ):
         app.include_router(routes(service))
+    app.include_router(console_routes(service, actions))
     problems.install(app)
     documentation.install(app, service)
     if open_paths := list(unguarded(app.routes)):

@@ -14,6 +14,7 @@ from api.ports import Resource, ViewReader
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
 from api.reads.database import Database
+from api.reads.deployment import DeploymentReader
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.log import LogReader
 from api.reads.postgres import PostgresReader
@@ -94,8 +95,10 @@ def compose_service(settings: ApiSettings) -> Service:
     guard = settings.guard.open_guard(
         declared_names(commands, observations, views.views), settings.log.state / "api" / environment
     )
+    overseer = DeploymentReader(settings.log, stores, views, log)
     resources: tuple[Resource, ...] = (
         guard,
+        overseer,
         events,
         audit,
         captured,
@@ -122,6 +125,7 @@ def compose_service(settings: ApiSettings) -> Service:
         waiter=waiter,
         lookups=lookups,
         feeds=feeds,
+        overseer=overseer,
         limits=settings.limits,
         workers=settings.workers,
         bodies=bodies,

@@ -5,6 +5,7 @@ ApiError
 ├── UnknownHost          the request names a host that the API does not answer to
 ├── Unauthenticated      the request has no API key or token, or one that is not valid
 ├── Forbidden            no scope of the caller allows it
+├── ForgedRequest        another website may have made the browser send a form of the console
 ├── TooManyRequests      the caller sends more than one caller may
 ├── IssuerUnavailable    the keys of the issuer of tokens were never fetched
 ├── MalformedTarget      the path or the query is not percent-encoded UTF-8
@@ -22,6 +23,8 @@ ApiError
 ├── RowMissing           the view has no row with this key
 ├── ReceiptMissing       there is no receipt for this command id
 ├── SeveralWorkers       the process is one of several, so its metrics are served elsewhere
+├── OneWorkerOnly        the process is one of several, so it cannot serve the console
+├── NotInstalledHere     the command of an action is not installed where the API runs
 ├── TooManyFollowers     the process already serves its maximum of clients that follow changes
 ├── NeverChanges         the view was made with --as, so its rows never change
 ├── MadeEarlier          the view was made from an earlier version of a declared view
@@ -86,6 +89,14 @@ class Forbidden(ApiError):
         super().__init__(f'the caller may not do this: it needs the scope "{self.scope}"')
         quoted = "".join(each for each in self.scope if each.isascii() and each.isprintable() and each not in '"\\')
         self.challenge = f'Bearer realm="headwater", error="insufficient_scope", scope="{quoted}"'
+
+
+class ForgedRequest(ApiError):
+    """Another website may have made the browser send this form of the console; problem: why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the form was not accepted: {problem}")
+        self.problem = problem
 
 
 class IssuerUnavailable(ApiError):
@@ -239,6 +250,25 @@ class SeveralWorkers(ApiError):
         super().__init__(
             f"{number} processes serve this address, and each has metrics of its own: set HEADWATER_METRICS_PORT, and "
             "read them at this port and the following ones"
+        )
+
+
+class OneWorkerOnly(ApiError):
+    """Several processes serve this address, so that each request of a browser reaches another one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"{number} processes serve this address, and the console needs one that remembers its sessions and looks: "
+            "start another `headwater api` with HEADWATER_API_WORKERS=1 on another port, and use its console"
+        )
+
+
+class NotInstalledHere(ApiError):
+    """The command of an action of the console is not installed where the API runs."""
+
+    def __init__(self, command: str, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"replay is not installed where this API runs ({', '.join(missing)} missing): run `{command}` where it is"
         )
 
 

@@ -11,11 +11,15 @@ from eventlog.envelope import HEARTBEAT, Envelope, Position
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Selects events: of these types (empty: all), at `since` or later, before `until`."""
+    """Selects events: of these types (empty: all), at `since` or later, before `until`.
+
+    correlation_id: of which they are; None: of any.
+    """
 
     types: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None
+    correlation_id: str | None = None
 
     def takes(self, event: Envelope) -> bool:
         """Whether it is selected."""
@@ -24,6 +28,7 @@ class EventFilter:
             and (not self.types or event.type in self.types)
             and (self.since is None or event.time >= self.since)
             and (self.until is None or event.time < self.until)
+            and (self.correlation_id is None or event.correlation_id == self.correlation_id)
         )
 
 

@@ -14,6 +14,7 @@ from api.errors import (
     BadParameter,
     BodyIncomplete,
     Forbidden,
+    ForgedRequest,
     IssuerUnavailable,
     KeyOnly,
     MadeEarlier,
@@ -23,6 +24,8 @@ from api.errors import (
     NeverChanges,
     NoSearch,
     NotCaughtUp,
+    NotInstalledHere,
+    OneWorkerOnly,
     Overloaded,
     ReceiptMissing,
     RowMissing,
@@ -75,6 +78,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     UnknownHost: Meaning(421, "unknown_host", "Unknown host", ("host",)),
     Unauthenticated: Meaning(401, "unauthenticated", "The caller is not known"),
     Forbidden: Meaning(403, "forbidden", "The caller may not do this", ("scope",)),
+    ForgedRequest: Meaning(403, "forged_request", "The form was not accepted"),
     IssuerUnavailable: Meaning(503, "issuer_unavailable", "The issuer of tokens is unavailable", (), 2),
     MalformedTarget: Meaning(400, "malformed_target", "Invalid path or query", ("part",)),
     BadParameter: Meaning(422, "bad_parameter", "Invalid parameter", ("parameter", "known", "errors")),
@@ -93,6 +97,8 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ReceiptMissing: Meaning(404, "receipt_missing", "Receipt not found", ("command_id",)),
     TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", ("limit",), 10),
     SeveralWorkers: Meaning(409, "several_workers", "Each worker has metrics of its own"),
+    NotInstalledHere: Meaning(409, "not_installed_here", "The command is not installed here"),
+    OneWorkerOnly: Meaning(409, "one_worker_only", "The console needs a process of its own"),
     NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
     MadeEarlier: Meaning(
         409, "made_earlier", "The view was made from an earlier version", ("view", "source", "version", "declared")

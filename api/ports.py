@@ -16,14 +16,20 @@ from commands.codec import Body
 from commands.declaring.observation import Report
 from commands.receipt import Receipt
 from commands.sending.outgoing import Options, Outgoing
+from eventlog.audit.record import AuditRecord
 from eventlog.capturing.capture_progress import Commit
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.envelope import Envelope, Position
+from eventlog.letters import Letter
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition
+from projections.generations.registry.generation import Generation
+from projections.generations.registry.rebuild_progress import RebuildProgress
+from projections.generations.upkeep.view_metrics import Sample
 from projections.table.patch import Place
 from projections.view import View, generation_tag
+from replay.parts import Part
 
 Row = dict[str, Any]
 Applied = Mapping[str, Place]
@@ -265,6 +271,36 @@ class Searcher(Finder, Protocol):
 
     async def refresh(self, live: Live) -> None:
         """Make everything that was applied visible to `find` and `search`."""
+
+
+@dataclass(frozen=True)
+class DeploymentLook:
+    """What one look at a whole deployment has found.
+
+    parts: their states, with what helps. sample: the views in their stores, and the age of their rows.
+    """
+
+    parts: Sequence[Part]
+    sample: Sample
+
+
+class Overseer(Protocol):
+    """What operators see of a deployment. Each method reads; it raises LogUnavailable or StoreUnavailable."""
+
+    async def look(self) -> DeploymentLook:
+        """The state of everything; a server that does not answer is one of the problems, and no error."""
+
+    async def generations(self, view: str) -> Sequence[Generation]:
+        """All generations of a view, the oldest first."""
+
+    async def rebuilds(self) -> Sequence[RebuildProgress]:
+        """How far the rebuilds are that run now, in any process."""
+
+    async def letters(self) -> Mapping[str, Letter]:
+        """The last dead letters, by key."""
+
+    async def trail(self, since: datetime) -> Sequence[AuditRecord]:
+        """The last record of each action of operators since a time, in the order of their beginnings."""
 
 
 class GenerationGone(Exception):

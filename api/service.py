@@ -17,7 +17,17 @@ from api.limits.requests import Limits
 from api.limits.threads import Threads
 from api.limits.turns import Turns
 from api.lookups import Lookups
-from api.ports import Auditor, CapturedSources, EventReader, Gateway, Generations, Recorder, Resource, ViewReader
+from api.ports import (
+    Auditor,
+    CapturedSources,
+    EventReader,
+    Gateway,
+    Generations,
+    Overseer,
+    Recorder,
+    Resource,
+    ViewReader,
+)
 from api.requests.large_bodies import Bodies
 from api.waiting.waiter import Waiter
 from commands.declaring.observation import ObservationRegistry
@@ -53,6 +63,7 @@ class Service:
     waiter: Waiter
     lookups: Lookups
     feeds: ChangeFeeds
+    overseer: Overseer
     limits: Limits = field(default_factory=Limits)
     workers: int = 1
     resources: Sequence[Resource] = ()

@@ -32,6 +32,7 @@ SHARED: Final = (
 """Variables that `replay` reads too, and whose values are no secrets."""
 HEAD: Final = """
 Headwater is running. The documentation of the API is at {api}/docs.
+The console, which shows how everything is and why, is at {api}/console.
 Ctrl-C stops it. Its data is in {state}, its logs are in {logs}.
 
 To try in another terminal:

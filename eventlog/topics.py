@@ -105,8 +105,9 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(STARTS, 1, delete_settings(settings, int(FOR_EVER)), {handler, operator}, {handler}),
         # the operator builds stream views, whose rows are patches, and writes heartbeats meanwhile
         TopicSpec(PATCHES, settings.patch_partitions, patches, {api, projections, operator}, {projections, operator}),
-        TopicSpec(DEAD_LETTERS, 1, compact, {projections, operator}, {handler, projections, operator}),
-        TopicSpec(AUDIT, 1, delete_settings(settings, int(FOR_EVER)), {operator}, {operator, Program.SOURCES}),
+        # the console of the API shows both
+        TopicSpec(DEAD_LETTERS, 1, compact, {api, projections, operator}, {handler, projections, operator}),
+        TopicSpec(AUDIT, 1, delete_settings(settings, int(FOR_EVER)), {api, operator}, {operator, Program.SOURCES}),
         TopicSpec(SLOW_CODE, 1, delete_settings(settings, DAY_MS), {api, operator}, {handler}),
         TopicSpec(
             OBSERVATIONS, settings.partitions, compact, {api, projections, operator}, {api, projections, operator}
@@ -125,8 +126,9 @@ def merged_topics(specs: Iterable[TopicSpec]) -> list[TopicSpec]:
 
 def view_topic(view: str, settings: LogSettings) -> TopicSpec:
     """The topic with the rows of a view that is declared with `Topic()`, as its readers know it."""
-    users = frozenset({Program.PROJECTIONS, Program.OPERATOR})
-    return TopicSpec(f"{VIEWS}{view}", settings.patch_partitions, compact_settings(settings), users, users)
+    writers = frozenset({Program.PROJECTIONS, Program.OPERATOR})
+    readers = writers | {Program.API}  # which shows how far its generations are
+    return TopicSpec(f"{VIEWS}{view}", settings.patch_partitions, compact_settings(settings), readers, writers)
 
 
 def compact_settings(settings: LogSettings) -> dict[str, str]:

@@ -15,13 +15,14 @@ from eventlog.audit.commands import Failed
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
-from eventlog.topics import CAPTURED, COMMANDS, DEAD_LETTERS, EVENTS, PATCHES
+from eventlog.topics import CAPTURED, COMMANDS, EVENTS, PATCHES
 from projections.loading.dead_letters import DeadLetters
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
 from replay.errors import CannotRetry, NoSuchLetter, NothingToRetry
 from replay.outcome import FAILED_EXIT
 from replay.output import AsJson, complain, one_line, output, print_json, say, show_table
+from replay.parts import letters_of
 from replay.progress import steps
 from replay.retry import Resender, is_loss_notice, is_resent
 from replay.verbs import Verbs
@@ -194,16 +195,6 @@ def _remove(writer: DeadLetters, keys: Sequence[str], outcome: Retried) -> None:
         writer.put(key, None)
     writer.flush()
     outcome.removed |= set(keys)
-
-
-def letters_of(deployment: Deployment) -> dict[str, Letter]:
-    """The letters by key; a later one replaces an earlier one, and a tombstone removes it."""
-    letters: dict[str, Letter] = {}
-    for record in deployment.log.read(DEAD_LETTERS, 0, 0):
-        letters.pop(record.key, None)
-        if record.value is not None:
-            letters[record.key] = Letter.from_json(record.value)
-    return letters
 
 
 def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[str]:

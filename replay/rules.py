@@ -49,6 +49,8 @@ def _of_topics(declared: Declared, program: Program) -> Iterator[Rule]:
 
 def _of_api(declared: Declared) -> Iterator[Rule]:
     yield _readers(declared)
+    if declared.published:  # the console shows how far generations in topics are
+        yield Rule(Resource.TOPIC, declared.settings.topic(VIEWS), READ, is_prefix=True)
 
 
 def _of_handler(declared: Declared) -> Iterator[Rule]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -16,47 +15,20 @@ from rich.live import Live
 from rich.text import Text
 
 from eventlog.source_positions import positions_text
-from projections.generations.upkeep.lag import Lag, Looks
+from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.lag_reader import Lags
-from projections.generations.upkeep.stalled_views import STALLED_S, Moves
+from projections.generations.upkeep.stalled_views import STALLED_S
 from projections.running_parts import STREAMS
 from replay.deployment import open_deployment
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
+from replay.parts import FINE, Checks
 from replay.view_arguments import ReadAll, Views, check_choice
 
 ATTENTION_EXIT: Final = 3
-FINE: Final = ("caught up", "behind")
-LOOK_S: Final = 0.3
 EVERY_S: Final = 2.0
 COLUMNS: Final = ("view", "store", "standing", "gen", "events behind", "seconds behind")
 PLAIN_COLUMNS: Final = ("version", "position", "problem")
-
-
-@dataclass
-class Checks:
-    """Several checks of the same views.
-
-    views: those to check, with the seconds that pass between two batches of their own queries. now: a clock in seconds.
-    """
-
-    lags: Looks
-    views: Mapping[str, float]
-    now: Callable[[], float] = time.monotonic
-    _moves: Moves = field(default_factory=Moves)
-
-    def look(self) -> list[Lag]:
-        """One check."""
-        found, ends, at = self.lags.look(), self.lags.ends(), self.now()
-        return self._moves.judged([each for each in found if each.view in self.views], ends, at, self.views)
-
-    def settled(self, sleep: Callable[[float], None] = time.sleep) -> list[Lag]:
-        """Check until each view that is behind has made progress, or has made none for too long."""
-        found = self.look()
-        while self._moves.undecided:
-            sleep(LOOK_S)
-            found = self.look()
-        return found
 
 
 def status(

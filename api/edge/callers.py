@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Any
+from urllib.parse import quote
 
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import problems
-from api.errors import ApiError
-from api.guard.caller import STATE
-from api.guard.guard import Guard
+from api.errors import ApiError, Unauthenticated
+from api.guard import sessions
+from api.guard.caller import STATE, Caller
+from api.guard.console_paths import CONSOLE, SIGN_IN, is_console
+from api.guard.guard import HEADER, Guard
 
 
 class KnownCallers:
     """Refuses requests whose caller is not known or has too many, and notes the caller of others in the state.
 
+    A browser that shows the console has a session instead of a key; without one, it is sent to the page for signing in.
     ASGI middleware. What a caller may do, the routes say (`api.guard.needs`).
     """
 
@@ -30,6 +36,7 @@ class KnownCallers:
             return
         state = dict(scope.get("state") or {})
         state.pop(STATE, None)
+        state.pop(sessions.STATE, None)
         scope["state"] = state
         limits = self._guard.limits
         if not (self._guard.needs_caller(_path(scope)) or self._guard.is_open):
@@ -37,13 +44,39 @@ class KnownCallers:
             return
         with ExitStack() as admitted:
             try:
-                caller = state[STATE] = await self._guard.caller(scope["headers"])
+                caller = state[STATE] = await self._caller(scope, state)
                 if limits.has_any and caller.name is not None:
                     admitted.enter_context(limits.admitted(caller.name))
             except ApiError as error:
-                await problems.answer(error, scope, receive, send)
+                if isinstance(error, Unauthenticated) and is_console(_path(scope)) and _shows_pages(scope):
+                    await RedirectResponse(_sign_in(scope), 303)(scope, receive, send)
+                else:
+                    await problems.answer(error, scope, receive, send)
                 return
             await self._app(scope, receive, send)
+
+    async def _caller(self, scope: Scope, state: dict[str, Any]) -> Caller:
+        """Who sends the request; a session is one of the console, and not of the API. Raises ApiError."""
+        headers = scope["headers"]
+        if is_console(_path(scope)) and not self._guard.is_open and all(name != HEADER for name, _ in headers):
+            session = self._guard.session(headers)
+            if session is not None:
+                state[sessions.STATE] = session
+                return session.caller
+        return await self._guard.caller(headers)
+
+
+def _shows_pages(scope: Scope) -> bool:
+    """Whether the client shows pages to a person."""
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+
+def _sign_in(scope: Scope) -> str:
+    """Where to sign in, and from there to the page that was asked for."""
+    page = _path(scope) if scope["method"] == "GET" else CONSOLE
+    query = scope["query_string"].decode("latin-1") if scope["method"] == "GET" else ""
+    wanted = f"{quote(page)}?{query}" if query else quote(page)
+    return f"{scope.get('root_path') or ''}{SIGN_IN}?next={quote(wanted, safe='/')}"
 
 
 def _path(scope: Scope) -> str:

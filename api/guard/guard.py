@@ -10,9 +10,11 @@ from typing import Final
 
 from api.errors import Unauthenticated
 from api.guard.caller import ANYONE, Caller
+from api.guard.console_paths import needs_nobody
 from api.guard.keys import ApiKeys
 from api.guard.limits import CallerLimits
 from api.guard.needs import DOCUMENTATION, PUBLIC
+from api.guard.sessions import Session, Sessions, session_id_in
 from api.guard.settings import KEY_BEGINS
 from api.guard.tokens import LEEWAY_S, Tokens
 
@@ -37,6 +39,7 @@ class Guard:
         """limits: of each caller. has_public_documentation: whether `/docs` and `/openapi.json` need no caller."""
         self._keys, self._tokens = keys, tokens
         self.limits = limits or CallerLimits()
+        self.sessions = Sessions()
         self._public = PUBLIC | (DOCUMENTATION if has_public_documentation else frozenset())
         self._has_public_documentation = has_public_documentation
 
@@ -47,7 +50,7 @@ class Guard:
 
     def needs_caller(self, path: str) -> bool:
         """Whether this path needs a caller."""
-        if self.is_open or path in self._public:
+        if self.is_open or path in self._public or needs_nobody(path):
             return False
         return not (self._has_public_documentation and path.startswith("/docs/assets/"))
 
@@ -71,6 +74,17 @@ class Guard:
         if self._tokens is None:
             raise Unauthenticated("this is not an API key of this API")
         return await self._tokens.caller(text)
+
+    def session(self, headers: Iterable[tuple[bytes, bytes]]) -> Session | None:
+        """The session of a browser; None without one, or if its key or token is not valid any more."""
+        session_id = session_id_in(headers)
+        session = None if session_id is None else self.sessions.of(session_id)
+        if session_id is None or session is None:
+            return None
+        if not self.is_valid(session.caller):
+            self.sessions.end(session_id)
+            return None
+        return session
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether a caller of a request that takes long may still do the same."""

@@ -12,12 +12,15 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Mount, Route
 
 from api.guard.caller import Caller, caller_of
+from api.guard.console_paths import ASSETS, SIGN_IN
 from api.guard.scopes import OPERATE, Kind
 
 PUBLIC: Final = frozenset({"/health/live", "/health/ready"})
 """Paths that need no caller: load balancers have no key, and the answers show nothing of what is stored."""
 DOCUMENTATION: Final = frozenset({"/", "/openapi.json", "/docs", "/docs/oauth2-redirect", "/docs/assets"})
 """Paths that need any caller, or none by a setting."""
+SIGNING_IN: Final = frozenset({SIGN_IN, ASSETS})
+"""Routes of the console that need no caller: they show nothing of what is stored."""
 
 
 @dataclass(frozen=True)
@@ -84,5 +87,5 @@ def unguarded(routes: Sequence[BaseRoute]) -> Iterator[str]:
             yield from unguarded(inner.routes)
         elif isinstance(route, APIRoute) and need_of(route) is not None:
             continue
-        elif not (isinstance(route, Route | Mount) and route.path in PUBLIC | DOCUMENTATION):
+        elif not (isinstance(route, Route | Mount) and route.path in PUBLIC | DOCUMENTATION | SIGNING_IN):
             yield getattr(route, "path", None) or repr(route)

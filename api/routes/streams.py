@@ -19,7 +19,7 @@ from api.links import stream_link
 from api.openapi import schemas
 from api.openapi.components import ACCEPTED_HEADERS, TEXT
 from api.openapi.problem_documents import documented
-from api.ports import Finder, Page, ViewReader
+from api.ports import Finder, Page, Row, ViewReader
 from api.reading import read_live
 from api.requests.filters import Filter
 from api.requests.leaving import ReadingRoute
@@ -137,7 +137,7 @@ class Streams:
         if version == 0:
             raise StreamMissing(stream)
         if requested.version is not None or requested.at is not None:
-            return _json(version, await _state(self._service, self, found, stream, version, requested))
+            return _json(version, await state_of(self._service, self, found, stream, version, requested))
         events, following = await _page(self, stream, requested)
         links = {}
         if events and following <= version:
@@ -160,14 +160,18 @@ class Streams:
 
     async def portions(self, stream: str, start: int, limit: int) -> AsyncIterator[list[tuple[int, bytes]]]:
         """The versions and records from version `start` on, at most `limit`; only some are in memory at once."""
+        async for rows in self.rows(stream, start, limit):
+            yield [(row["sequence"], row["record"].encode()) for row in rows]
+
+    async def rows(self, stream: str, start: int, limit: int) -> AsyncIterator[Sequence[Row]]:
+        """The rows of the same events."""
         portion = FIRST_ROWS
         while limit > 0:
             wanted = min(limit, portion)
             page = await self._find(stream, (Filter("sequence", "gte", (start,)),), Order("sequence"), wanted)
             rows = page.rows
-            records = [(row["sequence"], row["record"].encode()) for row in rows]
-            yield records
-            size_bytes = sum(len(record) for _, record in records)
+            yield rows
+            size_bytes = sum(len(row["record"]) for row in rows)
             if page.last is None:
                 return
             start, limit = rows[-1]["sequence"] + 1, limit - len(rows)
@@ -196,7 +200,7 @@ async def _page(streams: Streams, stream: str, requested: StreamRequest) -> tupl
     return events, following
 
 
-async def _state(
+async def state_of(
     service: Service,
     streams: Streams,
     aggregate: AnyAggregate,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -26,8 +26,8 @@ from api.rankings import ranking_for
 from api.reading import KeyReaders, Readers, read_live
 from api.requests.cursor import continued, write_cursor
 from api.requests.leaving import ReadingRoute
-from api.requests.parameters import check_names, check_no_query, check_text
-from api.requests.query import Query, read_fields, read_query
+from api.requests.parameters import Parameters, check_names, check_no_query, check_text
+from api.requests.query import Query, every_column, read_fields, read_query
 from api.routes import changes
 from api.routes.under import RoutesUnder
 from api.service import Service
@@ -92,6 +92,27 @@ def may_read(service: Service, caller: Caller, view: str, made: Made | None) -> 
     )
 
 
+@dataclass(frozen=True)
+class Found:
+    """A page of rows. rows: with looked-up columns."""
+
+    view: View
+    query: Query
+    page: Page
+    live: Live
+    rows: Sequence[Row]
+
+    @property
+    def total(self) -> int | None:
+        """The number of rows on all pages, if it was requested."""
+        return self.page.total
+
+    @property
+    def cursor(self) -> str | None:
+        """Where the next page begins; None after the last one."""
+        return None if self.page.last is None else write_cursor(self.view, self.query, self.page.last)
+
+
 class ViewRoutes:
     """The endpoints of one view."""
 
@@ -123,6 +144,18 @@ class ViewRoutes:
         (shown,) = await self.service.lookups.show(self.view, [row], fields, caller, after)
         return _answer(live, shown)
 
+    async def read_row(self, caller: Caller, key: str) -> tuple[Row | None, Live]:
+        """The row of one key, without waiting for anything; None if there is none for this caller."""
+
+        async def ask(reader: ViewReader) -> tuple[Row | None, Live]:
+            return await self._read(caller, lambda live: reader.get(live, key))
+
+        row, live = await self.by_key.ask(ask)
+        if row is None:
+            return None, live
+        (shown,) = await self.service.lookups.show(self.view, [row], every_column(self.view), caller)
+        return shown, live
+
     async def rows_of_keys(self, request: Request) -> Response:
         """Several rows by key, in the order of the keys; null for a key without a row."""
         caller, parameters = caller_of(request), request.query_params.multi_items()
@@ -143,31 +176,40 @@ class ViewRoutes:
 
     async def rows(self, request: Request) -> Response:
         """One page of rows."""
+        found = await self.find(caller_of(request), request.query_params.multi_items())
+        counted = {"total": found.total} if found.query.count else {}
+        return _answer(found.live, {"rows": found.rows, **counted, **self._next(request, found.query, found.page)})
+
+    async def find(self, caller: Caller, parameters: Parameters) -> Found:
+        """One page of rows for the parameters of a request; raises BadParameter, KeyOnly and what reading raises."""
         if self.finder is None and not self.rankings:
             raise KeyOnly(self.view.name, self.view.stores[0].name)
-        caller = caller_of(request)
-        query, after = self._query(request, searching=False)
+        query, after = self._query(caller, parameters, searching=False)
         page, live = await self._find(caller, query, after)
         rows = await self.service.lookups.show(self.view, page.rows, query.fields, caller, after)
-        counted = {"total": page.total} if query.count else {}
-        return _answer(live, {"rows": rows, **counted, **self._next(request, query, page)})
+        return Found(self.view, query, page, live, rows)
 
     async def search(self, request: Request) -> Response:
         """The rows that match a text, a place and filters; with their total, and counts by column."""
+        found = await self.find_by_text(caller_of(request), request.query_params.multi_items())
+        facets = {
+            column: [{"value": value, "count": count} for value, count in counts]
+            for column, counts in (found.page.facets or {}).items()
+        }
+        matches = {"matches": found.page.matches} if found.query.includes_matches else {}
+        document = {"rows": found.rows, **matches, "total": found.total, "facets": facets}
+        return _answer(found.live, document | self._next(request, found.query, found.page))
+
+    async def find_by_text(self, caller: Caller, parameters: Parameters) -> Found:
+        """One page of what a search finds; raises BadParameter, NoSearch and what reading raises."""
         if self.searcher is None:
             raise NoSearch(self.view.name)
-        caller, searcher = caller_of(request), self.searcher
-        query, after = self._query(request, searching=True)
+        searcher = self.searcher
+        query, after = self._query(caller, parameters, searching=True)
         await self._wait(searcher, after)
         page, live = await self._read(caller, lambda live: searcher.search(live, query))
         rows = await self.service.lookups.show(self.view, page.rows, query.fields, caller, after)
-        facets = {
-            column: [{"value": value, "count": count} for value, count in counts]
-            for column, counts in (page.facets or {}).items()
-        }
-        matches = {"matches": page.matches} if query.includes_matches else {}
-        found = {"rows": rows, **matches, "total": page.total, "facets": facets}
-        return _answer(live, found | self._next(request, query, page))
+        return Found(self.view, query, page, live, rows)
 
     async def _find(self, caller: Caller, query: Query, after: After | None) -> tuple[Page, Live]:
         """One page from a ranking that fits, or else from the store that sorts rows."""
@@ -185,11 +227,10 @@ class ViewRoutes:
             raise KeyOnly(self.view.name, self.view.stores[0].name, self.rankings)
         return await ask(self.finder)
 
-    def _query(self, request: Request, *, searching: bool) -> tuple[Query, After | None]:
+    def _query(self, caller: Caller, parameters: Parameters, *, searching: bool) -> tuple[Query, After | None]:
         """The query with what rows must fulfil for the caller, so that its cursor is of no use to another one."""
-        parameters = request.query_params.multi_items()
         query = read_query(self.view, parameters, searching=searching)
-        if readable := caller_of(request).readable(self.view):
+        if readable := caller.readable(self.view):
             query = replace(query, filters=(*query.filters, *readable))
         plain = dict(parameters)
         if "cursor" in plain:

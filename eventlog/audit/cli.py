@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -14,7 +13,7 @@ import typer
 from rich.console import Console
 
 from eventlog.audit.record import AuditRecord
-from eventlog.audit.trail import read_trail
+from eventlog.audit.trail import last_of_each, read_trail
 from eventlog.errors import EventLogError
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import EventLog
@@ -52,20 +51,11 @@ def audit(
 def show(log: EventLog, verb: str, who: str, since: datetime | None, *, as_json: bool) -> None:
     """Print the actions that fit. Raises LogUnavailable."""
     records = list(read_trail(log, since))
-    for each in actions(record for record in records if record is not None):
+    for each in last_of_each(record for record in records if record is not None):
         if _is_of(each, verb) and (not who or who in (each.actor, each.user, each.sudo_user)):
             print(msgspec.json.encode(each).decode() if as_json else _line(each))
     if unreadable := sum(record is None for record in records):
         _complain(f"{unreadable} records cannot be read: they are of a later release, or not of Headwater")
-
-
-def actions(records: Iterable[AuditRecord]) -> list[AuditRecord]:
-    """The last record of each action, in the order of their beginnings."""
-    found: dict[str, AuditRecord] = {}
-    for record in records:
-        if record.action not in found or record.phase == "end":
-            found[record.action] = record
-    return list(found.values())
 
 
 def _is_of(record: AuditRecord, verb: str) -> bool:

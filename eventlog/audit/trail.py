@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -56,6 +56,15 @@ def read_trail(log: EventLog, since: datetime | None = None) -> Iterator[AuditRe
             yield AuditRecord.from_json(record.value or b"")
         except ValueError:
             yield None
+
+
+def last_of_each(records: Iterable[AuditRecord]) -> list[AuditRecord]:
+    """The last record of each action, in the order of their beginnings."""
+    found: dict[str, AuditRecord] = {}
+    for record in records:
+        if record.action not in found or record.phase == "end":
+            found[record.action] = record
+    return list(found.values())
 
 
 def _check_reachable(bootstrap: str) -> None:

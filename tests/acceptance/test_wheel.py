@@ -61,6 +61,12 @@ def test_the_wheel_has_the_kit_and_no_test_of_headwaters_own(wheel: Path) -> Non
     assert not [name for name in packed if name.startswith("tests/")]
 
 
+def test_the_wheel_has_what_the_pages_of_the_console_need(wheel: Path) -> None:
+    console = ROOT / "api" / "console"
+    there = {str(file.relative_to(ROOT)) for folder in ("templates", "static") for file in (console / folder).iterdir()}
+    assert len(there) > 15 and there <= set(ZipFile(wheel).namelist())
+
+
 def test_a_package_runs_its_tests_with_it(wheel: Path, tmp_path: Path) -> None:
     ZipFile(wheel).extractall(tmp_path / "SITE")
     (tmp_path / "test_shop.py").write_text(TESTS)

@@ -13,7 +13,7 @@ from tests.integration.sources import mariadb_server
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "run"
 SERVER = ("mariadbd", "mariadb-install-db", "my_print_defaults")
-TOOLS = ("make", "curl", "java", "python3")
+TOOLS = ("make", "curl", "java", "python3", "chromium")
 
 
 def run(folder: Path, programs: Sequence[str], user: int = 0) -> tuple[int, list[str], str]:
@@ -52,7 +52,7 @@ def test_the_program_that_checks_alerts_is_taken_from_its_package(tmp_path: Path
 @pytest.mark.parametrize("user", [0, 1000])
 def test_what_is_missing_is_installed_without_questions(tmp_path: Path, user: int) -> None:
     code, ran, errors = run(tmp_path, ("make", "apt-get", "java"), user)
-    wanted = "curl python3 python3-venv mariadb-server-core mariadb-client-core"
+    wanted = "curl python3 python3-venv mariadb-server-core mariadb-client-core chromium"
     install = f"apt-get install -y --no-install-recommends {wanted}"
     assert (code, ran) == (0, ["apt-get update", install, *SUITE]), errors
 

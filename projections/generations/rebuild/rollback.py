@@ -12,7 +12,7 @@ from projections.generations.rebuild.builder import Builder, failures_of, until_
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import top_up
-from projections.generations.registry.generation import Generation, has_declaration_of
+from projections.generations.registry.generation import Generation, previous
 from projections.generations.registry.kept_up import missed, missed_since
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.sources import Noted
@@ -67,25 +67,19 @@ def _catch_up(builder: Builder, build: Build) -> None:
 def _previous(view: View, generations: Generations) -> Generation:
     """The generation to roll back to: the one with this declaration that was live last."""
     current = generations.live().get(view.name)
-    others = [
-        each
-        for each in generations.of(view.name)
-        if each.state != "building" and (current is None or each.generation != current.generation)
-    ]
+    own, others = previous(view, generations.of(view.name), None if current is None else current.generation)
     if not others:
         raise RebuildFailed(
             view.name, "start", f"there is no previous generation: see `replay generations {view.name}`"
         )
-    own = [each for each in others if has_declaration_of(each, view)]
-    last = max(own or others, key=lambda each: each.live_at or each.created_at)
-    if not own:
+    if own is None:
         raise RebuildFailed(
             view.name,
             "start",
-            f"generation {last.generation} is {last.tag}, but this code has another declaration, {view.tag}: "
-            "run the code of that version",
+            f"generation {others[-1].generation} is {others[-1].tag}, but this code has another declaration, "
+            f"{view.tag}: run the code of that version",
         )
-    return last
+    return own
 
 
 def _check_topics(before: Generation, view: View, using: Resources) -> None:

@@ -71,6 +71,18 @@ def has_declaration_of(generation: Generation, view: View) -> bool:
     return generation.fingerprint == view.fingerprint and same_types
 
 
+def previous(
+    view: View, generations: Iterable[Generation], current: int | None
+) -> tuple[Generation | None, Sequence[Generation]]:
+    """The generation to roll back to: that with this declaration that was live last; None if there is none.
+
+    Also all that are built and not the current one, that which was live last at the end.
+    """
+    built = [each for each in generations if each.state != "building" and each.generation != current]
+    others = sorted(built, key=lambda each: each.live_at or each.created_at)
+    return next((each for each in reversed(others) if has_declaration_of(each, view)), None), others
+
+
 def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
     """The removed (-) and added (+) lines, as a declaration is written."""
     lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]

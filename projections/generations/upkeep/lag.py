@@ -11,6 +11,9 @@ from projections.running_parts import LIVE, STREAMS
 
 QUERIES: Final = {LIVE: "the live query", STREAMS: "the query of the stream view"}
 
+Fault = Literal["nobody", "live query", "stream query", "loader", "store"]
+"""The part at fault if a view needs attention; nobody: an operator must do something, although all parts work."""
+
 Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built"]
 
 
@@ -46,6 +49,22 @@ class Lag:
         """Why the query of a stream view does not run; empty if nothing is known of that."""
         return f"its query failed: {self.stream.failure}" if self.stream is not None and self.stream.failure else ""
 
+    @property
+    def fault_if_stalled(self) -> Fault:
+        """The part that makes no progress, if the view makes none: its patches wait for a loader, or for a query."""
+        if self.lag_patches:
+            return "loader"
+        return "stream query" if self.query == STREAMS else "live query"
+
+    @property
+    def fault(self) -> Fault:
+        """The part at fault, if the view needs attention."""
+        if self.standing == "away":
+            return "store"
+        if self.standing == "stalled":
+            return self.fault_if_stalled
+        return "stream query" if self.failure and self.problem == self.failure else "nobody"
+
     def since(self, before: Lag, ends: Mapping[str, int]) -> Lag:
         """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.
 
@@ -62,7 +81,7 @@ class Lag:
             return self
         if any(self.position[each] > before.position.get(each, 0) for each in waiting):
             return self
-        part = f"the loader of {self.store}" if self.lag_patches else QUERIES[self.query]
+        part = f"the loader of {self.store}" if self.fault_if_stalled == "loader" else QUERIES[self.query]
         problem = "" if self.lag_patches else self.failure
         return replace(self, standing="stalled", problem=problem or f"{part} makes no progress: see its log")
 

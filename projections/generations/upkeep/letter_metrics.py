@@ -42,6 +42,11 @@ class LetterMetrics(Collector):
         """By kind and key, when the letter was written first."""
         self._found = _Found()
 
+    @property
+    def keys(self) -> list[str]:
+        """The keys of all letters, as the last look found them."""
+        return [key for letters in self._written_ms.values() for key in letters]
+
     def look(self) -> None:
         """Read what is new; raises LogUnavailable."""
         if self._log is None:

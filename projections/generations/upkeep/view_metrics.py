@@ -46,6 +46,11 @@ class ViewMetrics(Collector):
         self._lags, self._times = lags, LastTimes(events)
         self._sample = Sample()
 
+    @property
+    def sample(self) -> Sample:
+        """What the last look has found."""
+        return self._sample
+
     def look(self) -> None:
         """Take a sample; raises EventLogError or ProjectionError."""
         began_ms, ends, lags = now_ms(), self._lags.ends(), self._lags.look()

@@ -38,11 +38,11 @@ class Deployment:
     def stores(self) -> StoreSettings:
         return StoreSettings.from_environment(self.variables)
 
-    def start(self, module: str, **variables: str) -> subprocess.Popen[bytes]:
-        """Start `python -m module`; its output goes to a file in `folder`."""
+    def start(self, module: str, *words: str, **variables: str) -> subprocess.Popen[bytes]:
+        """Start `python -m module`, with these words; its output goes to a file in `folder`."""
         with (self.folder / f"{module}.log").open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", module],
+                [sys.executable, "-m", module, *words],
                 cwd=ROOT,
                 env=os.environ | self.variables | variables,
                 stdout=output,

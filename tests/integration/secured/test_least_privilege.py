@@ -290,6 +290,11 @@ def test_commands_become_rows_and_views_are_rebuilt(guarded: Guarded, api: httpx
     guarded.run(Program.OPERATOR, "replay", "erase", "parcel/P1", "--yes")
     guarded.run(Program.OPERATOR, "replay", "prune", "parcels", "--yes")
     guarded.run(Program.OPERATOR, "replay", "status")
+    for page in ("", "/views/parcels", "/views/parcels/row?key=P1", "/letters", "/audit"):
+        shown = api.get(f"/console{page}", headers={"accept": "text/html"})
+        assert shown.status_code == 200, shown.text
+        for refused_by in ("unknown", "store", "log"):
+            assert f'title="the part at fault">{refused_by}<' not in shown.text, shown.text
     # nothing that a program tries needs more: a refusal could be a warning in a log only
     assert guarded.secured.denied() == denied
 

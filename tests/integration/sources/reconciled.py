@@ -98,10 +98,12 @@ class Reconciled(ABC):
 
         def is_mended() -> bool:
             status = self.status()
-            if status.is_healthy or (status.snapshot is not None and status.snapshot.is_running):
+            is_reading = status.snapshot is not None and status.snapshot.is_running
+            if status.is_healthy or (is_reading and status.state == "RUNNING"):
                 return status.is_healthy
             if status.state == "FAILED":
-                self.operator.restart()
+                with suppress(SourceProblem):  # it says the same
+                    self.operator.restart()
             for problem in status.problems:
                 command = problem.rpartition("headwater sources ")[2].split()
                 with suppress(SourceProblem):  # another one may have to be solved before

@@ -13,7 +13,7 @@ from api.changes.feeds import ChangeFeeds
 from api.guard.own_streams import OwnStreams
 from api.limits.requests import Limits
 from api.lookups import Lookups
-from api.ports import Applied, Live, Made, Page, Row
+from api.ports import Applied, DeploymentLook, Live, Made, Page, Row
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
 from api.requests.cursor import typed_beyond
@@ -25,12 +25,17 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread
 from commands.receipt import Receipt, RecordedEvent
 from commands.sending.outgoing import Outgoing, prepare
+from eventlog.audit.record import AuditRecord
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.envelope import Envelope, Position, decode
+from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
 from eventlog.ports import Record
 from eventlog.source_positions import SourcePosition, sources_of
 from projections.errors import GenerationMissing
+from projections.generations.registry.generation import Generation
+from projections.generations.registry.rebuild_progress import RebuildProgress
+from projections.generations.upkeep.view_metrics import Sample
 from projections.registry import ViewRegistry
 from projections.table.patch import Place
 from projections.table.types import format_time
@@ -267,6 +272,34 @@ class MemoryReader:
             raise self.errors.pop(0)
 
 
+@dataclass
+class FakeOverseer:
+    """A deployment in which a test decides what is found. looks: how many were taken."""
+
+    found: DeploymentLook = field(default_factory=lambda: DeploymentLook((), Sample()))
+    built: list[Generation] = field(default_factory=list)
+    running: list[RebuildProgress] = field(default_factory=list)
+    waiting: dict[str, Letter] = field(default_factory=dict)
+    records: list[AuditRecord] = field(default_factory=list)
+    looks: int = 0
+
+    async def look(self) -> DeploymentLook:
+        self.looks += 1
+        return self.found
+
+    async def generations(self, view: str) -> Sequence[Generation]:
+        return [each for each in self.built if each.view == view]
+
+    async def rebuilds(self) -> Sequence[RebuildProgress]:
+        return self.running
+
+    async def letters(self) -> Mapping[str, Letter]:
+        return self.waiting
+
+    async def trail(self, since: datetime) -> Sequence[AuditRecord]:
+        return self.records
+
+
 @dataclass(frozen=True, kw_only=True)
 class FakeService(Service):
     """A service whose parts are fakes that a test prepares and looks into; `log` has what is followed and audited."""
@@ -276,6 +309,7 @@ class FakeService(Service):
     events: FakeEvents
     generations: FakeGenerations
     readers: Mapping[str, MemoryReader]
+    overseer: FakeOverseer
     log: MemoryLog
 
 
@@ -307,6 +341,7 @@ def fake_service(
         waiter=waiter,
         lookups=lookups,
         feeds=ChangeFeeds(log, generations, readers, lookups, PARTITIONS),
+        overseer=FakeOverseer(),
         log=log,
         limits=limits or Limits(),
     )

@@ -113,6 +113,7 @@ def test_another_terminal_can_capture_the_shop_at_once() -> None:
 
 PAGE = """
 Headwater is running. The documentation of the API is at http://127.0.0.1:18080/docs.
+The console, which shows how everything is and why, is at http://127.0.0.1:18080/console.
 Ctrl-C stops it. Its data is in /home/ada/.headwater, its logs are in /home/ada/.headwater/logs.
 
 To try in another terminal:

@@ -13,7 +13,7 @@ from eventlog.topics import EVENTS
 from projections.errors import StoreUnavailable
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.stalled_views import STALLED_S
-from replay.status import Checks
+from replay.parts import Checks
 from tests.unit.replay.played import Stage, lag
 
 VIEWS = {"listings": 0.0, "streams": 0.0}

@@ -1,0 +1,1 @@
+"""The console: pages for people, at `/console`. Imported by `api.app`; may import the routes and everything below."""

@@ -1,0 +1,37 @@
+"""`/console/audit`: what operators did, and the actions that this console has started."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from api.console.actions import Actions
+from api.console.pages import Pages
+from api.guard import needs
+from api.requests.parameters import check_names, read_integer
+from api.service import Service
+
+DEFAULT_DAYS: Final = 7
+MAX_SHOWN: Final = 500
+
+
+def audit_routes(router: APIRouter, pages: Pages, service: Service, actions: Actions) -> None:
+    """Add the page."""
+
+    async def show(request: Request) -> Response:
+        plain = check_names(request.query_params.multi_items(), ("days",))
+        days = read_integer("days", plain.get("days", str(DEFAULT_DAYS)), 1, 3650)
+        found = await service.overseer.trail(datetime.now(UTC) - timedelta(days=days))
+        return pages.answer(
+            request,
+            "audit.html",
+            section="audit",
+            records=list(reversed(found[-MAX_SHOWN:])),
+            hidden=max(0, len(found) - MAX_SHOWN),
+            days=days,
+            started=actions.all,
+        )
+
+    router.add_api_route("/console/audit", show, methods=["GET"], dependencies=needs.operating())

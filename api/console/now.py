@@ -1,0 +1,96 @@
+"""`/console`: how everything is now: first what is not well, with the part at fault and the command that helps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from api.console.looks import EVERY_S, Seen, SharedLook, age_s
+from api.console.pages import Pages
+from api.console.sparkline import Sparkline, sparkline
+from api.guard import needs
+from api.guard.console_paths import CONSOLE
+from api.requests.parameters import check_no_query
+from eventlog.times import now_ms
+from projections.generations.upkeep.lag import Lag
+from replay.parts import FINE, OWNED_S, Part
+
+SILENT_S: Final = OWNED_S
+
+
+@dataclass(frozen=True)
+class ViewRow:
+    """A view in a store. age_s: of its rows, None if it is not known; is_old: whether that is too much."""
+
+    lag: Lag
+    part: Part
+    age_s: float | None
+    line: Sparkline | None
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it needs no attention."""
+        return self.lag.standing in FINE and not self.part.problem
+
+    @property
+    def is_old(self) -> bool:
+        """Whether its rows are older than those of a view that works."""
+        return self.age_s is not None and self.age_s > SILENT_S
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem that several parts may have. command: the one that helps; empty if none is known."""
+
+    fault: str
+    problem: str
+    command: str
+    parts: Sequence[Part]
+
+
+def now_routes(router: APIRouter, pages: Pages, looks: SharedLook) -> None:
+    """Add the page. While it can be seen, its browser asks for it again as often as there is a new look."""
+
+    async def now(request: Request) -> Response:
+        check_no_query(request)
+        seen = await looks.current()
+        facts = _facts(seen)
+        return pages.answer(request, "now.html", section="now", refresh_s=EVERY_S, **facts)
+
+    router.add_api_route(CONSOLE, now, methods=["GET"], dependencies=needs.operating())
+
+
+def _facts(seen: Seen) -> dict[str, Any]:
+    at_ms, sample = now_ms(), seen.look.sample
+    parts = {each.name: each for each in seen.look.parts if each.what == "view"}
+    rows = [
+        ViewRow(
+            lag,
+            parts.get(f"{lag.view} in {lag.store}") or Part("view", lag.view, "unknown", "", "nobody"),
+            None if (applied := sample.applied_ms.get((lag.view, lag.store))) is None else age_s(at_ms, applied),
+            sparkline(seen.ages.get((lag.view, lag.store), ()), seen.taken_s),
+        )
+        for lag in sample.lags
+    ]
+    return {
+        "wrong": [each for each in seen.look.parts if each.problem],
+        "problems": _grouped(seen.look.parts),
+        "rows": sorted(rows, key=lambda row: (row.is_well, row.lag.view, row.lag.store)),
+        "streams": list({lag.view: lag.stream.text() for lag in sample.lags if lag.stream is not None}.items()),
+        "partitions": [each for each in seen.look.parts if each.what == "partition"],
+        "at": datetime.now(UTC),
+    }
+
+
+def _grouped(parts: Sequence[Part]) -> list[Problem]:
+    """The problems, each once."""
+    found = defaultdict[tuple[str, str], list[Part]](list)
+    for each in parts:
+        if each.problem:
+            found[each.fault, each.problem].append(each)
+    return [Problem(fault, problem, same[0].command, same) for (fault, problem), same in found.items()]

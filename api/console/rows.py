@@ -1,0 +1,186 @@
+"""`/console/views/{view}/row`: a row, and why it is so: the events that made it, with the row before and after each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import StreamingResponse
+
+from api.console.pages import HEADERS, Links, Pages
+from api.console.view_lists import ShownViews
+from api.errors import BadParameter
+from api.event_pages import EventFilter
+from api.guard import needs
+from api.guard.caller import caller_of
+from api.ports import Row
+from api.requests.parameters import check_names, check_text
+from api.routes import changes
+from api.routes.streams import Streams
+from api.routes.views import ViewRoutes
+from api.service import Service
+from eventlog.envelope import Position
+from eventlog.errors import LogUnavailable
+from eventlog.topics import EVENTS
+from projections.folding.row_changes import RowChange, RowChanges, is_folded, streams_of_row
+from projections.view import View
+
+MAX_FOLDED: Final = 10_000
+"""Events of the streams of one row: a row with more is read from the log, which shows progress."""
+MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024
+"""Likewise, of their records."""
+MAX_SHOWN: Final = 100
+"""The last events of a row on a page."""
+MAX_FOUND: Final = 1_000
+"""Events after which a search of the log ends."""
+SCAN_EVENTS: Final = 500
+
+
+def row_routes(router: APIRouter, pages: Pages, service: Service, views: ShownViews) -> None:
+    """Add the pages of a row."""
+    page = RowPage(pages, service)
+
+    async def show(request: Request, view: str) -> Response:
+        plain = check_names(request.query_params.multi_items(), ("key", "column"))
+        return await page.show(request, await views.routes(view), plain)
+
+    async def scan(request: Request, view: str) -> Response:
+        plain = check_names(request.query_params.multi_items(), ("key", "column"))
+        return await page.scan(request, await views.routes(view), plain)
+
+    async def follow(request: Request, view: str) -> Response:
+        found = await views.routes(view)
+        return await changes.following(service, found.view)(request)
+
+    for path, endpoint in (
+        ("/console/views/{view:name}/row", show),
+        ("/console/views/{view:name}/row/scan", scan),
+        ("/console/views/{view:name}/changes", follow),
+    ):
+        router.add_api_route(path, endpoint, methods=["GET"], dependencies=needs.operating())
+
+
+class RowPage:
+    """The pages of rows of one service."""
+
+    def __init__(self, pages: Pages, service: Service) -> None:
+        self._pages, self._service, self._streams = pages, service, Streams(service)
+
+    async def show(self, request: Request, routes: ViewRoutes, plain: Mapping[str, str]) -> Response:
+        """The row, and its events if they are known without reading the log."""
+        view, key, column = routes.view, plain.get("key", ""), plain.get("column")
+        check_text("key", key)
+        _check_column(view, column)
+        row, live = await routes.read_row(caller_of(request), key)
+        found, too_many = await self._changes(view, key)
+        shown = None if found is None else [each for each in found if column is None or column in each.columns]
+        declared = self._service.views.get(view.name) is not None
+        return self._pages.answer(
+            request,
+            "row.html",
+            section="views",
+            changes=_changes_path(request, view.name, key) if declared else "",
+            view=view,
+            key=key,
+            column=column,
+            row=row,
+            generation=live.generation,
+            found=None if shown is None else shown[-MAX_SHOWN:],
+            hidden=0 if shown is None else max(0, len(shown) - MAX_SHOWN),
+            folded=found[-1].after if found else None,
+            is_folded=is_folded(view),
+            too_many=too_many,
+            captured=list(view.tables),
+            log_events=await self._log_events() if found is None and is_folded(view) else 0,
+        )
+
+    async def _changes(self, view: View, key: str) -> tuple[list[RowChange] | None, bool]:
+        """The changes of a row keyed by its stream, and whether there are too many; None if the log must be read."""
+        streams = streams_of_row(view, key, self._service.commands.aggregates.values())
+        if streams is None:
+            return None, False
+        await self._streams.wait({})
+        events: list[Row] = []
+        size_bytes = 0
+        for stream in streams:
+            async for rows in self._streams.rows(stream, 1, MAX_FOLDED + 1):
+                events += rows
+                size_bytes += sum(len(row["record"]) for row in rows)
+                if len(events) > MAX_FOLDED or size_bytes > MAX_FOLDED_BYTES:
+                    return None, True
+        return await self._service.folding.run(_folded, view, key, events), False
+
+    async def _log_events(self) -> int:
+        ends = await self._service.events.ends((EVENTS,))
+        return sum(ends.values())
+
+    async def scan(self, request: Request, routes: ViewRoutes, plain: Mapping[str, str]) -> Response:
+        """A page that grows while the log is read; leaving it ends the reading."""
+        view, key, column = routes.view, plain.get("key", ""), plain.get("column")
+        check_text("key", key)
+        _check_column(view, column)
+        if not is_folded(view):
+            raise BadParameter("view", "is a stream view: Spark makes its rows, and no event alone tells which")
+        row, live = await routes.read_row(caller_of(request), key)
+        total = await self._log_events()
+        facts = {"section": "views", "view": view, "key": key, "column": column, "row": row, "total": total}
+        text = self._pages.text(request, "scan.html", generation=live.generation, **facts)
+        head, _, tail = text.partition("<!-- events -->")
+
+        async def content() -> AsyncIterator[str]:
+            yield head
+            try:
+                async for change, done in self._scanned(request, view, key):
+                    if change is None:
+                        yield self._pages.text(request, "scan_progress.html", done=done, total=max(total, done))
+                    elif column is None or column in change.columns:
+                        yield self._pages.text(request, "change.html", change=change, column=column, view=view)
+            except LogUnavailable as error:
+                yield self._pages.text(request, "scan_ended.html", problem=str(error))
+            yield tail
+
+        return StreamingResponse(content(), media_type="text/html", headers=HEADERS | {"X-Accel-Buffering": "no"})
+
+    async def _scanned(self, request: Request, view: View, key: str) -> AsyncIterator[tuple[RowChange | None, int]]:
+        """The changes of a row in the log, and how many offsets were read; None: only these."""
+        folded, found = RowChanges(view, key), 0
+        starts: Mapping[int, int] = {}
+        event_filter = EventFilter(_types(view))
+        caller, guard = caller_of(request), self._service.guard
+        while found < MAX_FOUND and guard.is_valid(caller):
+            async with self._service.work.scans.place():
+                page = await self._service.audit.page(starts, event_filter, SCAN_EVENTS)
+            for change in await self._service.folding.run(_added, folded, page.events):
+                found += 1
+                yield change, 0
+            starts = page.next_offsets
+            yield None, sum(starts.values())
+            if page.ended:
+                return
+
+
+def _folded(view: View, key: str, events: Sequence[Row]) -> list[RowChange]:
+    """The changes of a row, by the events of its streams, in the order of their times."""
+    ordered = sorted(events, key=lambda each: (each["time"], each["stream"], each["sequence"]))
+    placed = [(Position(each["partition"], each["offset"]), each["record"].encode()) for each in ordered]
+    return _added(RowChanges(view, key), placed)
+
+
+def _added(changes_so_far: RowChanges, events: Sequence[tuple[Position, bytes]]) -> list[RowChange]:
+    return [change for at, record in events if (change := changes_so_far.add(at, record)) is not None]
+
+
+def _types(view: View) -> frozenset[str]:
+    """The types of the events that a view handles; empty: all."""
+    types = frozenset(each.type for each in view.classes if hasattr(each, "type"))
+    return types if all(view.handles(each) for each in types) else frozenset()
+
+
+def _check_column(view: View, column: str | None) -> None:
+    if column is not None and column not in view.types:
+        raise BadParameter("column", f'is no column of "{view.name}"', tuple(view.types))
+
+
+def _changes_path(request: Request, view: str, key: str) -> str:
+    return Links(request.scope.get("root_path") or "")("views", view, "changes", key=key)

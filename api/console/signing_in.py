@@ -1,0 +1,92 @@
+"""`/console/sign-in`: a person sends an API key or token once, and has a session afterwards."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException
+
+from api.console.pages import HEADERS, Links, Pages, assets
+from api.console.requests import check_same_site, read_form, read_own_form
+from api.errors import Forbidden, Unauthenticated
+from api.guard import needs
+from api.guard.console_paths import ASSETS, CONSOLE, SIGN_IN, is_console
+from api.guard.guard import HEADER, Guard
+from api.guard.sessions import COOKIE, session_id_in
+from api.requests.parameters import check_names
+
+SIGN_OUT: Final = f"{CONSOLE}/sign-out"
+FOR_EVER: Final = "public, max-age=31536000, immutable"
+
+
+def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
+    """Add the pages for signing in and out, and the files that all pages need."""
+
+    async def ask(request: Request) -> Response:
+        plain = check_names(request.query_params.multi_items(), ("next",))
+        if guard.is_open:
+            return _redirect(request, "")
+        return pages.answer(request, "sign_in.html", next=plain.get("next", ""), problem="")
+
+    async def sign_in(request: Request) -> Response:
+        check_same_site(request)
+        form = await read_form(request)
+        if guard.is_open:
+            return _redirect(request, "")
+        wanted = form.get("next", "")
+        try:
+            # as a header, so that there is one way to read keys and tokens
+            secret = form.get("key", "").strip().encode("latin-1", errors="replace")
+            caller = await guard.caller([(HEADER, b"Bearer " + secret)])
+            caller.must("operate", "*")
+        except Unauthenticated as error:
+            return pages.answer(request, "sign_in.html", 401, next=wanted, problem=str(error))
+        except Forbidden as error:
+            return pages.answer(request, "sign_in.html", 403, next=wanted, problem=str(error))
+        if before := session_id_in(request.scope["headers"]):
+            guard.sessions.end(before)
+        answer = _redirect(request, wanted)
+        answer.set_cookie(
+            COOKIE,
+            guard.sessions.begin(caller),
+            path=f"{request.scope.get('root_path') or ''}{CONSOLE}",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    async def sign_out(request: Request) -> Response:
+        await read_own_form(request, pages)
+        if session_id := session_id_in(request.scope["headers"]):
+            guard.sessions.end(session_id)
+        answer = RedirectResponse(f"{request.scope.get('root_path') or ''}{SIGN_IN}", 303, HEADERS)
+        answer.delete_cookie(COOKIE, path=f"{request.scope.get('root_path') or ''}{CONSOLE}")
+        return answer
+
+    async def read_asset(request: Request, asset: str) -> Response:
+        found = assets().get(asset)
+        if found is None:
+            raise HTTPException(404)
+        fresh = request.query_params.get("v") == found.version
+        headers = HEADERS | {"Cache-Control": FOR_EVER if fresh else "no-cache"}
+        return Response(found.content, media_type=found.media_type, headers=headers)
+
+    router.add_api_route(SIGN_IN, ask, methods=["GET"])
+    router.add_api_route(SIGN_IN, sign_in, methods=["POST"])
+    router.add_api_route(SIGN_OUT, sign_out, methods=["POST"], dependencies=needs.operating())
+    router.add_api_route(ASSETS, read_asset, methods=["GET"])
+
+
+def _redirect(request: Request, wanted: str) -> RedirectResponse:
+    """To the page of the console that was wanted before, and to no other site."""
+    path, question, query = wanted.partition("?")
+    inside = is_console(path) and ".." not in path and "\\" not in path and wanted.isprintable()
+    place = (
+        f"{request.scope.get('root_path') or ''}{path}{question}{query}"
+        if inside
+        else Links(request.scope.get("root_path") or "")()
+    )
+    return RedirectResponse(place, 303, HEADERS)

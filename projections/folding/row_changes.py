@@ -1,0 +1,107 @@
+"""How events have made a row of a table view: the row before and after each, as the reference implementation has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from commands.declaring.aggregate import Event
+from commands.declaring.registry import AnyAggregate
+from eventlog.envelope import Envelope, Position, decode, timestamp_ms
+from eventlog.errors import NotAnEnvelope
+from projections.table.expressions import Field, FromEnvelope, Source
+from projections.table.fold_plan import Lift
+from projections.table.monoids import State
+from projections.table.reference import finish, is_deleted, lift
+from projections.table.rows import is_row
+from projections.table.view import TableView
+from projections.view import View
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """What one event did to a row; before, after: the visible columns, None if there is no such row."""
+
+    event: Envelope
+    position: Position
+    before: Row | None
+    after: Row | None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns whose values differ."""
+        before, after = self.before or {}, self.after or {}
+        return [name for name in {**before, **after} if before.get(name) != after.get(name)]
+
+
+class RowChanges:
+    """Folds the events of one row; add them in the order of the log, or of their stream."""
+
+    def __init__(self, view: View, key: str) -> None:
+        """Raises TypeError if the view is not folded: Spark makes the rows of a stream view."""
+        if not isinstance(view, TableView):
+            raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only the rows of a TableView are folded')
+        self._view, self._key = view, key
+        self._state: State = {}
+        self.row: Row | None = None
+        """The row after all events so far."""
+
+    def add(self, position: Position, record: bytes) -> RowChange | None:
+        """What a record of `events` does to the row; None if it does nothing, or is no event that can be read."""
+        try:
+            event = decode(record)
+        except NotAnEnvelope:
+            return None
+        source = Source(event, position, timestamp_ms(event.time), record.decode())
+        patches = [each for each in lift(self._view, source) if each.key == self._key]
+        if not patches:
+            return None
+        before = self.row
+        for patch in patches:
+            self._view.layout.combine(self._state, patch.fields)
+        deleted = is_deleted(self._state)
+        self.row = None if deleted else finish(self._view, self._key, self._state)
+        return RowChange(event, position, before, self.row)
+
+
+def is_folded(view: View) -> bool:
+    """Whether the events of a row can be folded here: not those of a view that Spark computes."""
+    return isinstance(view, TableView)
+
+
+def streams_of_row(view: View, key: str, aggregates: Iterable[AnyAggregate]) -> list[str] | None:
+    """The streams that have all events of a row; None if the key does not tell, so that the log must be read.
+
+    aggregates: all that are declared.
+    """
+    if not isinstance(view, TableView) or view.tables:
+        return None
+    plan, found = view.plan, dict[str, None]()
+    for case, each in plan.lifts.items():
+        event = plan.events.get(getattr(case, "type", ""))
+        if event is not None and is_row(event):
+            return None
+        streams = _streams_of(each, event, key, aggregates)
+        if streams is None:
+            return None
+        found |= dict.fromkeys(streams)
+    return list(found)
+
+
+def _streams_of(
+    effect: Lift, event: type[Event] | None, key: str, aggregates: Iterable[AnyAggregate]
+) -> list[str] | None:
+    """The same for one of the view's events."""
+    match effect.key:
+        case FromEnvelope(name="stream"):
+            return [key]
+        case FromEnvelope(name="id"):
+            return [key.rpartition("/")[0]]
+        case Field(name=name) if event is not None:
+            declaring = [each for each in aggregates if event.type in each.events]
+            if declaring and all(each.identity.names == (name,) for each in declaring):
+                return [f"{each.name}/{key}" for each in declaring]
+    return None

@@ -1,0 +1,146 @@
+"""Everything of a deployment that can be late, stuck or dead: `headwater status` and the console show it.
+
+It needs neither Spark nor a library of command lines.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from commands.owning.slow_code import slow_code
+from eventlog.letters import Letter
+from eventlog.ports import EventLog
+from eventlog.times import now_ms
+from eventlog.topics import DEAD_LETTERS, EVENTS
+from projections.generations.upkeep.lag import Lag, Looks
+from projections.generations.upkeep.source_ends import last_time
+from projections.generations.upkeep.stalled_views import Moves
+
+OWNED_S: Final = 15.0
+"""An owner of a partition appends something every 5 s; a takeover takes about 6 s."""
+FINE: Final = ("caught up", "behind")
+"""States of views that need no attention."""
+LOOK_S: Final = 0.3
+
+Fault = Literal["", "nobody", "live query", "stream query", "loader", "store", "log", "owner", "source"]
+"""The part at fault; nobody: an operator must do something, although all parts work. Empty: nothing is wrong."""
+
+_COMMAND: Final = re.compile(r"`((?:headwater|replay) [^`]+)`")
+
+
+class Observed(Protocol):
+    """What is looked at."""
+
+    @property
+    def log(self) -> EventLog: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """The state of one part.
+
+    what: the kind of part. name: which one. state: in words. problem: what is wrong, with what helps; else empty.
+    fault: whose fault that is.
+    """
+
+    what: str
+    name: str
+    state: str
+    problem: str = ""
+    fault: Fault = ""
+
+    @property
+    def command(self) -> str:
+        """The command that helps, as `problem` names it; empty if it names none."""
+        found = _COMMAND.search(self.problem)
+        return found[1] if found else ""
+
+
+@dataclass
+class Checks:
+    """Several checks of the same views.
+
+    views: those to check, with the seconds that pass between two batches of their own queries. now: a clock in seconds.
+    """
+
+    lags: Looks
+    views: Mapping[str, float]
+    now: Callable[[], float] = time.monotonic
+    _moves: Moves = field(default_factory=Moves)
+
+    def look(self) -> list[Lag]:
+        """One check."""
+        found, ends, at = self.lags.look(), self.lags.ends(), self.now()
+        return self._moves.judged([each for each in found if each.view in self.views], ends, at, self.views)
+
+    def ends(self) -> dict[str, int]:
+        """The end of each source."""
+        return self.lags.ends()
+
+    def settled(self, sleep: Callable[[float], None] = time.sleep) -> list[Lag]:
+        """Check until each view that is behind has made progress, or has made none for too long."""
+        found = self.look()
+        while self._moves.undecided:
+            sleep(LOOK_S)
+            found = self.look()
+        return found
+
+
+def partitions(log: EventLog) -> Iterator[Part]:
+    """Whether partitions have owners: a handler that works appends heartbeats. Raises LogUnavailable."""
+    for partition in range(log.partitions):
+        last_ms = last_time(log, str(partition), log.end(EVENTS, partition))
+        age_s = None if last_ms is None else (now_ms() - last_ms) / 1000
+        if age_s is not None and age_s <= OWNED_S:
+            yield Part("partition", str(partition), f"owned, {age_s:.1f} s ago")
+            continue
+        since = "never had a record" if age_s is None else f"had no record for {age_s:.0f} s"
+        problem = f"it {since}, so no handler owns it, and its commands wait: start `headwater handler`, or see its log"
+        yield Part("partition", str(partition), "not owned", problem, "owner")
+
+
+def hanging_code(log: EventLog) -> Iterator[Part]:
+    """Commands and events whose code does not return. Raises LogUnavailable."""
+    for each in slow_code(log, now_ms()):
+        yield Part("code", "hanging", "slow", each, "owner")
+
+
+def view_part(lag: Lag) -> Part:
+    """A view in a store, as `replay status` shows it."""
+    behind = "" if not lag.lag_events else f", {lag.lag_events:,} events behind"
+    needs = "" if lag.standing in FINE else f"run `replay status {lag.view}`"
+    problem = lag.problem or needs
+    return Part("view", f"{lag.view} in {lag.store}", f"{lag.standing}{behind}", problem, lag.fault if problem else "")
+
+
+def letters(keys: Iterable[str]) -> Iterator[Part]:
+    """Dead letters, by the topic of their records. keys: of all letters."""
+    for topic, number in Counter(key.partition("/")[0] for key in keys).items():
+        help_ = "see `replay dead-letters list`; after a fix, `replay dead-letters retry`"
+        problem = f"{number:,} records could not be processed: {help_}"
+        yield Part("letters", topic, f"{number:,}", problem, "nobody")
+
+
+def letters_of(deployment: Observed, *, start: int = 0, max_bytes: int | None = None) -> dict[str, Letter]:
+    """The letters by key; a later one replaces an earlier one, and a tombstone removes it. Raises LogUnavailable.
+
+    start: the offset from which they are read. max_bytes: of the records of all letters together; the earliest ones are
+    left out. None: any number.
+    """
+    found: dict[str, Letter] = {}
+    sizes: dict[str, int] = {}
+    for record in deployment.log.read(DEAD_LETTERS, 0, start):
+        found.pop(record.key, None)
+        sizes.pop(record.key, None)
+        if record.value is None:
+            continue
+        found[record.key], sizes[record.key] = Letter.from_json(record.value), len(record.value)
+        while max_bytes is not None and len(found) > 1 and sum(sizes.values()) > max_bytes:
+            earliest = next(iter(found))
+            del found[earliest], sizes[earliest]
+    return found
