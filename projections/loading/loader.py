@@ -117,7 +117,7 @@ class Loader:
         if not records or not self._serving:
             return
         first_in = {each.tag for each in self._serving if each.view.stores[0].name == self._store.name}
-        traced = PatchSpans(self._store.name, first_in)
+        traced = PatchSpans(self._store.name, first_in, is_backlog=len(records) >= FEW_RECORDS)
         batches = self._decode(records, traced)
         try:
             self._apply(batches, stop)

@@ -14,8 +14,9 @@ from eventlog.tracing import spans
 from eventlog.tracing.spans import Facts, Span, is_sampled, span_of
 from projections.loading.decoding import TracedPatch
 
-MAX_TRACED: Final = 1_000
-"""Patches of one batch. More would displace each other in the queue of what is sent."""
+MAX_TRACED: Final = 20
+"""Patches of one batch of a backlog. More would slow a loader that is behind, since the spans of a patch cost it ten
+times as much as the patch, and would displace each other in the queue of what is sent."""
 MS: Final = 1_000_000
 """Nanoseconds of a millisecond."""
 
@@ -33,15 +34,20 @@ class PatchSpans:
     stores are below it.
     """
 
-    def __init__(self, store: str, first_in: Collection[str]) -> None:
-        """store: of the loader. first_in: the tags of the views that have this store as their first one."""
-        self._store, self._first_in = store, first_in
+    def __init__(self, store: str, first_in: Collection[str], *, is_backlog: bool = False) -> None:
+        """store: of the loader. first_in: the tags of the views that have this store as their first one.
+
+        is_backlog: the batch is large; only MAX_TRACED of its patches have spans.
+        """
+        self._store, self._first_in, self._is_backlog = store, first_in, is_backlog
         self._found: list[_Found] = []
         self._began_ns = time.time_ns() if spans.is_on() else 0
 
     def note(self, patch: TracedPatch, record: Message) -> None:
         """Take a patch that was read from this record."""
-        if spans.is_on() and len(self._found) < MAX_TRACED and is_sampled(patch.traceparent):
+        if self._is_backlog and len(self._found) >= MAX_TRACED:
+            return
+        if spans.is_on() and is_sampled(patch.traceparent):
             kind, sent_ms = record.timestamp()
             sent_ns = self._began_ns if kind == TIMESTAMP_NOT_AVAILABLE else sent_ms * MS
             self._found.append(_Found(patch, sent_ns))

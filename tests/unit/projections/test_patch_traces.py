@@ -9,9 +9,8 @@ import orjson
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE
 
-from projections.loading import patch_spans
 from projections.loading.decoding import read_into
-from projections.loading.patch_spans import PatchSpans
+from projections.loading.patch_spans import MAX_TRACED, PatchSpans
 from projections.stores.store import Batch
 from tests.support.collector import Recorded, recorded
 
@@ -26,9 +25,9 @@ def record(sent_ms: int = SENT_NS // 1_000_000, kind: int = TIMESTAMP_CREATE_TIM
     return SimpleNamespace(key=f"{TAG}/secret".encode, value=lambda: value, timestamp=lambda: (kind, sent_ms))
 
 
-def loaded(store: str, *records: Any, first_in: tuple[str, ...] = (TAG,)) -> Batch:
+def loaded(store: str, *records: Any, first_in: tuple[str, ...] = (TAG,), is_backlog: bool = False) -> Batch:
     """What a loader of this store does with records."""
-    batch, traced = Batch(0), PatchSpans(store, first_in)
+    batch, traced = Batch(0), PatchSpans(store, first_in, is_backlog=is_backlog)
     for each in records:
         patch = read_into(batch, each.key(), each.value())
         if patch is not None:
@@ -91,12 +90,13 @@ def test_nothing_is_kept_if_nothing_is_recorded() -> None:
     assert len(batch.patches[TAG]) == 1
 
 
-def test_a_flood_of_traced_patches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patch_spans, "MAX_TRACED", 3)
+@pytest.mark.parametrize(("is_backlog", "expected"), [(True, MAX_TRACED), (False, 3 * MAX_TRACED)])
+def test_only_some_patches_of_a_backlog_have_spans(is_backlog: bool, expected: int) -> None:
     with recorded() as found:
-        batch = loaded("postgres", *[record(w=SAMPLED, r=DECIDED)] * 10)
-    assert loads_of(found) == 3
-    assert len(batch.patches[TAG]) == 10
+        records = [record(w=SAMPLED, r=DECIDED)] * (3 * MAX_TRACED)
+        batch = loaded("postgres", *records, is_backlog=is_backlog)
+    assert loads_of(found) == expected
+    assert len(batch.patches[TAG]) == 3 * MAX_TRACED
 
 
 def loads_of(found: Recorded) -> int:
