@@ -7,6 +7,7 @@ from functools import partial
 
 from api.changes.feeds import ChangeFeeds
 from api.guard.declared import declared_names
+from api.guard.own_streams import OwnStreams
 from api.limits.threads import Threads
 from api.lookups import Lookups
 from api.ports import Resource, ViewReader
@@ -87,11 +88,13 @@ def compose_service(settings: ApiSettings) -> Service:
         "valkey": cache,
     }
     waiter = Waiter(events, captured, generations, settings.log.partitions, settings.log.patch_partitions)
-    lookups = Lookups(views.views, readers, generations, waiter)
+    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands))
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     observations = ObservationRegistry.load(settings.log.modules)
-    guard = settings.guard.open_guard(declared_names(commands, observations, views.views))
+    guard = settings.guard.open_guard(
+        declared_names(commands, observations, views.views), settings.log.state / "api" / environment
+    )
     overseer = DeploymentReader(settings.log, stores, views, log)
     resources: tuple[Resource, ...] = (
         guard,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 from api.guard.caller import Caller
+from api.guard.declared import STREAMS
+from api.guard.own_streams import OwnStreams
 from api.ports import Generations, Row, ViewReader
 from api.reading import KeyReaders, read_live
-from api.requests.filters import Filter
 from api.waiting.awaited import After
 from api.waiting.waiter import Waiter
 from projections.table.lookups import Lookup
@@ -26,15 +27,19 @@ class Lookups:
         readers: Mapping[str, ViewReader],
         generations: Generations,
         waiter: Waiter,
+        own_streams: OwnStreams,
     ) -> None:
+        """own_streams: says whose events the view of all events shows to whom."""
         self._views, self._generations, self._waiter = views, generations, waiter
+        self._own_streams = own_streams
         names = {lookup.view for view in views.values() for lookup in view.lookups}
         self._readers = {name: KeyReaders(readers, views[name]) for name in names}
 
-    def readable(self, view: View, caller: Caller) -> tuple[Filter, ...]:
-        """What the rows that `view` looks up must fulfil to exist for a caller: callers with the same see the same."""
+    def readable(self, view: View, caller: Caller) -> tuple[Hashable, ...]:
+        """What decides which rows that `view` looks up exist for a caller: callers with the same see the same."""
         names = dict.fromkeys(lookup.view for lookup in view.lookups)
-        return tuple(each for name in names for each in caller.readable(self._views[name]))
+        conditions = (each for name in names for each in caller.readable(self._views[name]))
+        return (*conditions, *(self._own_streams.seen_by(caller) if STREAMS in names else ()))
 
     async def show(
         self,
@@ -83,6 +88,8 @@ class Lookups:
             )
             return rows
 
+        if view.name == STREAMS:  # whoever chooses the value of a column may name any event in it
+            keys = [key for key in keys if self._own_streams.exists_for(caller, key.rpartition("/")[0])]
         found: dict[str, Row] = {}
         for start in range(0, len(keys), ROWS_AT_ONCE):
             chunk = keys[start : start + ROWS_AT_ONCE]

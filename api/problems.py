@@ -23,7 +23,6 @@ from api.outages import Outages
 from api.requests.newlines import with_newlines
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
-from eventlog.programs.logs import trace_id_of
 from projections.errors import ProjectionError
 
 log = logging.getLogger(__name__)
@@ -167,7 +166,6 @@ def _log_failure(request: Request, error: Exception) -> str:
     # of a failed command: that of the handler's log
     error_id: str = getattr(error, "error_id", None) or uuid.uuid4().hex[:12]
     path = quote(with_newlines(request.url.path), errors="replace")  # a newline would begin a line of the log
-    trace_id = trace_id_of(request.headers.get("traceparent"))
-    facts = {"method": request.method, "path": path, "error_id": error_id, "trace_id": trace_id}
+    facts = {"method": request.method, "path": path, "error_id": error_id}
     log.error("%s %s failed, error id %s", request.method, path, error_id, exc_info=error, extra=facts)
     return error_id

@@ -19,6 +19,7 @@ from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.folders import PROCESSES_FOLDER, sweep
 from commands.local_state.slots import Slot
 from commands.owning.ownership import PartitionOwner, PartitionTask, run_together
+from commands.owning.running_code import running_facts
 from commands.reacting.declared_inputs import settle_inputs
 from commands.reacting.instance_restore import instances_origin
 from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
@@ -31,10 +32,11 @@ from eventlog.errors import EventLogError
 from eventlog.kafka.admin import prepare
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
-from eventlog.programs.logs import log_to_stderr
+from eventlog.programs.logs import log_to_stderr, take_facts_from
 from eventlog.programs.metrics import serve_metrics
 from eventlog.programs.workers import call_without_parent, number_of_worker
 from eventlog.settings import LogSettings
+from eventlog.tracing.exporting import traced
 
 logger = logging.getLogger("commands")
 
@@ -51,6 +53,12 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
     """Run one handler until `stopped` is set or a stop signal comes; returns the exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
+    take_facts_from(running_facts)
+    with traced(os.environ, settings.environment):
+        return _handle(settings, stopped)
+
+
+def _handle(settings: LogSettings, stopped: threading.Event) -> int:
     # batches make many short-lived objects and no cycles; scanning the long-lived objects repeatedly costs 6 %
     gc.set_threshold(100_000, 20, 100)
     log: KafkaLog | None = None

@@ -20,6 +20,7 @@ from eventlog.programs.command_line import called_as
 from eventlog.programs.logs import log_to_stderr
 from eventlog.programs.metrics import serve_metrics
 from eventlog.settings import LogSettings
+from eventlog.tracing.exporting import traced
 from projections.errors import ProjectionError
 from projections.queries import run_live_query, run_stream_queries
 from projections.registry import ViewRegistry
@@ -96,7 +97,9 @@ def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
     # batches make many short-lived objects and no cycles; scanning them repeatedly costs a loader a sixth
     gc.set_threshold(100_000, 20, 100)
     serve_metrics(os.environ, f"load-{store}")
-    _service().run_loader(store, _stopped_by_signal())
+    service = _service()
+    with traced(os.environ, service.settings.environment):
+        service.run_loader(store, _stopped_by_signal())
 
 
 def _program(words: Sequence[str]) -> str:

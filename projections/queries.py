@@ -19,6 +19,7 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.ports import EventLog
 from eventlog.programs.cores import cores
 from eventlog.settings import LogSettings
+from eventlog.tracing.exporting import is_configured
 from projections.errors import StoreUnavailable
 from projections.generations.rebuild.engine import holds_events
 from projections.generations.registry.followed import followed
@@ -72,6 +73,7 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
             checkpoint=checkpoint,
             starting_offsets=begins,
             on_running=ready.touch,
+            traced=is_configured(os.environ),
         )
 
 

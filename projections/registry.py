@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from commands.declaring.process import Process
-from commands.declaring.registry import CommandRegistry
+from commands.declaring.registry import AnyAggregate, CommandRegistry
+from commands.declaring.tenant_keys import missing_parts
 from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.places import declared_in
 from eventlog.programs.modules import find
@@ -38,6 +39,15 @@ def _late_views(found: Iterable[tuple[str, View]]) -> Iterator[tuple[str, View]]
                 f"rename one ({view.place})",
             )
         yield module, late
+
+
+def _shared(aggregate: AnyAggregate, part: str) -> str:
+    """Why callers that must not know of each other would share rows, and what to write."""
+    return (
+        f'its key has a part of the id of "{aggregate.name}" without "{part}", which the API fills with a claim: rows '
+        'of different callers would be one. Write key=envelope("stream"), key_name="stream"; or, if events of several '
+        f'aggregates meet in a row, give them a field with "{part}" and the rest as one text, and use that as the key'
+    )
 
 
 class ViewRegistry:
@@ -89,6 +99,8 @@ class ViewRegistry:
                         )
                 elif problem := commands.why_not_recorded(each):
                     raise ViewDeclarationError(view.name, f'reads "{each.type}"{problem} ({declared_in(module, view)})')
+                elif (missing := missing_parts(commands, each, view.key_fields(each))) is not None:
+                    raise ViewDeclarationError(view.name, f"{_shared(*missing)} ({declared_in(module, view)})")
         registry = cls(found)
         for module, process in find(modules, Process):
             check_view_rows(process, module, registry.views)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from commands.declaring.aggregate import Event
@@ -133,6 +133,9 @@ class View(Protocol):
 
     def handles(self, event_type: str) -> bool:
         """Whether events of this type can change its rows."""
+
+    def key_fields(self, event: type[Event]) -> Collection[str]:
+        """The fields of an event that are the key of its row; empty if the key is none, or not of the event alone."""
 
     def rows_of(self, envelope: Envelope) -> Sequence[str] | None:
         """Keys of the rows that the event may change, one per patch; None if the event alone does not tell."""

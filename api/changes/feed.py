@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -18,7 +19,6 @@ from api.guard.caller import Caller
 from api.lookups import Lookups
 from api.ports import Generations, Live
 from api.reading import KeyReaders
-from api.requests.filters import Filter
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
 from projections.table.readable import state_fields
@@ -37,7 +37,7 @@ MAX_WAITING: Final = 50_000
 logger = logging.getLogger(__name__)
 
 
-FeedName = tuple[str, tuple[Filter, ...]]
+FeedName = tuple[str, tuple[Hashable, ...]]
 """A view, and what the rows that it looks up must fulfil to exist for the feed's followers."""
 
 

@@ -1,14 +1,25 @@
-"""Counts requests, measures how long their answers took, and lets log lines name their traces."""
+"""Counts requests, measures how long their answers took, traces them, and lets log lines name their traces."""
 
 from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.metrics import METHODS, NO_ANSWER, NO_ROUTE, OTHER, REQUEST_SECONDS, REQUESTS
+from api.requests.headers import SPAN, given_traceparent
 from eventlog.programs.logs import about, trace_id_of
+from eventlog.tracing.spans import received
+
+UNTRACED: Final = ("/health/", "/metrics")
+"""Paths that are polled."""
+UNKNOWN_CALLER: Final = 401
+"""What nobody may cause to be sent."""
+FAILED: Final = 500
+"""The first status that says that the server has failed."""
 
 
 class Measured:
@@ -34,12 +45,18 @@ class Measured:
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else OTHER
-        traceparent = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+        given = given_traceparent(Headers(scope=scope))
+        span = None if scope["path"].startswith(UNTRACED) else received(method, given, {"http.request.method": method})
+        if span is not None:
+            scope[SPAN], given = span, span.traceparent
         try:
-            with about(trace_id=trace_id_of(traceparent.decode("latin-1"))) if traceparent else nullcontext():
+            with about(trace_id=trace_id_of(given)) if given else nullcontext():
                 await self._app(scope, receive, note)
         finally:
             route = getattr(scope.get("route"), "path_format", NO_ROUTE)
             REQUESTS.labels(method, route, status or NO_ANSWER).inc()
             if status:
                 REQUEST_SECONDS.labels(route).observe(took_s)
+            if span is not None and status != UNKNOWN_CALLER:
+                facts = {"http.route": route, "http.response.status_code": status}
+                span.end(facts, name=f"{method} {route}", error="" if 0 < status < FAILED else str(status or NO_ANSWER))

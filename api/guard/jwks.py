@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -17,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
+from api.guard.kept_keys import KeptKeys
 from api.guard.settings import ISSUER, JWKS
 from api.guard.urls import url_problem
 from api.guard.watched_file import WatchedFile
@@ -84,10 +87,15 @@ class FileKeys:
 class FetchedKeys:
     """The keys that an issuer offers at a URL. A fetch that fails removes none; none blocks the event loop."""
 
-    def __init__(self, fetch: Callable[[], IssuerKeys], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[], IssuerKeys],
+        clock: Callable[[], float] = time.monotonic,
+        kept: Callable[[], IssuerKeys] = dict,
+    ) -> None:
         """Fetch once; raises NoKeys if the answer has none. If there is no answer, try again later.
 
-        fetch: blocks, and raises NoKeys.
+        fetch: blocks, and raises NoKeys. kept: the keys that are valid until there is an answer.
         """
         self._fetch, self._clock = fetch, clock
         self._began_s = self._fetched_s = clock()
@@ -99,7 +107,11 @@ class FetchedKeys:
         except NoKeys as error:
             if not error.passing:
                 raise
-            logger.warning("%s; no token is accepted until its keys were fetched", error)
+            self._keys, self._fetched_s = kept(), float("-inf")
+            if not self._keys:
+                logger.warning("%s; no token is accepted until its keys were fetched", error)
+            else:
+                logger.warning("%s; its keys as they were kept on disk are valid until it does", error)
 
     def current(self) -> IssuerKeys:
         """See KeySource."""
@@ -139,17 +151,39 @@ class FetchedKeys:
             logger.warning("%s; the keys that were fetched before stay valid", error)
 
 
-def open_keys(issuer: str, jwks: str) -> KeySource:
-    """The keys of an issuer: of a file, of a URL, or (empty) as its discovery document says; raises SettingError."""
+def open_keys(issuer: str, jwks: str, kept_in: Path | None = None) -> KeySource:
+    """The keys of an issuer: of a file, of a URL, or (empty) as its discovery document says; raises SettingError.
+
+    kept_in: a folder for those that were fetched last, for a start while the issuer does not answer.
+    """
     if jwks and "://" not in jwks:
         return FileKeys(Path(jwks))
+    kept = None if kept_in is None else KeptKeys(kept_in, issuer, jwks)
+
+    def fetch() -> IssuerKeys:
+        document = _fetched(jwks or _discovered(issuer))
+        keys = keys_of(document)
+        if kept is not None:
+            kept.write({"keys": [each for each in document["keys"] if _usable(each)]})
+        return keys
+
     try:
-        return FetchedKeys(lambda: keys_of(_fetched(jwks or _discovered(issuer))))
+        return FetchedKeys(fetch, kept=lambda: _kept(kept))
     except NoKeys as error:
         if jwks:
             raise SettingError(JWKS, jwks, f"the URL of its keys ({error})") from error
         needs = f"an OpenID Connect issuer with keys ({error}), or set {JWKS}"
         raise SettingError(ISSUER, issuer, needs) from error
+
+
+def _kept(kept: KeptKeys | None) -> IssuerKeys:
+    """The keys on disk; none, if there are none that may be used."""
+    found = None if kept is None else kept.read()
+    try:
+        return {} if found is None else keys_of(found[0])
+    except NoKeys as error:
+        logger.warning("the keys that were kept on disk cannot be used: %s", error)
+        return {}
 
 
 def keys_of(document: Any) -> IssuerKeys:
@@ -204,12 +238,19 @@ def _discovered(issuer: str) -> str:
     return url
 
 
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The authorities that issuers' certificates are checked with: to read them holds up all requests for a moment, so
+    it is done once, when the API starts."""
+    return httpx.create_ssl_context()
+
+
 def _fetched(url: str) -> Any:
     """The JSON document at a URL; raises NoKeys. Redirects are not followed, because they may lead anywhere."""
     local = is_loopback(urlsplit(url).hostname or "")
     try:
         with (
-            httpx.Client(timeout=TIMEOUT_S, trust_env=not local) as client,
+            httpx.Client(timeout=TIMEOUT_S, trust_env=not local, verify=_trusted()) as client,
             client.stream("GET", url, headers={"accept": "application/json"}) as answer,
         ):
             if answer.status_code >= 500 or answer.status_code == 429:

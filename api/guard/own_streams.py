@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from api.guard.caller import Caller
 from api.guard.readable import claim_values
@@ -17,6 +17,9 @@ from projections.table.types import ColumnType
 
 EVERYBODY: Final[tuple[Kind, str]] = ("streams", ALL)
 OPERATORS: Final[tuple[Kind, str]] = (OPERATE, ALL)
+Seen = tuple[tuple[str, tuple[Any, ...]], ...]
+"""The values of each claim that parts of ids are filled with."""
+EVERY_STREAM: Final[Seen] = ()
 
 
 class _Claimed(NamedTuple):
@@ -65,11 +68,22 @@ class OwnStreams:
         """What a caller needs to read the events of all streams: they are for operators if some are of others."""
         return OPERATORS if self._owned else EVERYBODY
 
-    def exists_for(self, caller: Caller, stream: str) -> bool:
-        """Whether a caller may know of a stream, as far as its id decides that."""
+    def exists_for(self, caller: Caller | None, stream: str) -> bool:
+        """Whether a caller may know of a stream, as far as its id decides that. Without a caller, nobody may."""
         aggregate, _, aggregate_id = stream.partition("/")
         owned = self._owned.get(aggregate)
-        return owned is None or caller.scopes.allow(*OPERATORS) or owned.is_of(caller, aggregate_id)
+        if owned is None:
+            return True
+        return caller is not None and (caller.scopes.allow(*OPERATORS) or owned.is_of(caller, aggregate_id))
+
+    def seen_by(self, caller: Caller | None) -> Seen:
+        """What decides which streams exist for a caller: callers with the same see the same streams."""
+        if not self._owned or (caller is not None and caller.scopes.allow(*OPERATORS)):
+            return EVERY_STREAM
+        claims = {} if caller is None else caller.claims
+        parts = (part for owned in self._owned.values() for part in owned.claimed)
+        values = {(each.claim, each.kind): claim_values(each.kind, claims.get(each.claim)) for each in parts}
+        return tuple((claim, found) for (claim, _), found in values.items())
 
     def hides_others(self, caller: Caller) -> bool:
         """Whether a caller must not learn that commands of other streams have the same id.

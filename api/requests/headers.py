@@ -6,12 +6,16 @@ import re
 from typing import Final
 
 from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from api.errors import BadHeader
+from eventlog.tracing.spans import TRACEPARENT, Span
 
 VERSION_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,255}")
-TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+SPAN: Final = "headwater.span"
+"""Where the scope of a request has its span, if it has one."""
 
 
 def expected_version(request: Request) -> int | None:
@@ -51,10 +55,22 @@ def is_traceparent(text: str | None) -> bool:
     return text is not None and TRACEPARENT.fullmatch(text) is not None
 
 
-def traceparent(request: Request) -> str | None:
-    """The W3C trace context; a malformed one is ignored, as the recommendation says."""
-    values = request.headers.getlist("traceparent")
+def given_traceparent(found: Headers) -> str | None:
+    """The W3C trace context of the caller; a malformed one is ignored, as the recommendation says."""
+    values = found.getlist("traceparent")
     return values[0] if len(values) == 1 and is_traceparent(values[0]) else None
+
+
+def span_of(scope: Scope) -> Span | None:
+    """The span of a request; None if its trace is not sampled."""
+    span: Span | None = scope.get(SPAN)
+    return span
+
+
+def traceparent(request: Request) -> str | None:
+    """The W3C trace context of what follows from a request: that of its span, else the caller's."""
+    span = span_of(request.scope)
+    return given_traceparent(request.headers) if span is None else span.traceparent
 
 
 def header(request: Request, name: str) -> str | None:

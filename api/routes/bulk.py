@@ -102,9 +102,12 @@ class _Bulk:
         self._defaults: Options = {
             "correlation_id": headers.correlation_id(request),
             "causation_id": headers.causation_id(request),
-            "traceparent": headers.traceparent(request),
+            "traceparent": headers.traceparent(request) if headers.given_traceparent(request.headers) else None,
             "actor": self._caller.name,
         }
+        span = headers.span_of(request.scope)
+        self._trace_links = () if span is None else (span.traceparent,)
+        """Of lines without a trace context, whose request has none either: each may begin a trace of its own."""
         self._capacity = Capacity(service.limits.in_flight)
         self._open = 0
         self._waiting = set[asyncio.Future[Receipt]]()
@@ -205,6 +208,7 @@ class _Bulk:
                 now,
                 is_new=command.id is None,
                 claims=self._caller.claims,
+                trace_links=self._trace_links,
                 command_id=command_id,
                 expected_version=command.expected_version,
                 correlation_id=command.correlation_id or self._defaults["correlation_id"],

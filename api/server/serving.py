@@ -31,6 +31,7 @@ from eventlog.errors import EventLogError, SettingError
 from eventlog.programs.logs import complain
 from eventlog.programs.metrics import collecting, serve_metrics
 from eventlog.programs.workers import call_without_parent, number_of_worker
+from eventlog.tracing.exporting import traced
 from projections.errors import ProjectionError
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     gc.collect()
     gc.freeze()
     try:
-        with collecting(ServiceMetrics(service)):
+        with collecting(ServiceMetrics(service)), traced(os.environ, settings.log.environment):
             server.run([listening or listen(settings)])
     except SettingError as error:
         complain(f"the API cannot start: {error}")

@@ -31,6 +31,7 @@ from commands.declaring.ids import Identity
 from commands.declaring.named_commands import named_commands
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
+from commands.declaring.tenant_keys import missing_parts
 from commands.errors import DeclarationError
 from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.declaring import arguments_checked
@@ -263,6 +264,15 @@ def _problem(process: AnyProcess, commands: CommandRegistry, captured: Set[type[
     for event in process.events.values():
         if problem := commands.why_not_recorded(event):
             return f'handles "{event.type}"{problem}'
+        if (missing := missing_parts(commands, event, process.identity.names)) is not None:
+            aggregate, part = missing
+            has, fields = (
+                ", ".join(f'"{name}"' for name in names) for names in (process.identity.names, aggregate.identity.names)
+            )
+            return (
+                f'has the key {has} of "{event.type}" without "{part}", which the API fills with a '
+                f"claim: instances of different callers would be one; write key=({fields})"
+            )
     for command in named_commands(process.react, type(process.initial)):
         if problem := commands.why_not_decided(command):
             return f'sends "{command.type}"{problem}'

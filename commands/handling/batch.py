@@ -14,6 +14,7 @@ from eventlog import topics
 from eventlog.letters import time_of
 from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry
+from eventlog.tracing.spans import Span
 
 MAX_BATCH_EVENTS: Final = 20_000
 
@@ -32,6 +33,7 @@ class Batch:
     snapshots: by stream.
     repeated: earlier receipts that are sent again, by record key.
     recorded_time: `now_ms` as the text that the events have.
+    traced: by offset in `commands`, the span of the decision on each command whose trace is sampled.
     """
 
     partition: int
@@ -49,6 +51,7 @@ class Batch:
     new_streams: int = 0
     erased: list[str] = field(default_factory=list)
     recorded_time: str = field(init=False)
+    traced: dict[int, Span] = field(default_factory=dict)
     _by_key: dict[str, Decision] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

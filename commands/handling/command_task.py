@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from commands.declaring.registry import CommandRegistry
+from commands.handling.decision_spans import end_committed
 from commands.handling.handler import Handler
 from commands.handling.refold import COUNTED
 from commands.handling.refusals import refusals
@@ -18,7 +19,7 @@ from commands.metrics import UNKNOWN, count_commands
 from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
 from eventlog.heartbeats import heartbeat_key
-from eventlog.ports import Entry, EventLog, PartitionWriter, Record, abort_on_error
+from eventlog.ports import HANDLER, Entry, EventLog, PartitionWriter, Record, abort_on_error
 
 HEARTBEAT_S: Final = 1.0
 """How soon after a transaction a heartbeat comes at the latest; views and `after=` rely on it to pass the end of the
@@ -68,6 +69,7 @@ class CommandTask:
         written = self._unwritten.take(batch) if self._unwritten else {}
         number = number_of_streams(self._store, batch)
         positions: dict[str, int] = {}
+        began_ns = time.time_ns()
         with abort_on_error(writer.begin()) as transaction:
             offsets = transaction.append(batch.entries)
             if (end := batch.snapshots_end(offsets)) is not None:
@@ -79,9 +81,11 @@ class CommandTask:
             if receipts:
                 answers = [Entry(topics.RECEIPTS, key, value, batch.now_ms) for key, value in receipts.items()]
                 positions[topics.RECEIPTS] = transaction.append(answers)[-1] + 1
-            if refused := refusals(records[: batch.taken], receipts, batch.now_ms, self._commands_id):
+            if refused := refusals(records[: batch.taken], receipts, batch.now_ms, self._commands_id, batch.traced):
                 transaction.append(refused)
             transaction.commit(batch.next_command)
+        if batch.traced:
+            end_committed(HANDLER.name, batch.traced.values(), began_ns, batch.taken)
         self._store.apply({**batch.snapshots, **written}, receipts, positions, batch.now_ms)
         self._store.purge(batch.erased)
         known = self._registry.commands

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
 from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
+from commands.handling.decision_spans import begin_decision, note_decision
 from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
 from commands.handling.erasing import ERASE, Erasure, decide_erasure
 from commands.local_state.state import StateStore
@@ -104,8 +106,8 @@ class Handler:
                 if batch.is_full:
                     return batch
                 if isinstance(envelope, Envelope):
-                    with running("decide", envelope.type, envelope.stream, envelope.id):
-                        self._handle(record, envelope, stored[envelope.id], batch)
+                    with running("decide", envelope.type, envelope.stream, envelope.id, envelope.traceparent):
+                        self._handle_traced(record, envelope, stored[envelope.id], batch)
                 else:
                     self._add_dead_letter(record, envelope, batch)  # there is nobody to answer
                 batch.taken += 1
@@ -128,6 +130,17 @@ class Handler:
             except BaseException:  # noqa: BLE001 - the validators of a state are a user's, and may raise anything
                 unkept.add(stream)
         return unkept
+
+    def _handle_traced(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
+        """Like `_handle`; if the command's trace is sampled, its events carry the context of the decision's span."""
+        span = begin_decision(envelope)
+        if span is None:
+            self._handle(record, envelope, stored, batch)
+            return
+        decided, began_ns = len(batch.decisions), time.perf_counter_ns()
+        self._handle(record, structs.replace(envelope, traceparent=span.traceparent), stored, batch)
+        note_decision(span, batch.decisions[-1] if len(batch.decisions) > decided else None, began_ns)
+        batch.traced[record.offset] = span
 
     def _handle(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
         """Add the answer to a command; stored: the receipt in the store whose key is its id."""

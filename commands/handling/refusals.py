@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote, unquote
 
+from msgspec import structs
+
 from commands.codec import read_command
 from commands.declaring.process import Refused
 from commands.declaring.registry import CommandRegistry
@@ -18,6 +20,7 @@ from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, format_time
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import Entry, Record
+from eventlog.tracing.spans import Span
 
 REFUSED: Final = "headwater.refused"
 """Type of the envelope with a refusal for a process."""
@@ -25,6 +28,7 @@ REFUSED: Final = "headwater.refused"
 _ADDRESS: Final = re.compile(r"/headwater/([a-z0-9_]+)/(.*)", re.DOTALL)
 _ADDRESSED: Final = b'"source":"/headwater/'
 """Bytes that a process's command contains; other commands need not be parsed a second time."""
+NOT_TRACED: Final[Mapping[int, Span]] = {}
 
 
 def return_address(process: str, key: str | None) -> str:
@@ -33,13 +37,18 @@ def return_address(process: str, key: str | None) -> str:
 
 
 def refusals(
-    records: Sequence[Record], receipts: Mapping[str, bytes | None], now_ms: int, topic_id: str = ""
+    records: Sequence[Record],
+    receipts: Mapping[str, bytes | None],
+    now_ms: int,
+    topic_id: str = "",
+    traced: Mapping[int, Span] = NOT_TRACED,
 ) -> list[Entry]:
     """The records for `process-inbox` about those of the commands `records` that were refused.
 
     receipts: of these commands, by record key. A command that was sent twice is refused twice, because the first
     process instance may have ended and a new instance with the same key waits for the answer.
     topic_id: of `commands`; a topic that was deleted and made again has the same offsets again.
+    traced: by offset, the span of the decision, from which the refusal follows.
     """
     found = []
     for record in records:
@@ -53,6 +62,8 @@ def refusals(
         receipt = _receipt(command, receipts) if address else None
         if address and receipt is not None and receipt.outcome != "accepted":
             place = f"{record.partition}@{topic_id}" if topic_id else f"{record.partition}"
+            if (span := traced.get(record.offset)) is not None:
+                command = structs.replace(command, traceparent=span.traceparent)
             value = _encoded(command, record, place, receipt, now_ms)
             found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", value, now_ms))
     return found

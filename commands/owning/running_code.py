@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from threading import get_ident
 from typing import Final, NamedTuple
+
+from eventlog.programs.logs import trace_id_of
 
 SHOWN_CHARACTERS: Final = 200
 """Of each name, which a user chooses."""
@@ -15,6 +18,7 @@ class RunningCode(NamedTuple):
 
     function: such as `decide`. name: what it is about, such as the type of the command. subject: the stream, instance
     or record. id: of the command or event, as far as it is known. since_s: of the monotonic clock.
+    traceparent: of the command or event, if it has one.
     """
 
     function: str
@@ -22,6 +26,21 @@ class RunningCode(NamedTuple):
     subject: str
     id: str
     since_s: float
+    traceparent: str | None = None
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """What lines say that are logged meanwhile (see `eventlog.programs.logs.FACTS`)."""
+        known, subject = {"trace_id": trace_id_of(self.traceparent)}, self.subject[:SHOWN_CHARACTERS]
+        match self.function:
+            case "decide":
+                return {**known, "stream": subject, "command_id": self.id, "command_type": self.name}
+            case "write the state":
+                return {**known, "stream": subject, "command_id": self.id}
+            case "react":
+                return {**known, "instance": subject}
+            case _:
+                return {}
 
     @property
     def seconds(self) -> float:
@@ -42,8 +61,8 @@ class running:  # noqa: N801 - it is used like a function; one of contextlib tak
 
     __slots__ = ("_code",)
 
-    def __init__(self, function: str, name: str, subject: str, id: str) -> None:
-        self._code = RunningCode(function, name, subject, id, time.monotonic())
+    def __init__(self, function: str, name: str, subject: str, id: str, traceparent: str | None = None) -> None:
+        self._code = RunningCode(function, name, subject, id, time.monotonic(), traceparent)
 
     def __enter__(self) -> None:
         _running[get_ident()] = self._code
@@ -55,3 +74,9 @@ class running:  # noqa: N801 - it is used like a function; one of contextlib tak
 def running_in(thread: int | None) -> RunningCode | None:
     """The code of the user that a thread is running; thread: its `ident`."""
     return None if thread is None else _running.get(thread)
+
+
+def running_facts() -> Mapping[str, object]:
+    """What lines of the log say that this thread writes now, if it runs the user's code."""
+    code = running_in(get_ident())
+    return {} if code is None else code.facts

@@ -17,6 +17,7 @@ from msgspec import structs
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import UnreadableProcess
+from commands.handling.decision_spans import end_committed
 from commands.handling.handler import dead_letter
 from commands.local_state.state import StateStore
 from commands.reacting.declared_inputs import Removed
@@ -31,7 +32,7 @@ from commands.reacting.turn import Turn
 from commands.reacting.waiting import read_waiting
 from eventlog import topics
 from eventlog.envelope import timestamp_ms
-from eventlog.ports import EventLog, PartitionWriter, Record, abort_on_error
+from eventlog.ports import PROCESSES, EventLog, PartitionWriter, Record, abort_on_error
 from eventlog.times import now_ms
 
 IDLE_S: Final = 60.0
@@ -246,9 +247,12 @@ class ProcessTask:
         entries = turn.entries()
         positions: dict[str, int] = {}
         if entries or next_offset is not None:
+            began_ns = time.time_ns()
             with abort_on_error(writer.begin()) as begun:
                 offsets = begun.append(entries)
                 begun.commit(next_offset)
+            if turn.traced:
+                end_committed(PROCESSES.name, turn.traced, began_ns, len(entries))
             for entry, offset in zip(entries, offsets, strict=True):
                 if entry.topic == topics.PROCESSES:
                     positions[topics.PROCESSES] = offset + 1

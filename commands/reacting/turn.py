@@ -21,6 +21,7 @@ from commands.handling.refusals import REFUSED, read_refused
 from commands.owning.running_code import running
 from commands.reacting.declared_inputs import Removed
 from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
+from commands.reacting.reaction_spans import begin_reaction, is_reaction
 from commands.reacting.row_changes import read_row
 from commands.reacting.source_places import SourcePlace, place_of
 from commands.reacting.waiting import parked, released
@@ -31,6 +32,7 @@ from eventlog.hidden_values import without_values
 from eventlog.letters import letter_key
 from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry, Record
+from eventlog.tracing.spans import Span
 
 TIMED_OUT: Final = "headwater.timed_out"
 """Type of the envelope in the dead letter of a timer at which `react` failed."""
@@ -43,7 +45,8 @@ class Turn:
     """The changed instances, and the records to append for them, in one transaction.
 
     changed: by record key, the instance and its record; None if it has ended. released: how many waiting records were
-    handled, by record key. released_places: their record keys and offsets in `process-inbox`.
+    handled, by record key. released_places: their record keys and offsets in `process-inbox`. traced: the spans of
+    the reactions whose traces are sampled.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Turn:
         self.parked: list[Record] = []
         self.released: Counter[str] = Counter()
         self.released_places: list[tuple[str, int]] = []
+        self.traced: list[Span] = []
         self._registry, self._processes, self._partition = commands, processes.processes, partition
         self._removed, self._known, self._now, self._now_ms = removed, known, now, timestamp_ms(now)
         self._parking: set[str] = set()
@@ -149,10 +153,15 @@ class Turn:
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
         place = place_of(record.value, envelope)
-        with running("react", envelope.type, record.key, envelope.id):
+        span = None if envelope.traceparent is None else begin_reaction(process.name, envelope)
+        if span is not None:
+            envelope = structs.replace(envelope, traceparent=span.traceparent)
+        with running("react", envelope.type, record.key, envelope.id, envelope.traceparent):
             step, failure = _attempt(
                 record.key, lambda: next_step(self._registry, process, key, instance, envelope, place, self._now)
             )
+        if span is not None and is_reaction(span, step, failed=failure is not None):
+            self.traced.append(span)
         if failure is not None:
             self.letters.append(dead_letter(record, failure, self._now_ms))
             self._stop(instance or Instance(process, key, process.initial), envelope.id)

@@ -29,6 +29,7 @@ from commands.sending.waiting import Waiting, WaitingCommands, receipt_of
 from eventlog import topics
 from eventlog.envelope import CLIENT, partition_of
 from eventlog.ports import EventLog
+from eventlog.tracing.spans import Span
 
 
 class CommandGateway:
@@ -111,6 +112,9 @@ class CommandGateway:
             else:
                 answers.append(asyncio.create_task(self._send_again(command, place)))
         self._append(new, linger)
+        for command, answer in zip(commands, answers, strict=True):
+            if command.span is not None:
+                answer.add_done_callback(partial(_end_span, command.span))
         return answers
 
     async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
@@ -171,6 +175,15 @@ class CommandGateway:
         records = list(self._log.read(topics.RECEIPTS, partition, offset, offset + 1))
         # two names may share a place in the index: the record has the key
         return next((receipt_of(record) for record in records if record.key == key), None)
+
+
+def _end_span(span: Span, answer: asyncio.Future[Receipt]) -> None:
+    if answer.cancelled():
+        span.end(error="cancelled")
+    elif (error := answer.exception()) is not None:
+        span.end(error=type(error).__name__)
+    else:
+        span.end({"headwater.outcome": answer.result().outcome})
 
 
 def key_reused(earlier: Receipt, command: Outgoing) -> Receipt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -18,6 +18,8 @@ from eventlog.envelope import CLIENT, Envelope, timestamp_ms
 from eventlog.limits import MAX_BODY_BYTES
 from eventlog.ports import Entry
 from eventlog.times import now_ms
+from eventlog.tracing import spans
+from eventlog.tracing.spans import Span
 
 
 class Options(TypedDict, total=False):
@@ -36,13 +38,17 @@ class Options(TypedDict, total=False):
 
 
 class Outgoing(NamedTuple):
-    """A valid command. is_new: its id was made for it, so it cannot have a receipt yet."""
+    """A valid command. is_new: its id was made for it, so it cannot have a receipt yet.
+
+    span: from now until its receipt, if its trace is sampled.
+    """
 
     command_id: str
     is_new: bool
     type: str
     fingerprint: str
     entry: Entry
+    span: Span | None = None
 
     @property
     def stream(self) -> str:
@@ -73,12 +79,14 @@ def prepare(
     *,
     is_new: bool = False,
     claims: Mapping[str, Any] | None = None,
+    trace_links: Sequence[str] | None = None,
     **options: Unpack[Options],
 ) -> Outgoing:
     """A command with this body, as JSON bytes or a mapping; raises MalformedCommand, UnfitClaim or TooLarge.
 
     time: when it was accepted, in UTC. is_new: `command_id` was made just now; implied if there is none.
-    claims: of the caller of the API, see `read_command`.
+    claims: of the caller of the API, see `read_command`. trace_links: without a trace context in the options, a trace
+    begins, if the sampler says so, and leads to these; None: none begins.
     """
     if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
         raise TooLarge(len(body), MAX_BODY_BYTES)
@@ -90,6 +98,7 @@ def prepare(
         raise MalformedCommand(kind.command.type, unclear)
     chosen, expected_version = options.get("command_id"), options.get("expected_version")
     command_id, command_type = chosen or new_command_id(), kind.command.type
+    span = _sending(command_type, command_id, typed.stream, options.get("traceparent"), trace_links)
     envelope = Envelope(
         id=command_id,
         type=command_type,
@@ -100,13 +109,26 @@ def prepare(
         expected_version=expected_version,
         correlation_id=options.get("correlation_id"),
         causation_id=options.get("causation_id"),
-        traceparent=options.get("traceparent"),
+        traceparent=options.get("traceparent") if span is None else span.traceparent,
         origin=CLIENT,
         actor=options.get("actor"),
     )
     fingerprint = fingerprint_of(command_type, typed.body, expected_version)
     entry = command_record(envelope, typed.aggregate.identity, typed.body, timestamp_ms(time))
-    return Outgoing(command_id, is_new or not chosen, command_type, fingerprint, entry)
+    return Outgoing(command_id, is_new or not chosen, command_type, fingerprint, entry, span)
+
+
+def _sending(
+    command_type: str, command_id: str, stream: str, traceparent: str | None, links: Sequence[str] | None
+) -> Span | None:
+    """The span of a command until its receipt; see `prepare`."""
+    if not spans.is_on() or (traceparent is None and links is None):
+        return None
+    name = f"send {command_type}"
+    facts = {"headwater.command.type": command_type, "headwater.command.id": command_id, "headwater.stream": stream}
+    if traceparent is None:
+        return spans.begun(name, "producer", facts, links or ())
+    return spans.continued(name, traceparent, "producer", facts)
 
 
 def new_command_id() -> str:

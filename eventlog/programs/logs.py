@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ CHATTY: Final = ("elastic_transport", "httpx", "py4j")
 
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _about: ContextVar[Mapping[str, object]] = ContextVar("about")
+_running: list[Callable[[], Mapping[str, object]]] = []
 _process: list[str] = []
 """Which program this process is, once it logs."""
 
@@ -68,6 +69,8 @@ class JsonLines(logging.Formatter):
             "message": _readable(without_values(_message(record))),
         }
         given = _about.get({})
+        for facts_of in _running:
+            given = {**given, **facts_of()}
         facts = {name: getattr(record, name, given.get(name)) for name in FACTS}
         line |= {
             name: each if isinstance(each, int) else _text(each) for name, each in facts.items() if each is not None
@@ -106,6 +109,12 @@ def about(**facts: object) -> Iterator[None]:
         yield
     finally:
         _about.reset(token)
+
+
+def take_facts_from(facts_of: Callable[[], Mapping[str, object]]) -> None:
+    """Ask this, too, for facts when a line is written: in its thread, and only if lines are JSON."""
+    if facts_of not in _running:
+        _running.append(facts_of)
 
 
 def trace_id_of(traceparent: str | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import orjson
 
@@ -18,6 +19,18 @@ TOO_LARGE = "too_large"
 """Marks a patch that is too large for Kafka; the value is its size in bytes."""
 BATCH = "b"
 """Member of a stream view's patch: the number of the batch that made it."""
+TRACEPARENT = "w"
+DECIDED = "r"
+"""Members of a patch whose trace is sampled: the W3C trace context of its event, and when this was decided."""
+
+
+class TracedPatch(NamedTuple):
+    """A patch of an event whose trace is sampled. tag: of its view. decided: when the event was, as text."""
+
+    tag: str
+    patch: Patch
+    traceparent: str
+    decided: str
 
 
 class NotAPatch(ValueError):
@@ -30,14 +43,14 @@ def read_into(
     value: bytes | None,
     tags: Container[bytes] | None = None,
     json_texts: Mapping[str, JsonTexts] | None = None,
-) -> None:
-    """Add one record to `batch`; raises NotAPatch.
+) -> TracedPatch | None:
+    """Add one record to `batch`; returns the trace of its patch, if that is sampled. Raises NotAPatch.
 
     tags: those of the loaded views (None: all). Patches of other views are not even parsed. json_texts: by tag, the
     fields whose texts Spark writes in another form than rows have.
     """
     if tags is not None and key and _is_foreign(key, tags):
-        return
+        return None
     if not key or not value:
         raise NotAPatch("it has no key or no value")
     try:
@@ -48,22 +61,24 @@ def read_into(
             tag, _, row = key.decode().partition("/")
             patch = Patch(row, BATCHES, Place(_whole(document[BATCH]), 0), _fields(document["c"]))
             batch.patches.setdefault(tag, []).append(patch)
-            return
+            return None
         source, offset = _source(document["p"]), _whole(document["o"])
         if key.startswith(PROGRESS):
             for tag in document["v"]:
                 reached = batch.progress.setdefault(tag, {})
                 reached[source] = max(offset, reached.get(source, -1))
-            return
+            return None
         tag, _, row = key.decode().partition("/")
         patch = Patch(row, source, Place(offset, _whole(document["i"])), _fields(document["c"]))
         if json_texts and (texts := json_texts.get(tag)):
             make_canonical(patch.fields, texts)
+        context = document.get(TRACEPARENT)
     except NotAPatch:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotAPatch(f"{type(error).__name__}: {error}") from error
     batch.patches.setdefault(tag, []).append(patch)
+    return None if context is None else TracedPatch(tag, patch, str(context), str(document.get(DECIDED, "")))
 
 
 def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:

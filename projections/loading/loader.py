@@ -26,6 +26,7 @@ from projections.errors import CannotLoad, GenerationMissing, LedgerWentBack, St
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.patch_reader import POLL_S, PatchReader
+from projections.loading.patch_spans import PatchSpans
 from projections.loading.refused_patches import apply_fitting
 from projections.loading.stats import LoaderStats
 from projections.metrics import READ_PATCHES
@@ -115,7 +116,9 @@ class Loader:
             self._retrying(stop, self._store.settle)
         if not records or not self._serving:
             return
-        batches = self._decode(records)
+        first_in = {each.tag for each in self._serving if each.view.stores[0].name == self._store.name}
+        traced = PatchSpans(self._store.name, first_in, is_backlog=len(records) >= FEW_RECORDS)
+        batches = self._decode(records, traced)
         try:
             self._apply(batches, stop)
         except (GenerationMissing, LedgerWentBack) as error:
@@ -124,6 +127,7 @@ class Loader:
             log.log(level, "%s: %s", self._store.name, error)
             self._refreshed, self._reader.must_reposition = float("-inf"), True
             return
+        traced.end()
         for partition, batch in batches.items():
             self._reader.advance(partition, batch.next_offset)
         READ_PATCHES.labels(self._store.name).inc(len(records))
@@ -209,7 +213,7 @@ class Loader:
             return made_again if beyond else None
         return f"needs deleted patches {found.needed} to {found.first} of partition {found.partition}"
 
-    def _decode(self, records: Iterable[Message]) -> dict[int, Batch]:
+    def _decode(self, records: Iterable[Message], traced: PatchSpans) -> dict[int, Batch]:
         batches: dict[int, Batch] = {}
         tags = {target.tag.encode() for target in self._serving}
         texts = {target.tag: target.view.layout.json_texts for target in self._serving}
@@ -220,7 +224,9 @@ class Loader:
                 batch = batches[partition] = Batch(offset, first_offset=self.positions[partition])
             batch.next_offset = offset + 1
             try:
-                read_into(batch, record.key(), record.value(), tags, texts)
+                patch = read_into(batch, record.key(), record.value(), tags, texts)
+                if patch is not None:
+                    traced.note(patch, record)
             except NotAPatch as error:
                 self._add_dead_letter(record, str(error))
             self.stats.patches += 1

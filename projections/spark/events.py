@@ -16,6 +16,7 @@ from eventlog.envelope import SPEC_VERSION
 from eventlog.heartbeats import PREFIX
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
+from eventlog.tracing.spans import SAMPLED
 from projections.spark import captured_rows
 from projections.spark.captured_rows import TableRead, Tables
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
@@ -46,6 +47,7 @@ class LogSchema:
     parsed as text; `Field.spark` casts it.
     older: the lineage of the changed fields in older versions; empty if no view reads one.
     recorded: whether the time of recording is read.
+    traced: whether the trace contexts of events are read.
     """
 
     events: dict[str, type[Event]]
@@ -53,10 +55,14 @@ class LogSchema:
     older: Older
     tables: Tables
     recorded: bool = False
+    traced: bool = False
 
     @classmethod
-    def of(cls, views: Sequence[TableView], *, every_field: bool = False) -> LogSchema:
-        """The schema for all of `views`; every_field: include fields that they do not read of their events."""
+    def of(cls, views: Sequence[TableView], *, every_field: bool = False, traced: bool = False) -> LogSchema:
+        """The schema for all of `views`; every_field: include fields that they do not read of their events.
+
+        traced: see LogSchema.
+        """
         events: dict[str, type[Event]] = {}
         read: dict[str, set[str]] = {}
         for view in views:
@@ -64,7 +70,7 @@ class LogSchema:
                 events[event.type] = event
                 names = field_types(event) if every_field else view.plan.lifts[event].fields
                 read.setdefault(event.type, set()).update(names)
-        return cls._of_fields(events, read)
+        return replace(cls._of_fields(events, read), traced=traced)
 
     @classmethod
     def of_events(cls, classes: Sequence[type[Event]]) -> LogSchema:
@@ -99,8 +105,9 @@ class LogSchema:
         """The schema of a record's document in Spark's syntax; fields that no view reads are skipped."""
         data = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
         version = ("dataversion bigint",) if self.events else ()
-        recorded = ("recordedtime string",) if self.recorded else ()
-        return ", ".join((*ENVELOPE, *version, *recorded, *((f"data struct<{data}>",) if data else ())))
+        recorded = ("recordedtime string",) if self.recorded or self.traced else ()
+        traced = ("traceparent string",) if self.traced else ()
+        return ", ".join((*ENVELOPE, *version, *recorded, *traced, *((f"data struct<{data}>",) if data else ())))
 
 
 def _older(event: type[Event], names: tuple[str, ...]) -> dict[int, Lineages]:
@@ -186,6 +193,10 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
     yield [f"{value} as {identifier(name)}" for name, value in columns.items()]
 
 
+_SAMPLED: Final = f"if(instr('{SAMPLED}', right(document.traceparent, 1)) > 0, document.traceparent, null)"
+"""The trace context of an event, if it says that its trace is recorded."""
+
+
 def _only_of_events(column: str, schema: LogSchema) -> str:
     return f"if({IS_EVENT}, {column}, null)" if schema.tables else column
 
@@ -214,6 +225,7 @@ def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
         "sequence": "document.sequence",
         **({"data_version": "coalesce(document.dataversion, 0)"} if schema.events else {}),
         **({"recorded": "try_cast(document.recordedtime as timestamp)"} if schema.recorded else {}),
+        **({"traceparent": _SAMPLED, "decided": "document.recordedtime"} if schema.traced else {}),
         **({"data": data} if schema.parsed else {}),
     }
 

@@ -81,14 +81,18 @@ def run_live(
     starting_offsets: Mapping[str, int] | None = None,
     on_running: Callable[[], None] = lambda: None,
     batch: str = "10 minutes",
+    traced: bool = False,
 ) -> None:
     """Turn events into patches until the query is stopped; raises LiveQueryFailed if it fails.
 
     checkpoint: see `checkpoint_directory`. starting_offsets: by source, where to begin if there is no checkpoint
     (None: the earliest). on_running: called once, when the first batch reads events. batch: how often the
     query stores its offsets; it pauses shortly then, and repeats at most this much after a failure.
+    traced: see `patch_records`.
     """
-    query = start_live(session, views, settings, checkpoint=checkpoint, starting_offsets=starting_offsets, batch=batch)
+    query = start_live(
+        session, views, settings, checkpoint=checkpoint, starting_offsets=starting_offsets, batch=batch, traced=traced
+    )
     log.info(
         "live query over %d views starts at %s", len(views), checkpoint if checkpoint.exists() else starting_offsets
     )
@@ -143,10 +147,11 @@ def start_live(
     checkpoint: Path,
     starting_offsets: Mapping[str, int] | None = None,
     batch: str = "10 minutes",
+    traced: bool = False,
 ) -> StreamingQuery:
     """Start the query and return it; see `run_live`."""
     begins = {each: (starting_offsets or {}).get(each, EARLIEST) for each in sources(views, settings)}
-    made = sendable(patch_records(read_live(session, settings, begins), views, settings))
+    made = sendable(patch_records(read_live(session, settings, begins), views, settings, traced=traced))
     return start_realtime(made, "live", settings, checkpoint.as_uri(), batch)
 
 

@@ -10,7 +10,7 @@ from eventlog.letters import VALUE_BYTES
 from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
-from projections.loading.decoding import TOO_LARGE
+from projections.loading.decoding import DECIDED, TOO_LARGE, TRACEPARENT
 from projections.spark.events import (
     IS_EVENT,
     LogSchema,
@@ -48,9 +48,14 @@ SENDABLE: Final = (
 _RECORD: Final = "struct<topic: string, key: string, value: string, `partition`: int>"
 
 
-def patch_records(records: DataFrame, views: Sequence[TableView], settings: LogSettings) -> DataFrame:
-    """The output of Kafka's records of the views' topics: `topic, key, value, partition`."""
-    schema = LogSchema.of(views)
+def patch_records(
+    records: DataFrame, views: Sequence[TableView], settings: LogSettings, *, traced: bool = False
+) -> DataFrame:
+    """The output of Kafka's records of the views' topics: `topic, key, value, partition`.
+
+    traced: whether patches of events whose traces are sampled carry their context.
+    """
+    schema = LogSchema.of(views, traced=traced)
     return exploded(parse(records, schema, settings), records_of_event(views, schema, settings))
 
 
@@ -134,7 +139,7 @@ def _of_type(
         case = kinds.get(event_type, None if of_rows else kinds.get(None))
         if case is None:
             continue
-        patch = _patch(tag, case, settings)
+        patch = _patch(tag, case, schema, settings)
         if case.items is not None:
             patch = f"transform({case.items}, ({ITEM}, {INDEX}) -> {patch})"
         readable = f"if({case.unreadable}, null, {patch})" if case.unreadable else patch
@@ -151,12 +156,14 @@ def _of_type(
     return arrays[0] if len(arrays) == 1 else f"concat({', '.join(arrays)})"
 
 
-def _patch(tag: str, case: Lifted, settings: LogSettings) -> str:
+def _patch(tag: str, case: Lifted, schema: LogSchema, settings: LogSettings) -> str:
     key = f"concat({literal(tag + '/')}, {case.key})"
     fields = ", ".join(f"{text} as {identifier(name)}" for name, text in case.fields.items())
     number = "0" if case.items is None else INDEX
     source = SOURCE if is_row(case.event) else "`partition`"
     head = f"{source} as p, `offset` as o, {number} as i, timestamp_ms as t"
+    if schema.traced:  # `to_json` leaves out what is null
+        head += f", traceparent as {TRACEPARENT}, if(traceparent is null, null, decided) as {DECIDED}"
     value = f"to_json(struct({head}, struct({fields}) as c))"
     made = output_record(PATCHES, key, value, partition_sql(key, settings), settings)
     return made if case.condition is None else f"if({case.condition}, {made}, null)"

@@ -23,7 +23,7 @@ from projections.table.checks import check_columns, check_folded_stores, check_n
 from projections.table.declared import described
 from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
-from projections.table.expressions import Expression, FromEnvelope
+from projections.table.expressions import Expression, Field, FromEnvelope
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import Column
 from projections.table.items import Item
@@ -166,6 +166,10 @@ class TableView(DeclaredView):
 
     def handles(self, event_type: str) -> bool:
         return self.plan.lift_of(event_type) is not None
+
+    def key_fields(self, event: type[Event]) -> frozenset[str]:
+        key = self.plan.key_expression(event)
+        return key.fields() if isinstance(key, Field) else frozenset()
 
     def rows_of(self, envelope: Envelope) -> tuple[str, ...]:
         return event_data.rows_of(self.plan, envelope)

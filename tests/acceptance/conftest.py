@@ -14,9 +14,12 @@ import pytest
 
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment
+from tests.support.collector import Collector, collecting
 from tests.support.waiting import eventually
 
 PACKAGE = Path(__file__).parent / "own_package"
+RESERVED_STOCK = Path(__file__).parent / "reserved_stock"
+"""The folder with this module."""
 
 
 DEMO = "test_demo.py"
@@ -93,13 +96,25 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def collector() -> Iterator[Collector]:
+    """Takes the traces of the service."""
+    with collecting() as listening:
+        yield listening
+
+
+@pytest.fixture(scope="session")
 def service(
-    stack: StackSettings, shop: Path, bank: Path, tmp_path_factory: pytest.TempPathFactory
+    stack: StackSettings, shop: Path, bank: Path, collector: Collector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """Headwater with the samples `listings` and `orders`, `shop` and a new project, in an environment of its own."""
-    modules = ("listings", "orders", "shop.domain", "shop.views", "bank")
-    path = {"PYTHONPATH": os.pathsep.join(map(str, (shop, bank)))}
-    with running_deployment(stack, modules, tmp_path_factory.mktemp("state"), path) as running:
+    modules = ("listings", "orders", "shop.domain", "shop.views", "bank", "reserved_stock")
+    settings = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+        "OTEL_BSP_SCHEDULE_DELAY": "200",
+        "PYTHONPATH": os.pathsep.join(map(str, (shop, bank, RESERVED_STOCK))),
+    }
+    with running_deployment(stack, modules, tmp_path_factory.mktemp("state"), settings) as running:
         _wait_for_the_live_query(running.api)
         yield Service(running.api, dict(running.variables), running)
 

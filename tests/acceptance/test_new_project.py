@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Service
+from tests.acceptance.conftest import RESERVED_STOCK, Service
 from tests.support.waiting import eventually
 
 
@@ -34,8 +34,8 @@ def test_the_lines_of_its_readme_open_an_account_and_read_its_owner(service: Ser
 @pytest.fixture
 def found(bank: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process finds the modules of the service, as the process of a user's tests does."""
-    monkeypatch.syspath_prepend(shop)
-    monkeypatch.syspath_prepend(bank)
+    for folder in (shop, bank, RESERVED_STOCK):
+        monkeypatch.syspath_prepend(folder)
     yield
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -65,8 +66,11 @@ def deployment(settings: LogSettings) -> Iterator[LogSettings]:
         admin.remove(own)
 
 
-def submit_commands(settings: LogSettings) -> None:
-    """Each listing is listed, repriced three times and put under offer, all listings in turn."""
+def submit_commands(settings: LogSettings, streams: int = STREAMS, traced_every: int = 0) -> int:
+    """Each listing is listed, repriced three times and put under offer, all listings in turn; returns their number.
+
+    traced_every: of so many commands, one has a sampled trace context; 0: none.
+    """
     now = datetime.now(UTC)
     listed = {"city": "Sacramento", "zip": "z95838", "property_type": "Residential", "beds": 2, "baths": 1.0}
     listed |= {"square_feet": 836, "price": 59_222, "latitude": 38.631913, "longitude": -121.434879}
@@ -75,10 +79,12 @@ def submit_commands(settings: LogSettings) -> None:
     steps.append(("listing.put_under_offer", {"offer": 55_500}))
     producer = Producer(client_config(settings, **{"linger.ms": 5, "queue.buffering.max.messages": 1_000_000}))
     for step, (command_type, body) in enumerate(steps):
-        for number in range(STREAMS):
+        for number in range(streams):
             stream = f"listing/L{number}"
             data = {"listing_id": f"L{number}", **body}
-            envelope = Envelope(f"{number}-{step}-{uuid.uuid4().hex[:16]}", command_type, stream, now, data)
+            trace = sampled(number) if traced_every and number % traced_every == 0 else None
+            command_id = f"{number}-{step}-{uuid.uuid4().hex[:16]}"
+            envelope = Envelope(command_id, command_type, stream, now, data, traceparent=trace)
             producer.produce(
                 settings.topic(topics.COMMANDS),
                 encode(envelope),
@@ -88,27 +94,48 @@ def submit_commands(settings: LogSettings) -> None:
             )
     if producer.flush(60):
         raise TimeoutError("the commands could not be produced")
+    return len(steps) * streams
+
+
+def sampled(number: int) -> str:
+    """A trace context of its own for each number."""
+    return f"00-{number + 1:032x}-{number + 1:016x}-01"
 
 
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-def handle(settings: LogSettings) -> tuple[float, float]:
-    """Seconds from the handler's first transaction until all receipts are read back, and its CPU seconds."""
+def handle(
+    settings: LogSettings,
+    commands: int = COMMANDS,
+    more: Mapping[str, str] = MappingProxyType({}),
+    *,
+    without_start: bool = False,
+) -> tuple[float, float]:
+    """Seconds from the handler's first transaction until all receipts are read back, and its CPU seconds.
+
+    commands: how many there are. more: variables of the handler. without_start: leave out what it spent until the first
+    receipts came.
+    """
     log = KafkaLog(settings)
     state = tempfile.TemporaryDirectory()
-    environment = os.environ | {"HEADWATER_ENVIRONMENT": settings.environment, "HEADWATER_STATE": state.name}
+    own = {"HEADWATER_ENVIRONMENT": settings.environment, "HEADWATER_STATE": state.name}
+    environment = {**os.environ, **own, **more}
     handler = subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=subprocess.DEVNULL)
     tail = log.tail(topics.RECEIPTS, dict.fromkeys(range(settings.partitions), 0))
     try:
         received, deadline = 0, time.monotonic() + LIMIT_S
-        while received < COMMANDS:
+        before, start_cpu_seconds = 0, 0.0
+        while received < commands:
             received += len(tail.poll(10_000, 0.1))
+            if without_start and received and not before:
+                before, start_cpu_seconds = received, process_cpu_seconds(handler.pid)
             if time.monotonic() > deadline or handler.poll() is not None:
-                raise TimeoutError(f"{received} of {COMMANDS} receipts, handler's exit code {handler.poll()}")
+                raise TimeoutError(f"{received} of {commands} receipts, handler's exit code {handler.poll()}")
         ended = datetime.now(UTC)
-        cpu_seconds = process_cpu_seconds(handler.pid)
+        spent = process_cpu_seconds(handler.pid) - start_cpu_seconds
+        cpu_seconds = spent * commands / (commands - before)
     finally:
         handler.terminate()
         handler.wait()
@@ -130,7 +157,7 @@ def process_cpu_seconds(pid: int) -> float:
     import psutil
 
     process = psutil.Process(pid)
-    times = [each.cpu_times() for each in (process, *process.children())]
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return float(sum(each.user + each.system for each in times))
 
 

@@ -1,9 +1,13 @@
-"""Bench `guard`: what known callers cost, with and without: commands, many commands, reads, and a flood of tokens."""
+"""Bench `guard`: what known callers cost, with and without: commands, many commands, reads, and a flood of tokens.
+
+The rows that are read are those of a view with `readable_by`, which an open API does not apply.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -13,6 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,22 +30,28 @@ from jwt.algorithms import ECAlgorithm
 
 from api.guard.key_file import new_key, now, write_keys
 from compose.ports import free_port
-from tests.bench._deployment import JSON, accepted, body, process, quantiles, services
+from projections import service as projections
+from projections.registry import ViewRegistry
+from tests.bench._deployment import JSON, Deployment, accepted, body, process, quantiles, services
+from tests.bench._listing import LISTING
 from tests.bench._waiting import eventually
 from tests.bench.bulk_http import commands, exchange, probe
 
 NAMES = ("guard",)
 ISSUER, AUDIENCE = "https://login.example.com/", "headwater"
 ROUNDS, COMMANDS, READS = 5, 200, 400
+ROWS = 200
+MODULE = "tests.bench._own_listings"
 FLOOD, CLIENTS = 10_000, 16
 SLOW_S = 2.0
 """How long the issuer takes to answer while tokens with unknown keys arrive."""
 
 
 def run(name: str) -> Iterator[dict[str, Any]]:
-    """Four lines; each compares an open API with a guarded one of the same deployment, in turns."""
+    """Six lines; each compares an open API with a guarded one of the same deployment, in turns."""
+    os.environ["HEADWATER_MODULES"] = f"listings,{MODULE}"
     with TemporaryDirectory(prefix="headwater-bench-") as folder, issuing() as (keys_url, sign, delay):
-        key, stored = new_key("bench", ["commands:*", "views:*"], now(), None, {})
+        key, stored = new_key("bench", ["commands:*", "views:*"], now(), None, {"city": str(LISTING["city"])})
         write_keys(Path(folder) / "keys.json", [stored])
         with services("commands", "api") as deployment:
             port = free_port()
@@ -61,6 +72,9 @@ def run(name: str) -> Iterator[dict[str, Any]]:
                 apis |= {each: (url, {"authorization": f"Bearer {text}"}) for each, text in callers.items()}
                 yield compared("command latency", "ms (p50)", COMMANDS, apis, one_command)
                 yield compared("read of a receipt", "ms (p50)", READS, apis, one_read(apis))
+                row, page = own_rows(deployment)
+                yield compared("read of a row with readable_by", "ms (p50)", READS, apis, row)
+                yield compared("read of a page of rows with readable_by", "ms (p50)", READS, apis, page)
                 yield many(apis)
                 delay.set()
                 yield flood(url, sign)
@@ -114,6 +128,24 @@ def one_read(apis: Mapping[str, Any]) -> Any:
         client.get(f"{url}/receipts/{command_id}", headers=headers).raise_for_status()
 
     return read
+
+
+def own_rows(deployment: Deployment) -> tuple[Any, Any]:
+    """Reads one row, and a page of them."""
+    keys = [uuid.uuid4().hex for _ in range(ROWS)]
+    for each in keys:
+        eventually(partial(accepted, deployment.url, each), "a property is listed", 60)
+    views = ViewRegistry.load([MODULE, "listings"])
+    only = ViewRegistry([(MODULE, views.view("bench_own_listings"))])
+    projections.Service(deployment.log, deployment.stores, only).build_missing()
+
+    def row(client: httpx.Client, url: str, headers: Mapping[str, str]) -> None:
+        client.get(f"{url}/views/bench_own_listings/{keys[0]}", headers=headers).raise_for_status()
+
+    def page(client: httpx.Client, url: str, headers: Mapping[str, str]) -> None:
+        client.get(f"{url}/views/bench_own_listings?limit=20", headers=headers).raise_for_status()
+
+    return row, page
 
 
 def many(apis: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +239,8 @@ def issuing() -> Iterator[tuple[str, Any, threading.Event]]:
             "aud": AUDIENCE,
             "sub": "user-1",
             "exp": int(time.time()) + 3_600,
-            "scope": "commands:*",
+            "scope": "commands:* views:*",
+            "city": LISTING["city"],
         }
         return jwt.encode(claims, private, "ES256", {"kid": key_id})
 

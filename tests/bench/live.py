@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +20,10 @@ from typing import Any
 import psycopg
 
 from eventlog.kafka.log import KafkaLog
+from eventlog.programs.logs import log_to_stderr
+from eventlog.programs.metrics import serve_metrics
 from eventlog.settings import LogSettings
+from eventlog.tracing.exporting import traced
 from headwater.samples.listings.domain import PriceChanged
 from projections.queries import run_live_query
 from projections.registry import ViewRegistry
@@ -35,6 +37,7 @@ from projections.table.folds import add, count, last, maximum
 from projections.table.view import TableView
 from tests.bench._deployment import own_environment, process
 from tests.bench._waiting import eventually
+from tests.bench.commands import process_cpu_seconds
 from tests.bench.replay import fill
 
 NAMES = ("live_throughput",)
@@ -75,35 +78,47 @@ VIEWS = (
 
 def run(name: str) -> Iterator[dict[str, Any]]:
     """A full log, then the live path: from the end of the warm-up to the last row."""
-    with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log:
-        with ExitStack() as running:
-            rows = running.enter_context(psycopg.connect(stores.postgres, autocommit=True))
-            service(settings, stores, len(VIEWS)).build_missing()
-            folder = running.enter_context(TemporaryDirectory(prefix="headwater-bench-"))
-            fill(settings, log, WARM_UP_EVENTS + EVENTS_MEASURED)
-            for each in ("live", *["load"] * LOADERS):
-                running.enter_context(part(each, len(VIEWS), settings.environment, folder))
+    measured, seconds, _ = path(WARM_UP_EVENTS, EVENTS_MEASURED)
+    yield {
+        "value": round(measured / seconds),
+        "unit": "events/s",
+        "conditions": f"{measured} events after {WARM_UP_EVENTS} of warm-up, "
+        f"a patch for each of {len(VIEWS)} views in PostgreSQL, "
+        f"{LOADERS} loaders, {os.cpu_count()} cores shared with the servers",
+        "patches_per_s": round(len(VIEWS) * measured / seconds),
+    }
 
-            def applied() -> int:
-                """How many events are in the rows of every view."""
-                counted = "changes", "changes", "events"
-                tables = (f'"{settings.environment}"."{table_name(view.name, 1)}"' for view in VIEWS)
-                parts = (f"(SELECT sum({c}) FROM {t})" for c, t in zip(counted, tables, strict=True))
-                (found,) = rows.execute(f"SELECT coalesce(least({', '.join(parts)}), 0)").fetchone() or (0,)
-                return int(found)
 
-            eventually(lambda: applied() >= WARM_UP_EVENTS, "the warm-up is applied", every_s=LOOK_S)
-            began, first = time.monotonic(), applied()
-            eventually(lambda: applied() >= WARM_UP_EVENTS + EVENTS_MEASURED, "all is applied", every_s=LOOK_S)
-            seconds, measured = time.monotonic() - began, WARM_UP_EVENTS + EVENTS_MEASURED - first
-        yield {
-            "value": round(measured / seconds),
-            "unit": "events/s",
-            "conditions": f"{measured} events after {first} of warm-up, "
-            f"a patch for each of {len(VIEWS)} views in PostgreSQL, "
-            f"{LOADERS} loaders, {os.cpu_count()} cores shared with the servers",
-            "patches_per_s": round(len(VIEWS) * measured / seconds),
-        }
+def path(
+    warm_up: int, events: int, *, traced_every: int = 0, more: Callable[[], Mapping[str, str]] = dict
+) -> tuple[int, float, float]:
+    """How many events were applied after the warm-up, in how many seconds, and the processor time of all parts.
+
+    traced_every: see `fill`. more: gives the further variables of each process.
+    """
+    with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log, ExitStack() as running:
+        rows = running.enter_context(psycopg.connect(stores.postgres, autocommit=True))
+        service(settings, stores, len(VIEWS)).build_missing()
+        folder = running.enter_context(TemporaryDirectory(prefix="headwater-bench-"))
+        fill(settings, log, warm_up + events, traced_every=traced_every)
+        pids = [
+            running.enter_context(part(each, len(VIEWS), settings.environment, folder, more()))
+            for each in ("live", *["load"] * LOADERS)
+        ]
+
+        def applied() -> int:
+            """How many events are in the rows of every view."""
+            counted = "changes", "changes", "events"
+            tables = (f'"{settings.environment}"."{table_name(view.name, 1)}"' for view in VIEWS)
+            parts = (f"(SELECT sum({c}) FROM {t})" for c, t in zip(counted, tables, strict=True))
+            (found,) = rows.execute(f"SELECT coalesce(least({', '.join(parts)}), 0)").fetchone() or (0,)
+            return int(found)
+
+        eventually(lambda: applied() >= warm_up, "the warm-up is applied", every_s=LOOK_S)
+        began, first, cpu_s = time.monotonic(), applied(), sum(map(process_cpu_seconds, pids))
+        eventually(lambda: applied() >= warm_up + events, "all is applied", every_s=LOOK_S)
+        seconds = time.monotonic() - began
+        return warm_up + events - first, seconds, sum(map(process_cpu_seconds, pids)) - cpu_s
 
 
 def part(
@@ -121,7 +136,8 @@ def service(settings: LogSettings, stores: StoreSettings, views: int) -> Service
 
 def main(name: str, views: int) -> None:
     """The live query, or a loader, until it is told to stop."""
-    logging.basicConfig(level=logging.INFO)
+    log_to_stderr(os.environ, name)
+    serve_metrics(os.environ, name)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0) if name == "live" else stop.set())
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
@@ -130,7 +146,8 @@ def main(name: str, views: int) -> None:
         held_by = os.environ.get(LIVE_HELD_BY)
         run_live_query(read_side, Path(held_by) if held_by else None)
     else:
-        read_side.run_loader("postgres", stop)
+        with traced(os.environ, settings.environment, name):
+            read_side.run_loader("postgres", stop)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from tests.bench import _replay_by_hand, _rows_by_hand
 from tests.bench._commands import BY_HAND, command, environment
 from tests.bench._deployment import own_environment
 from tests.bench._replay_views import PRICES
+from tests.bench.commands import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,10 +183,19 @@ def prepared() -> Iterator[Bench]:
         session.stop()
 
 
-def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS, *, first: int = 0, **producing: str) -> float:
+def fill(
+    settings: LogSettings,
+    log: KafkaLog,
+    events: int = EVENTS,
+    *,
+    first: int = 0,
+    traced_every: int = 0,
+    **producing: str,
+) -> float:
     """Append so many events: each listing is repriced in turn. Returns the mean size of a record's value in bytes.
 
-    first: the number of events that are there. producing: further settings of the producer.
+    first: the number of events that are there. traced_every: of so many events, one has a sampled trace context; 0:
+    none. producing: further settings of the producer.
     """
     producer = bulk_producer(log, **producing)
     topic, total = settings.topic(topics.EVENTS), 0
@@ -204,6 +214,8 @@ def fill(settings: LogSettings, log: KafkaLog, events: int = EVENTS, *, first: i
         value = (
             text.replace("L@@@@@@", listing).replace(marks[1], str(version)).replace(marks[2], str(250000 + version))
         )
+        if traced_every and number % traced_every == 0:
+            value = f'{{"traceparent":"{sampled(number)}",{value[1:]}'
         stream = f"listing/{listing}"
         partition = partition_of(stream, settings.partitions)
         producer.produce(topic, value, f"{stream}/{version}", partition, timestamp=FIRST_MS + number)

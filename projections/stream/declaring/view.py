@@ -198,6 +198,10 @@ class StreamView(DeclaredView):
     def handles(self, event_type: str) -> bool:
         return any(event_type in source.types for source in self._events)
 
+    def key_fields(self, event: type[Event]) -> frozenset[str]:
+        """Its key is that of its query's rows."""
+        return frozenset()
+
     def rows_of(self, envelope: Envelope) -> None:
         """They depend on the query."""
 

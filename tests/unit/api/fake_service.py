@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from api.changes.feeds import ChangeFeeds
+from api.guard.own_streams import OwnStreams
 from api.limits.requests import Limits
 from api.lookups import Lookups
 from api.ports import Applied, DeploymentLook, Live, Made, Page, Row
@@ -325,7 +326,7 @@ def fake_service(
     views = ViewRegistry.load(modules).views
     captured = CapturedReader(log, SourceRegistry.load(modules).sources)
     waiter = Waiter(events, captured, generations, PARTITIONS, PARTITIONS)
-    lookups = Lookups(views, readers, generations, waiter)
+    lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands))
     return FakeService(
         commands=commands,
         views=views,

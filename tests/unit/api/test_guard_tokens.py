@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -386,3 +387,19 @@ def test_keys_in_a_file_are_read_again_and_survive_a_broken_one(tmp_path: Path) 
     assert set(keys.current()) == {"ed-1", "ed-2"}
     with pytest.raises(SettingError, match="HEADWATER_API_JWKS"):
         FileKeys(path)
+
+
+def test_authorities_are_read_once_because_that_holds_up_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    made = ssl.create_default_context
+
+    def counted(*given: Any, **named: Any) -> ssl.SSLContext:
+        read.append(given)
+        return made(*given, **named)
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    with answering() as (url, answers):
+        answers.by_path["/keys"] = (200, jwks("ed-1"))
+        for _ in range(3):
+            assert open_keys(ISSUER, f"{url}/keys").current()
+    assert len(read) <= 1

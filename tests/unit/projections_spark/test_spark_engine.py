@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from pyspark.sql import Row
 
 from commands.declaring.aggregate import Event
@@ -23,7 +24,7 @@ from projections.loading.decoding import NotAPatch, read_into
 from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
 from projections.spark.live import checkpoint_directory
-from projections.spark.patch_sql import live_sql, sendable
+from projections.spark.patch_sql import live_sql, patch_records, sendable
 from projections.stores.declared import Postgres
 from projections.stores.store import Batch
 from projections.table.event_data import problem
@@ -347,3 +348,21 @@ def test_the_statement_that_people_see_computes_what_the_live_query_does() -> No
         shown = session().sql(live_sql(view, SETTINGS)).collect()
         assert sorted(shown) == sorted(made_of(records, [view], SETTINGS))
         assert len(shown) > (20 if name != "customer_360" else 0), "that one reads no listing"
+
+
+def test_a_patch_carries_the_trace_of_its_event_only_if_that_is_sampled_and_traces_are_on() -> None:
+    sampled, unsampled = f"00-{'a' * 32}-{'b' * 16}-01", f"00-{'a' * 32}-{'b' * 16}-00"
+    decided = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
+    found = {}
+    for offset, traceparent in enumerate((sampled, unsampled, None, "1", "")):
+        stream, data = f"probe/{offset}", {"probe": f"p{offset}", "amount": "a", "size": 1}
+        made = Envelope(f"{stream}/1", "probe.renamed", stream, decided, data, sequence=1)
+        made = structs.replace(made, traceparent=traceparent, recorded_time=decided)
+        found[f"p{offset}"] = record(0, offset, made.id, encode(made))
+    for traced in (True, False):
+        rows = patch_records(frame(list(found.values())), [measured], SETTINGS, traced=traced).collect()
+        values = {row.key.partition("/")[2]: json.loads(row.value) for row in rows}
+        more = {key: {name: value[name] for name in value.keys() - set("poitc")} for key, value in values.items()}
+        time = "2026-01-02T03:04:05.678901Z"
+        expected = {"p0": {"w": sampled, "r": time}, "p3": {"w": "1", "r": time}} if traced else {}
+        assert more == {key: expected.get(key, {}) for key in found}

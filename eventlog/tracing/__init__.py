@@ -1,0 +1,2 @@
+"""Traces of commands through all processes: import `spans`; programs that start also `exporting`. Only `recording`
+knows OpenTelemetry."""

@@ -1,0 +1,132 @@
+"""Spans of traces: what a process did for one request or record, and when.
+
+Nothing is recorded unless `exporting` has set a recorder, and nothing for a record whose trace is not sampled: a call
+then costs a comparison. Facts never have values of fields, keys of rows, or messages of errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final, Literal, Protocol
+
+Kind = Literal["server", "producer", "consumer", "internal"]
+Facts = Mapping[str, str | int]
+NO_FACTS: Final[Facts] = {}
+
+TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""A W3C trace context: version, trace, span, flags."""
+SAMPLED: Final = "13579bdf"
+"""Last digits of flags that say that the trace is sampled."""
+
+
+class Span(Protocol):
+    """One span, until it ends; it is sent only then."""
+
+    @property
+    def traceparent(self) -> str:
+        """Its W3C trace context, for what follows from it."""
+
+    def note(self, facts: Facts, *, error: str = "") -> None:
+        """Say more about it, before it ends; error: the kind of failure, if it failed."""
+
+    def link(self, traceparent: str) -> None:
+        """Lead to another span, which is not its parent."""
+
+    def end(self, facts: Facts = NO_FACTS, *, name: str = "", error: str = "", at_ns: int | None = None) -> None:
+        """End it; the first call counts.
+
+        name: what it is called, if that is known only now. error: the kind of failure, if it failed.
+        at_ns: since 1970; None: now.
+        """
+
+
+class Recorder(Protocol):
+    """Makes spans, and sends them in the background."""
+
+    def child(
+        self, name: str, traceparent: str, kind: Kind, facts: Facts, began_ns: int | None, span_id: int | None
+    ) -> Span | None:
+        """A span of the trace that this context continues; None if the sampler drops it."""
+
+    def root(
+        self, name: str, kind: Kind, facts: Facts, links: Sequence[str], began_ns: int | None, *, always: bool
+    ) -> Span | None:
+        """The first span of a new trace; None if the sampler drops it. always: the sampler is not asked."""
+
+
+_recorder: Recorder | None = None
+
+
+def record_with(recorder: Recorder | None) -> None:
+    """Record the spans of this process with this recorder; None: record none."""
+    global _recorder  # noqa: PLW0603 - like the metrics and the log, it is one per process
+    _recorder = recorder
+
+
+def is_on() -> bool:
+    """Whether this process records spans."""
+    return _recorder is not None
+
+
+def is_sampled(traceparent: str) -> bool:
+    """Whether a W3C trace context says that its trace is recorded."""
+    return traceparent[-1:] in SAMPLED and TRACEPARENT.fullmatch(traceparent) is not None
+
+
+def continued(
+    name: str,
+    traceparent: str | None,
+    kind: Kind = "internal",
+    facts: Facts = NO_FACTS,
+    *,
+    began_ns: int | None = None,
+    span_id: int | None = None,
+) -> Span | None:
+    """A span for a record with this trace context; None if it is not sampled, or nothing is recorded.
+
+    began_ns: since 1970; None: now. span_id: see `span_of`; None: a new one.
+    """
+    if _recorder is None or traceparent is None or not is_sampled(traceparent):
+        return None
+    return _recorder.child(name, traceparent, kind, facts, began_ns, span_id)
+
+
+def received(name: str, traceparent: str | None, facts: Facts = NO_FACTS) -> Span | None:
+    """The span of a request; without a trace context of its caller, the sampler decides whether a trace begins."""
+    if _recorder is None:
+        return None
+    if traceparent is None:
+        return _recorder.root(name, "server", facts, (), None, always=False)
+    return _recorder.child(name, traceparent, "server", facts, None, None)
+
+
+def begun(name: str, kind: Kind, facts: Facts = NO_FACTS, links: Sequence[str] = ()) -> Span | None:
+    """The first span of a new trace, if the sampler says so. links: contexts of spans that led to it."""
+    if _recorder is None:
+        return None
+    return _recorder.root(name, kind, facts, links, None, always=False)
+
+
+def end_together(name: str, members: Collection[Span], began_ns: int, ended_ns: int, facts: Facts) -> None:
+    """End spans of several traces that one batch has in common; it has a trace of its own, and they link to each other.
+
+    name, facts: of the batch's span.
+    """
+    if _recorder is None or not members:
+        return
+    links = [each.traceparent for each in members]
+    batch = _recorder.root(name, "internal", facts, links, began_ns, always=True)
+    for each in members:
+        if batch is not None:
+            each.link(batch.traceparent)
+        each.end(at_ns=ended_ns)
+    if batch is not None:
+        batch.end(at_ns=ended_ns)
+
+
+def span_of(traceparent: str, *what: str) -> tuple[int, str]:
+    """A span id that every process computes alike, and its context in the trace of `traceparent`. what: names it."""
+    number = int.from_bytes(blake2b("\n".join((traceparent, *what)).encode(), digest_size=8).digest()) or 1
+    return number, f"{traceparent[:36]}{number:016x}{traceparent[52:]}"

@@ -1,0 +1,85 @@
+"""The spans of patches: on the way through the live query, and into the rows of each store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from eventlog.envelope import timestamp_ms
+from eventlog.tracing import spans
+from eventlog.tracing.spans import Facts, Span, is_sampled, span_of
+from projections.loading.decoding import TracedPatch
+
+MAX_TRACED: Final = 20
+"""Patches of one batch of a backlog. More would slow a loader that is behind, since the spans of a patch cost it ten
+times as much as the patch, and would displace each other in the queue of what is sent."""
+MS: Final = 1_000_000
+"""Nanoseconds of a millisecond."""
+
+
+class _Found(NamedTuple):
+    patch: TracedPatch
+    sent_ns: int
+
+
+class PatchSpans:
+    """Those of one batch of a loader.
+
+    The live query runs in Spark, which makes no spans. So the span of a patch, from the decision until Spark sent it,
+    is made here, by the loader of the first store of its view. Its id follows from the patch, because the spans of all
+    stores are below it.
+    """
+
+    def __init__(self, store: str, first_in: Collection[str], *, is_backlog: bool = False) -> None:
+        """store: of the loader. first_in: the tags of the views that have this store as their first one.
+
+        is_backlog: the batch is large; only MAX_TRACED of its patches have spans.
+        """
+        self._store, self._first_in, self._is_backlog = store, first_in, is_backlog
+        self._found: list[_Found] = []
+        self._began_ns = time.time_ns() if spans.is_on() else 0
+
+    def note(self, patch: TracedPatch, record: Message) -> None:
+        """Take a patch that was read from this record."""
+        if self._is_backlog and len(self._found) >= MAX_TRACED:
+            return
+        if spans.is_on() and is_sampled(patch.traceparent):
+            kind, sent_ms = record.timestamp()
+            sent_ns = self._began_ns if kind == TIMESTAMP_NOT_AVAILABLE else sent_ms * MS
+            self._found.append(_Found(patch, sent_ns))
+
+    def end(self) -> None:
+        """All patches of the batch are in the store."""
+        if not self._found:
+            return
+        ended_ns, loads = time.time_ns(), list[Span]()
+        for patch, sent_ns in self._found:
+            view = patch.tag.partition("@")[0]
+            place = f"{patch.patch.source}/{patch.patch.place.offset}/{patch.patch.place.number}"
+            span_id, context = span_of(patch.traceparent, patch.tag, place)
+            if patch.tag in self._first_in:
+                began_ns = min(_ns(patch.decided) or sent_ns, sent_ns)
+                facts = {"headwater.view": view, "headwater.patch": place}
+                made = spans.continued(
+                    f"patch {view}", patch.traceparent, "producer", facts, began_ns=began_ns, span_id=span_id
+                )
+                if made is not None:
+                    made.end(at_ns=sent_ns)
+            facts = {"headwater.view": view, "headwater.store": self._store}
+            load = spans.continued(f"load {view}", context, "consumer", facts, began_ns=self._began_ns)
+            if load is not None:
+                loads.append(load)
+        facts_of_batch: Facts = {"headwater.store": self._store, "headwater.patches": len(self._found)}
+        spans.end_together(f"load {self._store}", loads, self._began_ns, ended_ns, facts_of_batch)
+
+
+def _ns(time_text: str) -> int | None:
+    """Nanoseconds since 1970 of a time as events have it; None if it is none."""
+    try:
+        return timestamp_ms(datetime.fromisoformat(time_text)) * MS
+    except (ValueError, TypeError):  # TypeError: without an offset
+        return None
