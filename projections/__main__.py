@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +18,7 @@ from eventlog.errors import EventLogError
 from eventlog.programs.command_line import called_as
 from eventlog.programs.logs import log_to_stderr
 from eventlog.programs.metrics import serve_metrics
+from eventlog.programs.stopping import Stopping
 from eventlog.settings import LogSettings
 from eventlog.tracing.exporting import traced
 from projections.errors import ProjectionError
@@ -55,7 +55,7 @@ def main() -> int:
 def everything(context: typer.Context) -> None:
     """Build missing views, then run and supervise the live query, the queries of stream views and the loaders."""
     if context.invoked_subcommand is None:
-        supervise(_service(), _stopped_by_signal())
+        supervise(_service(), Stopping.by_signals())
 
 
 @app.command()
@@ -86,7 +86,7 @@ def live() -> None:
 def streams() -> None:
     """Run the queries of the stream views."""
     serve_metrics(os.environ, "streams")
-    run_stream_queries(_service(), _stopped_by_signal())
+    run_stream_queries(_service(), Stopping.by_signals())
 
 
 @app.command()
@@ -99,7 +99,7 @@ def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
     serve_metrics(os.environ, f"load-{store}")
     service = _service()
     with traced(os.environ, service.settings.environment):
-        service.run_loader(store, _stopped_by_signal())
+        service.run_loader(store, Stopping.by_signals())
 
 
 def _program(words: Sequence[str]) -> str:
@@ -115,13 +115,6 @@ def _service() -> Service:
     if views.keep_state:
         check_shared(settings, os.environ)
     return Service(settings, stores, views)
-
-
-def _stopped_by_signal() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 if __name__ == "__main__":

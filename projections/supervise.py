@@ -16,6 +16,7 @@ from typing import Final
 from eventlog.programs.backoff import RETRY_FOREVER
 from eventlog.programs.metrics import MetricsVariables, collecting, serve_metrics
 from eventlog.programs.modules import SAFE_PATH
+from eventlog.programs.stopping import Stopping
 from projections.generations.upkeep.upkeep import Upkeep
 from projections.metrics import PartMetrics
 from projections.running_parts import (
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 HEALTH_LOOK_S: Final = 0.1
 
 
-def supervise(service: Service, stop: threading.Event) -> None:
+def supervise(service: Service, stop: Stopping) -> None:
     """Create topics and tables, build missing views, and supervise the parts until `stop` is set.
 
     Views with a query of their own, which may take hours, are built while the others are kept up to date.
@@ -53,14 +54,17 @@ def supervise(service: Service, stop: threading.Event) -> None:
         _build_and_keep(service, port, stop, everything, replaying)
 
 
-def _build_and_keep(
-    service: Service, port: int | None, stop: threading.Event, everything: Path, replaying: Path
-) -> None:
+def _build_and_keep(service: Service, port: int | None, stop: Stopping, everything: Path, replaying: Path) -> None:
     """Build missing views, and supervise the parts until `stop` is set.
 
     port: of the metrics of this process; None: it has none. everything, replaying: see ready_file.
     """
-    unbuilt = service.build_missing(only_folded=True)
+    try:
+        with stop.interrupting():
+            unbuilt = service.build_missing(only_folded=True)
+    except KeyboardInterrupt:
+        log.info("stopped while views were built: the next start builds them")
+        return
     queries, loaders = _query_parts(service, replaying), _loader_parts(service)
     specs = [*chain(*queries.values()), *chain(*loaders.values())]
     supervisor = Supervisor(specs if port is None else _with_ports(specs, port + 1), RETRY_FOREVER)

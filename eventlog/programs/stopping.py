@@ -1,0 +1,45 @@
+"""How a program is asked to stop: by SIGTERM, or by Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+
+class Stopping(threading.Event):
+    """Set once this process is asked to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._interrupts = False
+
+    @classmethod
+    def by_signals(cls) -> Self:
+        """It is set by signals from now on; for the main thread."""
+        made = cls()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, made._asked)
+        return made
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Within it, a request to stop also raises KeyboardInterrupt in the main thread, once.
+
+        For work that takes long and may be broken off anywhere. It is raised at once if the request came before.
+        """
+        self._interrupts = True
+        try:
+            if self.is_set():
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._interrupts = False
+
+    def _asked(self, *_: object) -> None:
+        self.set()
+        if self._interrupts:
+            self._interrupts = False  # what is cleaned up is not interrupted again
+            raise KeyboardInterrupt

@@ -1,0 +1,46 @@
+"""Programs that are asked to stop: what takes long is broken off, what is cleaned up is not."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from eventlog.programs.stopping import Stopping
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_sets_it_and_interrupts_nothing_else(number: signal.Signals) -> None:
+    stop = Stopping.by_signals()
+    assert not stop.is_set()
+    signal.raise_signal(number)
+    assert stop.is_set()
+
+
+def test_long_work_is_broken_off_once() -> None:
+    stop, cleaned = Stopping.by_signals(), False
+    with pytest.raises(KeyboardInterrupt), stop.interrupting():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            pytest.fail("it goes on")
+        finally:
+            signal.raise_signal(signal.SIGTERM)  # somebody is impatient
+            cleaned = True
+    assert cleaned and stop.is_set()
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_long_work_does_not_begin_once_it_is_set() -> None:
+    stop = Stopping.by_signals()
+    stop.set()
+    with pytest.raises(KeyboardInterrupt), stop.interrupting():
+        pytest.fail("it begins")
