@@ -1,4 +1,4 @@
-"""The pages of the docs: their links and paths lead to something, and each decision has a number of its own."""
+"""The pages of the docs: their links and paths lead to something, and each promise of docs/guarantees.md to a test."""
 
 from __future__ import annotations
 
@@ -48,3 +48,18 @@ def test_each_decision_has_a_number_of_its_own_which_its_title_repeats() -> None
     assert [number for number, times in numbers.items() if times > 1] == []
     for page in decisions:
         assert page.read_text().startswith(f"# {int(page.name.partition('-')[0])}. "), page.name
+
+
+def test_each_promise_has_its_explanation_and_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    rows = re.findall(r"^\| (?!-|promise |server )(.+) \|$", page, re.MULTILINE)
+    assert len(rows) > 20
+    for row in rows:
+        tests = re.findall(r"`(tests/[^`]+/test_\w+\.py)`", row.rpartition(" | ")[2])
+        assert tests and all((ROOT / path).is_file() for path in tests), row
+        assert LINK.search(row), row
+
+
+def test_the_guarantees_name_the_limits_of_every_kind_of_promise() -> None:
+    sections = (ROOT / "docs" / "guarantees.md").read_text().split("\n## ")[1:]
+    assert [section.partition("\n")[0] for section in sections if "\nLimits:\n\n- " not in section] == []
