@@ -63,3 +63,27 @@ def test_each_promise_has_its_explanation_and_a_test_that_exists() -> None:
 def test_the_guarantees_name_the_limits_of_every_kind_of_promise() -> None:
     sections = (ROOT / "docs" / "guarantees.md").read_text().split("\n## ")[1:]
     assert [section.partition("\n")[0] for section in sections if "\nLimits:\n\n- " not in section] == []
+
+
+def test_llms_txt_says_what_headwater_is_and_has_every_page_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    expected = ["# Headwater", "", "> " + " ".join(readme.split("\n\n")[1].splitlines()), "", "## Pages", ""]
+    for pages, meaning in re.findall(
+        r"^\| (\[.+?) \| (.+?) \|$", readme.partition("## Documentation")[2], re.MULTILINE
+    ):
+        for name, path in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", pages):
+            address = path.removeprefix("docs/") if path.startswith("docs/") else f"../{path}"
+            expected.append(f"- [{name}]({address}): {meaning}")
+    assert (ROOT / "docs" / "llms.txt").read_text().splitlines() == expected
+
+
+def test_every_page_of_the_docs_is_in_the_readme() -> None:
+    linked = {path for path, _ in LINK.findall((ROOT / "README.md").read_text())}
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in linked] == []
+
+
+def test_the_comparison_has_a_source_for_each_project() -> None:
+    sections = (ROOT / "docs" / "comparison.md").read_text().split("\n## ")[1:-1]
+    assert len(sections) == 8
+    for section in sections:
+        assert "](https://" in section and "**It does better:**" in section and "**Choose it**" in section, section
