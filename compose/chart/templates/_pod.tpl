@@ -70,6 +70,9 @@ The secrets of a program as files, as JSON: {"files": [{variable, name, key, pat
 {{- end }}
 {{- $given := list }}
 {{- range $files }}{{ $given = append $given .variable }}{{ end }}
+{{- if and (has "postgres" .secrets) (not (or $values.postgres.address (has "HEADWATER_POSTGRES_FILE" $given))) }}
+{{- fail (printf "set secrets.postgres.name, postgres.address, or account.secrets.postgres.name of %s: the registry of views is in PostgreSQL" .component) }}
+{{- end }}
 {{- range .secrets }}
 {{- $variable := printf "HEADWATER_%s" (upper .) }}
 {{- $address := (get $values . | default dict).address }}

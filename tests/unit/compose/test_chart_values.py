@@ -127,24 +127,25 @@ def test_the_golden_files_are_what_helm_renders(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_helm_finds_no_fault(name: str) -> None:
     # a job of `replay` is no part of a release, and kubectl gives it its name
-    words = ("--values", str(SETS / f"{name}.yaml"), "--set", "replay.words={}")
+    words = ("--values", str(SETS / f"{name}.yaml"), "--set-json", "replay.words=[]")
     ran = helm("lint", str(CHART), "--strict", *words)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 MISSING = {
-    "image.repository=": "set image.repository to the image with your package",
-    "modules={}": "set modules",
-    "kafka.servers=": "set kafka.servers",
-    "api.keys.name=": "the API must know its callers",
-    "kafka.security=SASL_SSL": "set kafka.user, or account.kafkaUser of",
+    'image.repository=""': "set image.repository to the image with your package",
+    "modules=[]": "set modules",
+    'kafka.servers=""': "set kafka.servers",
+    'postgres.address=""': "the registry of views is in PostgreSQL",
+    'api.keys.name=""': "the API must know its callers",
+    'kafka.security="SASL_SSL"': "set kafka.user, or account.kafkaUser of",
 }
 
 
 @needs_helm
 @pytest.mark.parametrize("change", MISSING)
 def test_a_value_that_is_missing_is_named(change: str) -> None:
-    ran = helm("template", "bank", str(CHART), "--values", str(SETS / "small.yaml"), "--set", change)
+    ran = helm("template", "bank", str(CHART), "--values", str(SETS / "small.yaml"), "--set-json", change)
     assert ran.returncode != 0 and MISSING[change] in ran.stderr
 
 
