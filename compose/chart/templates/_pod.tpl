@@ -257,6 +257,10 @@ topologySpreadConstraints:
 {{- if and .root.Values.metrics.enabled .root.Values.metrics.annotations -}}
 {{- $found = merge $found (dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString .root.Values.metrics.port)) -}}
 {{- end -}}
+{{- if and .spark (include "headwater.hasSparkConf" .root) -}}
+{{- /* Spark reads its file when it starts, so a change starts the pod again */ -}}
+{{- $found = merge $found (dict "checksum/spark" (list .root.Values.spark .root.Values.checkpoints | toJson | sha256sum)) -}}
+{{- end -}}
 {{- with $found }}
 annotations:
   {{- toYaml . | nindent 2 }}

@@ -282,3 +282,9 @@ def test_a_cluster_reaches_the_driver_and_the_driver_reaches_it() -> None:
                 (peer,) = incoming["from"]
                 labels = peer.get("podSelector", {}).get("matchLabels", {})
                 assert peer == spark or labels["app.kubernetes.io/component"] == "executor"
+
+
+@pytest.mark.parametrize("name", ["streams", "kubernetes"])
+def test_a_change_of_sparks_file_starts_the_read_side_again(name: str) -> None:
+    found = {program: pod["metadata"].get("annotations", {}) for program, pod in pods(GOLDEN[name])}
+    assert {program for program in found if "checksum/spark" in found[program]} == {"projections"}
