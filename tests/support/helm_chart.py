@@ -1,0 +1,78 @@
+"""The Helm chart and what it renders: its values, the sets of values of tests, and the golden files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from compose.containers.programs import PROGRAMS
+
+ROOT: Final = Path(__file__).parents[2]
+CHART: Final = ROOT / "compose" / "chart"
+SETS: Final = ROOT / "tests" / "unit" / "compose" / "chart"
+NAMES: Final = ("small", "production", "streams", "kubernetes")
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+Document = dict[str, Any]
+DRAIN_S: Final = 5
+"""How long an API that is asked to stop still takes requests."""
+STOP_S: Final = {each.name: each.stop_s + (DRAIN_S if each.name == "api" else 0) for each in PROGRAMS}
+"""How long programs may take to stop."""
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as Helm merges them."""
+    both = {**below}
+    for name, value in above.items():
+        both[name] = (
+            merged(both[name], value) if isinstance(value, dict) and isinstance(both.get(name), dict) else value
+        )
+    return both
+
+
+def values_of(name: str) -> dict[str, Any]:
+    """The values of a set, with the chart's own."""
+    return merged(VALUES, yaml.safe_load((SETS / f"{name}.yaml").read_text()))
+
+
+def golden_text(name: str) -> str:
+    """What Helm renders for a set of values."""
+    return (SETS / "golden" / f"{name}.yaml").read_text()
+
+
+def documents(text: str) -> list[Document]:
+    """The objects of Kubernetes in a text."""
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+GOLDEN: dict[str, list[Document]] = {name: documents(golden_text(name)) for name in NAMES}
+
+
+def named(found: list[Document]) -> dict[tuple[str, str], Document]:
+    """Objects by kind and name."""
+    return {(each["kind"], each["metadata"].get("name") or each["metadata"]["generateName"]): each for each in found}
+
+
+def pods(found: list[Document]) -> Iterator[tuple[str, Document]]:
+    """The name of each program with the template of its pods."""
+    for each in found:
+        if "template" in each.get("spec", {}):
+            template = each["spec"]["template"]
+            yield template["metadata"]["labels"]["app.kubernetes.io/component"], template
+        for text in each.get("data", {}).values() if each["kind"] == "ConfigMap" else ():
+            if "kind: Pod" in text:
+                yield "executor", yaml.safe_load(text)
+
+
+def programs(found: list[Document]) -> dict[str, Document]:
+    """The container of each program of Headwater."""
+    return {name: pod["spec"]["containers"][0] for name, pod in pods(found) if name != "executor"}
+
+
+def variables(container: Document) -> dict[str, Any]:
+    """The variables of a container, with their values or where these come from."""
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}

@@ -1,0 +1,163 @@
+"""The Helm chart's values are checked and documented, and Helm renders the golden files of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+
+from tests.support.helm_chart import (
+    CHART,
+    GOLDEN,
+    NAMES,
+    ROOT,
+    SCHEMA,
+    SETS,
+    STOP_S,
+    VALUES,
+    documents,
+    merged,
+    named,
+    programs,
+    values_of,
+)
+
+HELM = os.environ.get("HELM") or shutil.which("helm")
+needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not here: put it on the path, or set HELM")
+
+
+@pytest.mark.parametrize("name", [None, *NAMES])
+def test_values_fit_the_schema(name: str | None) -> None:
+    jsonschema_rs.meta.validate(SCHEMA)
+    problems = jsonschema_rs.validator_for(SCHEMA).iter_errors(values_of(name) if name else VALUES)
+    assert [f"{each.instance_path}: {each.message}" for each in problems] == []
+
+
+def test_the_values_in_the_documentation_fit() -> None:
+    section = (ROOT / "docs" / "containers.md").read_text().partition("## Kubernetes\n")[2].partition("\n## ")[0]
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert jsonschema_rs.validator_for(SCHEMA).is_valid(merged(VALUES, yaml.safe_load(shown)))
+    named_values = {each for each in re.findall(r"`([A-Za-z]+\.[A-Za-z.]+)`", section) if each.split(".")[0] in VALUES}
+    assert named_values >= {"spark.master", "create.enabled", "networkPolicies.metricsFrom"}
+    for path in named_values - {"values.yaml"}:
+        found: Any = VALUES
+        for name in path.split("."):
+            found = found[name]
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "a value that the chart does not have": {"api": {"replica": 3}},
+    "a password in an address": {"postgres": {"address": "postgresql://headwater:secret@postgres/headwater"}},
+    "a password at its end": {"postgres": {"address": "postgresql://postgres/headwater?user=h&password=secret"}},
+    "a secret as a setting": {"settings": {"HEADWATER_CRM_SALT": "abc"}},
+    "a token in a setting": {"api": {"settings": {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=abc"}}},
+    "a setting that has a value of its own": {"settings": {"HEADWATER_PARTITIONS": "8"}},
+    "a number as a setting, which Helm may write as 1e+06": {"settings": {"HEADWATER_BODY_LIMIT_BYTES": 1000000}},
+    "a handler that is killed in a transaction": {"handler": {"terminationGracePeriodSeconds": 30}},
+    "two read sides": {"projections": {"replicas": 2}},
+    "an ingress without a host": {"api": {"ingress": {"enabled": True}}},
+    "a claim without a folder": {"checkpoints": {"claim": "shared", "location": "s3a://bucket"}},
+    "no disruption at all, so that no node is drained": {"disruptionBudget": {"maxUnavailable": 0}},
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_a_wrong_value_is_refused(change: dict[str, Any]) -> None:
+    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(merged(values_of("small"), change))
+
+
+def test_the_schema_and_the_values_have_the_same_names() -> None:
+    def walk(schema: Mapping[str, Any], values: Any, path: str) -> Iterator[str]:
+        if "$ref" in schema:
+            schema = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
+        if "properties" in schema and values != {}:
+            names = schema["properties"].keys() - ({"global"} if path == "" else set())
+            yield from (f"{path}.{name}" for name in names ^ values.keys())
+            for name in names & values.keys():
+                yield from walk(schema["properties"][name], values[name], f"{path}.{name}")
+
+    account = re.compile(r"\.(account\.(secrets|kafkaCertificate)|scheduling)\b")
+    assert [each for each in walk(SCHEMA, VALUES, "") if not account.search(each)] == []
+
+
+def test_templates_read_values_that_there_are() -> None:
+    for file in sorted((CHART / "templates").iterdir()):
+        for path in re.findall(r"\.Values\.([A-Za-z][\w.]*)", file.read_text()):
+            found: Any = VALUES
+            for name in path.split("."):
+                assert isinstance(found, dict) and name in found, f"{file.name}: {path}"
+                found = found[name]
+
+
+def test_least_grace_periods_are_those_that_programs_need() -> None:
+    least = {
+        name: SCHEMA["properties"][name]["properties"]["terminationGracePeriodSeconds"]["minimum"] for name in STOP_S
+    }
+    assert least == STOP_S
+
+
+def test_the_chart_has_the_version_of_headwater_and_no_wheel_or_image_has_the_chart() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == project["project"]["version"]
+    assert "compose/chart" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
+    rules = (ROOT / ".dockerignore").read_text().splitlines()
+    assert rules.index("compose/chart") > rules.index("!compose")
+
+
+@needs_helm
+@pytest.mark.parametrize("name", NAMES)
+def test_the_golden_files_are_what_helm_renders(name: str) -> None:
+    words = ["template", "bank", str(CHART), "--namespace", "bank", "--values", str(SETS / f"{name}.yaml")]
+    ran = helm(*words)
+    assert ran.returncode == 0, ran.stderr
+    again = f"run: helm {' '.join(words)} > {SETS / 'golden' / name}.yaml".replace(f"{ROOT}/", "")
+    assert named(documents(ran.stdout)) == named(GOLDEN[name]), again
+
+
+@needs_helm
+@pytest.mark.parametrize("name", NAMES)
+def test_helm_finds_no_fault(name: str) -> None:
+    # a job of `replay` is no part of a release, and kubectl gives it its name
+    words = ("--values", str(SETS / f"{name}.yaml"), "--set-json", "replay.words=[]")
+    ran = helm("lint", str(CHART), "--strict", *words)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+MISSING = {
+    'image.repository=""': "set image.repository to the image with your package",
+    "modules=[]": "set modules",
+    'kafka.servers=""': "set kafka.servers",
+    'postgres.address=""': "the registry of views is in PostgreSQL",
+    'api.keys.name=""': "the API must know its callers",
+    'kafka.security="SASL_SSL"': "set kafka.user, or account.kafkaUser of",
+}
+
+
+@needs_helm
+@pytest.mark.parametrize("change", MISSING)
+def test_a_value_that_is_missing_is_named(change: str) -> None:
+    ran = helm("template", "bank", str(CHART), "--values", str(SETS / "small.yaml"), "--set-json", change)
+    assert ran.returncode != 0 and MISSING[change] in ran.stderr
+
+
+@needs_helm
+def test_a_verb_of_replay_is_a_job_of_its_own() -> None:
+    words = ("template", "bank", str(CHART), "--values", str(SETS / "small.yaml"), "-s", "templates/replay-job.yaml")
+    ran = helm(*words, "--set", "replay.words={rebuild,listings}")
+    (job,) = documents(ran.stdout)
+    assert job["kind"] == "Job" and programs([job])["replay"]["args"] == ["replay", "rebuild", "listings"]
+    assert helm(*words).returncode != 0
+
+
+def helm(*words: str) -> subprocess.CompletedProcess[str]:
+    assert HELM
+    return subprocess.run([HELM, *words], capture_output=True, text=True, timeout=60, check=False)
