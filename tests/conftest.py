@@ -51,11 +51,11 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """With `-n auto` two processes more than processors, since tests wait for servers half of their time.
+    """One process more than processors: some tests wait for a server.
 
-    With `-n logical`, for tests without servers, one more: some wait for a process.
+    With two more, servers of a slow machine did not answer each other's tests in time.
     """
-    return (os.cpu_count() or 1) + (1 if config.option.numprocesses == "logical" else 2)
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_report_header() -> str:

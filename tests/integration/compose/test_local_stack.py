@@ -39,7 +39,7 @@ def write_everywhere(endpoints: Endpoints) -> None:
     assert producer.flush(240) == 0
     with psycopg.connect(endpoints.postgres) as connection:
         connection.execute("create table kept as select 'value' as value")
-    with Elasticsearch(endpoints.elasticsearch) as client:
+    with Elasticsearch(endpoints.elasticsearch, request_timeout=240) as client:
         client.index(index="kept", id="1", document={"value": "value"})
     with valkey.Valkey.from_url(endpoints.valkey) as client:
         client.set("kept", "value")
@@ -64,7 +64,7 @@ def read_postgres(endpoints: Endpoints) -> str:
 
 
 def read_elasticsearch(endpoints: Endpoints) -> str:
-    with Elasticsearch(endpoints.elasticsearch) as client:
+    with Elasticsearch(endpoints.elasticsearch, request_timeout=240) as client:
         return str(client.get(index="kept", id="1")["_source"]["value"])
 
 
