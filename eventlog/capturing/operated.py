@@ -71,11 +71,15 @@ class Operated:
         try:
             wait_until_running(self.connect, self.source, self.names)
         except ConnectorFailed as failed:
-            why = self.engine.why_lost(failed.cause)
-            if why is None:
+            lost = self.lost_changes(failed.cause)
+            if lost is None:
                 raise
-            lost = self.engine.lost_changes(self.source.name, self.names, why)
             raise SourceProblem(self.source.name, lost) from failed
+
+    def lost_changes(self, error: str) -> str | None:
+        """What it means that a connector failed with this error, and what helps; None if no changes are missing."""
+        why = self.engine.why_lost(error)
+        return None if why is None else self.engine.lost_changes(self.source.name, self.names, why)
 
     def beat(self) -> None:
         """Write a heartbeat, which a connector that starts may need."""

@@ -89,8 +89,7 @@ def _connector_problems(operator: Operator, found: ConnectorState | None) -> Ite
 
 def lost_changes(operator: Operator, state: ConnectorState) -> str | None:
     """What a connector that failed says of changes that are missing, and what helps; None if it says nothing of any."""
-    why = operator.engine.why_lost(state.error) if state.state == "FAILED" else None
-    return None if why is None else operator.engine.lost_changes(operator.source.name, operator.names, why)
+    return operator.lost_changes(state.error) if state.state == "FAILED" else None
 
 
 def _look_at_database(operator: Operator, status: SourceStatus) -> None:
