@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,14 @@ def test_the_lines_of_its_readme_open_an_account_and_read_its_owner(service: Ser
 @pytest.fixture
 def found(bank: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process finds the modules of the service, as the process of a user's tests does."""
-    for folder in (shop, bank, RESERVED_STOCK):
+    folders = (shop, bank, RESERVED_STOCK)
+    for folder in folders:
         monkeypatch.syspath_prepend(folder)
     yield
+    for name, module in list(sys.modules.items()):  # a sample is called `shop`, too
+        places = (getattr(module, "__file__", None), *getattr(module, "__path__", ()))
+        if any(Path(place).is_relative_to(folder) for folder in folders for place in places if place):
+            del sys.modules[name]
 
 
 @pytest.mark.usefixtures("found")

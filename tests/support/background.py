@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Work = Callable[[threading.Event], object]
+from eventlog.programs.stopping import Stopping
+
+Work = Callable[[Stopping], object]
 
 
 class EndedTooSoon(AssertionError):
@@ -16,7 +18,7 @@ class EndedTooSoon(AssertionError):
 class _Running(threading.Thread):
     """A work, and the error with which it ended."""
 
-    def __init__(self, work: Work, stop: threading.Event) -> None:
+    def __init__(self, work: Work, stop: Stopping) -> None:
         super().__init__(name=getattr(work, "__qualname__", repr(work)))
         self._work, self._stopping = work, stop
         self.error: BaseException | None = None
@@ -38,7 +40,7 @@ def running(*works: Work) -> Iterator[None]:
 
     If one ends sooner, the block fails with EndedTooSoon: at once where it waits with `eventually`, else at its end.
     """
-    stop = threading.Event()
+    stop = Stopping()
     threads = [_Running(work, stop) for work in works]
     for thread in threads:
         thread.start()

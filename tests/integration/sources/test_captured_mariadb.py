@@ -48,10 +48,12 @@ def unprepared(capturing: Stack, server: MariaDb) -> Deployment:
 
 
 def test_a_server_without_a_binary_log_is_refused(unprepared: Deployment) -> None:
-    said = unprepared.fails("apply", "--dry-run")
+    try:
+        said = unprepared.fails("apply", "--dry-run")
+    finally:
+        unprepared.server.stop()
+        unprepared.server.start(*LOGGED)
     assert "the server writes no binary log: set log_bin and server_id in its configuration, and restart it" in said
-    unprepared.server.stop()
-    unprepared.server.start(*LOGGED)
 
 
 BAD = {
@@ -216,9 +218,10 @@ def changing(deployment: Deployment) -> Iterator[None]:
 
 def test_every_type(deployment: Deployment) -> None:
     """A row is the same if a snapshot reads it and if its change is captured."""
+    topic = deployment.topic(Typed)
+    eventually(lambda: topic.read() and len(topic.rows) == len(VALUES), "a snapshot has read the rows that were there")
     with closing(deployment.server.connect()) as connection:
         insert_values(connection, STREAMED)
-    topic = deployment.topic(Typed)
     eventually(lambda: topic.read() and len(topic.rows) == 2 * len(VALUES), "all rows come")
     rows = topic.comparable()
     for first, others in ((0, {}), (STREAMED, STREAMED_OTHERWISE)):

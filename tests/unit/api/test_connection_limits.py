@@ -6,6 +6,7 @@ import asyncio
 import socket
 from contextlib import closing
 from dataclasses import replace
+from http.client import HTTPResponse
 
 import orjson
 import pytest
@@ -122,17 +123,25 @@ def test_a_head_that_is_too_large_is_refused_with_a_reason(lines: int) -> None:
         assert orjson.loads(body)["type"] == "urn:headwater:problem:request_header_fields_too_large"
 
 
+def status_of(client: socket.socket) -> int:
+    """That of the next answer on a connection, which is read to its end: it may come in several parts."""
+    with HTTPResponse(client) as response:
+        response.begin()
+        response.read()
+        return response.status
+
+
 def test_a_head_of_nearly_the_limit_and_many_requests_on_a_connection_are_answered() -> None:
     large = LIVE[:-2] + b"x: " + b"v" * (MAX_HEAD_BYTES - 1_000) + b"\r\n\r\n"
     with serving(fake_service(), PATIENT) as (_, address), connected(address) as client:
         for _ in range(5):
             client.sendall(large)
-            assert client.recv(64 * 1024).startswith(b"HTTP/1.1 200")
+            assert status_of(client) == 200
     body = b'{"listing_id": "L1", "sold_for": %s1}' % (b" " * 300_000)
     with serving(fake_service(), PATIENT) as (_, address), connected(address) as client:
         for _ in range(3):
             client.sendall(POST + b"content-length: %d\r\n\r\n" % len(body) + body)
-            assert client.recv(64 * 1024).startswith(b"HTTP/1.1 201")
+            assert status_of(client) == 201
 
 
 def test_trailers_without_an_end_are_refused() -> None:
