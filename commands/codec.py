@@ -18,6 +18,7 @@ from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.filled_fields import NOTHING, filled_fields
 from commands.declaring.ids import Identity
 from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
+from commands.declaring.personal import PersonalFields
 from commands.declaring.registry import AnyAggregate, CommandType
 from commands.declaring.scalars import is_as_in_json
 from commands.declaring.times import may_hold_times, unfit_times
@@ -50,14 +51,20 @@ class TypedCommand(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_command(
-    command_type: CommandType, body: Body, time: datetime | None = None, claims: Mapping[str, Any] | None = None
+    command_type: CommandType,
+    body: Body,
+    time: datetime | None = None,
+    claims: Mapping[str, Any] | None = None,
+    *,
+    is_sealed: bool = False,
 ) -> TypedCommand:
     """The typed command of a JSON body; raises MalformedCommand with pydantic's details, or UnfitClaim.
 
     Numbers that would be rounded are refused, if the body is a text: a mapping has rounded them already.
     time: when the command was accepted, for fields that are filled with it: the body does not store them, so that a
     command that is sent again is the same. claims: of the caller of the API, whose body has no filled field; None: the
-    sender has filled them.
+    sender has filled them. is_sealed: the body is that of a record, whose personal values are sealed; those of other
+    bodies are sealed here. Raises KeysUnavailable or UnknownKey only for a command with personal fields.
     """
     aggregate, kind = command_type.aggregate, command_type.command
     try:
@@ -77,8 +84,9 @@ def read_command(
         raise MalformedCommand(kind.type, *first_faults(large))
     if text.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
         raise MalformedCommand(kind.type, [NUL])
+    data, clear = _opened(kind, text) if is_sealed and kind.sealed_fields is not None else (data, text)
     try:
-        command = kind.__pydantic_validator__.validate_json(_accepted_at(text, data, filled.times, time))
+        command = kind.__pydantic_validator__.validate_json(_accepted_at(clear, data, filled.times, time))
     except ValidationError as error:
         faults = faults_of(error)
         if claims is not None:
@@ -96,7 +104,32 @@ def read_command(
             filled.check(kind.type, [detail])
         raise MalformedCommand(kind.type, [detail])
     aggregate_id = aggregate.identity.of(command)
-    return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), text)
+    is_stored = is_sealed or kind.sealed_fields is None
+    stored = text if is_stored else _sealed(command, aggregate_id, {*filled.times}.difference(data))
+    return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), stored)
+
+
+def _opened(kind: type[Command], text: bytes) -> tuple[Any, bytes]:
+    """The data of a command's record with clear values, also as JSON."""
+    data = orjson.loads(text)
+    try:
+        opened = data if kind.sealed_fields is None else kind.sealed_fields.opened(data)
+        return opened, orjson.dumps(opened)
+    except ValueError as error:
+        raise MalformedCommand(kind.type, [{"type": "sealed", "loc": (), "msg": str(error)}]) from error
+
+
+def _sealed(command: Command, aggregate_id: str, unsent: set[str]) -> bytes:
+    """The canonical body of a command with sealed texts, as far as it was sent.
+
+    It is made of the command, and not of what was sent: a validator may have found a value somewhere else.
+    """
+    data = command.__pydantic_serializer__.to_python(command, mode="json", exclude_unset=True, exclude=unsent)
+    try:
+        sealed = data if command.sealed_fields is None else command.sealed_fields.sealed(data, aggregate_id)
+        return canonical(sealed)[0]
+    except ValueError as error:
+        raise MalformedCommand(command.type, [{"type": "person_missing", "loc": (), "msg": str(error)}]) from error
 
 
 def _accepted_at(text: bytes, data: Any, fields: Sequence[str], time: datetime | None) -> bytes:
@@ -154,11 +187,22 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
     if envelope.data_version != kind.version:
         data = _upcast(kind, envelope)
     try:
-        return kind.model_validate_json(orjson.dumps(data))
+        body = orjson.dumps(data)
+        if kind.sealed_fields is not None:
+            body = opened_body(envelope.id, kind.sealed_fields, body)
+        return kind.model_validate_json(body)
     except (ValidationError, TypeError) as error:
         raise UnreadableEvent(
             f'the data of "{envelope.id}" does not match "{envelope.type}": {error_text(error)}'
         ) from error
+
+
+def opened_body(event_id: str, fields: PersonalFields, body: bytes) -> bytes:
+    """The data of an event as JSON, with clear values; raises UnreadableEvent, KeysUnavailable or UnknownKey."""
+    try:
+        return fields.opened_json(body)
+    except ValueError as error:
+        raise UnreadableEvent(f'"{event_id}": {error}') from error
 
 
 def _upcast(kind: type[Event], envelope: Envelope) -> Mapping[str, Any]:
@@ -187,9 +231,30 @@ def fold(
     return folded, version
 
 
-def write_snapshot(aggregate: Aggregate[State], state: State, version: int, time_ms: int = 0) -> bytes:
-    """The value of a record of `snapshots`; time_ms: of the stream's last event, 0 if it is not known."""
-    return snapshot_json(aggregate, state.__pydantic_serializer__.to_json(state), version, time_ms)
+def write_snapshot(
+    aggregate: Aggregate[State], state: State, version: int, time_ms: int = 0, *, stream: str = ""
+) -> bytes:
+    """The value of a record of `snapshots`; time_ms: of the stream's last event, 0 if it is not known.
+
+    stream: needed if the state has personal fields.
+    """
+    body = state.__pydantic_serializer__.to_json(state)
+    return snapshot_json(aggregate, sealed_state(aggregate, stream, body), version, time_ms)
+
+
+def sealed_state(aggregate: AnyAggregate, stream: str, body: bytes) -> bytes:
+    """A state as JSON, as it is stored: with sealed texts; raises BadDecision or KeysUnavailable."""
+    if aggregate.sealed_fields is None:
+        return body
+    try:
+        return aggregate.sealed_fields.sealed_json(body, stream.partition("/")[2])
+    except ValueError as error:
+        raise BadDecision(f'the state of "{stream[:200]}" cannot be sealed: {error}') from error
+
+
+def opened_state(aggregate: AnyAggregate, body: bytes) -> bytes:
+    """Such a state with clear values; raises ValueError, KeysUnavailable or UnknownKey."""
+    return body if aggregate.sealed_fields is None else aggregate.sealed_fields.opened_json(body)
 
 
 def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int, time_ms: int) -> bytes:
@@ -254,9 +319,8 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
         version = document["version"]
         if type(version) is not int or version < 1:
             raise UnreadableSnapshot(aggregate.name, f"its version is {version!r}")
-        read: State = kind.__pydantic_validator__.validate_json(
-            state[:-1] if found else orjson.dumps(document["state"])
-        )
+        body = opened_state(aggregate, state[:-1] if found else orjson.dumps(document["state"]))
+        read: State = kind.__pydantic_validator__.validate_json(body)
         return read, version
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
+    except (ValueError, KeyError, TypeError) as error:  # also those of JSON and of pydantic
         raise UnreadableSnapshot(aggregate.name, error_text(error)) from error

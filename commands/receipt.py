@@ -13,6 +13,7 @@ import orjson
 
 from commands.errors import DecideFailed, IdempotencyKeyReused, Rejected, UnreadableCommand, WrongVersion
 from eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, Position
+from eventlog.errors import KeysUnavailable
 
 Outcome = Literal["accepted", "rejected", "conflict", "failed"]
 
@@ -24,6 +25,8 @@ UNREADABLE_STATE = "unreadable_state"
 STATE_TOO_LARGE = "state_too_large"
 EVENT_TOO_LARGE = "event_too_large"
 TOO_MANY_EVENTS = "too_many_events"
+KEYS_UNAVAILABLE = "keys_unavailable"
+"""The keys of persons could not be read, so nothing was decided: the same command may be sent again, with its id."""
 ERROR_ID = re.compile(r"[0-9a-f]{16}\Z")
 """At the end of the message of a command that failed: the handler's log has the error under it."""
 
@@ -277,10 +280,15 @@ def reused_message(command_id: str, stream: str) -> str:
     return f'the command id "{command_id}" was used for another command of "{stream}": use a new one'
 
 
+def was_not_decided(receipt: Receipt) -> bool:
+    """Whether a command with this receipt is decided if it comes again: the keys of persons could not be read."""
+    return receipt.error is not None and receipt.error.code == KEYS_UNAVAILABLE and receipt.outcome == "failed"
+
+
 def raise_refusal(receipt: Receipt) -> None:
     """Return if the command was accepted; else raise the error of the receipt.
 
-    Raises Rejected, WrongVersion, IdempotencyKeyReused, UnreadableCommand or DecideFailed.
+    Raises Rejected, WrongVersion, IdempotencyKeyReused, UnreadableCommand, KeysUnavailable or DecideFailed.
     """
     if receipt.outcome == "accepted":
         return
@@ -292,6 +300,8 @@ def raise_refusal(receipt: Receipt) -> None:
         raise WrongVersion(receipt.stream, error.expected or 0, actual)
     if error.code == KEY_REUSED:
         raise IdempotencyKeyReused(receipt.command_id)
+    if was_not_decided(receipt):
+        raise KeysUnavailable("the handler could not read them")
     if error.code == UNREADABLE:
         raise UnreadableCommand(receipt.command_id, error.message)
     found = ERROR_ID.search(error.message)

@@ -31,6 +31,7 @@ from eventlog.capturing.declaring import Source, SourceRegistry
 from eventlog.errors import EventLogError
 from eventlog.kafka.admin import prepare
 from eventlog.kafka.log import KafkaLog
+from eventlog.personal.installed import vault_of
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from eventlog.programs.logs import log_to_stderr, take_facts_from
 from eventlog.programs.metrics import serve_metrics
@@ -59,12 +60,24 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
 
 
 def _handle(settings: LogSettings, stopped: threading.Event) -> int:
+    try:
+        registry, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
+        is_personal = bool(registry.personal) or any(each.is_personal for each in processes.processes.values())
+        with vault_of(os.environ, settings.environment, needed=is_personal):
+            return _serve(settings, registry, processes, stopped)
+    except (EventLogError, CommandError) as error:
+        logger.error("%s", error)
+        return 1
+
+
+def _serve(
+    settings: LogSettings, registry: CommandRegistry, processes: ProcessRegistry, stopped: threading.Event
+) -> int:
     # batches make many short-lived objects and no cycles; scanning the long-lived objects repeatedly costs 6 %
     gc.set_threshold(100_000, 20, 100)
     log: KafkaLog | None = None
     try:
         serve_metrics(os.environ, "handler", number_of_worker())
-        registry, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
         sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
         prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
         log = KafkaLog(settings)
@@ -75,9 +88,6 @@ def _handle(settings: LogSettings, stopped: threading.Event) -> int:
         reacting = process_owners(log, registry, processes, slot, budget)
         senders = [_outbox_owner(log, registry, source) for source in sources]
         run_together([*owners, *reacting, *senders], stopped)
-    except (EventLogError, CommandError) as error:
-        logger.error("%s", error)
-        return 1
     finally:
         if log is not None:
             log.close()

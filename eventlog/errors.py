@@ -8,6 +8,8 @@ EventLogError
 ├── NotAnEnvelope        a record is not a CloudEvents document that Headwater can read
 ├── LogUnavailable       the log did not answer in time
 ├── NotRecorded          an action cannot be recorded in the audit log, so it is not done
+├── KeysUnavailable      the store with the keys of persons did not answer, or cannot be used
+├── UnknownKey           a personal value is sealed with a key that the store of keys never had
 ├── LeftOpen             Kafka has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
 """
@@ -150,3 +152,23 @@ class Fenced(EventLogError):
     def __init__(self, partition: int) -> None:
         super().__init__(f"partition {partition} has another owner now; this one stops writing to it")
         self.partition = partition
+
+
+class KeysUnavailable(EventLogError):
+    """The store with the keys of persons did not answer, so personal values cannot be sealed or opened now."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the store with the keys of persons is unavailable: {reason}; try again later")
+        self.reason = reason
+
+
+class UnknownKey(EventLogError):
+    """A personal value is sealed with a key that the store never had: it is the store of another deployment, or was
+    restored from an earlier backup."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(
+            f"the store of keys does not have the key {key_id} of a sealed value: check HEADWATER_KEYS and "
+            "HEADWATER_ENVIRONMENT, or restore a later backup of the store"
+        )
+        self.key_id = key_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from typing import Final
 
 from pydantic import ValidationError
@@ -34,3 +35,19 @@ def error_text(error: BaseException) -> str:
     if len(faults) > MAX_FAULTS:
         shown.append(f"and {len(faults) - MAX_FAULTS} more")
     return without_values("; ".join(shown))
+
+
+def places_of_error(error: BaseException) -> str:
+    """The types of an error and its causes, and where they were raised, without their messages.
+
+    For code that has personal values at hand: what a user's rule says may repeat them.
+    """
+    shown, seen = list[str](), set[int]()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        shown.insert(
+            0, f"{''.join(traceback.format_tb(each.__traceback__))}{type(each).__name__} (its text is not shown)"
+        )
+        each = each.__cause__ or each.__context__
+    return "\n".join(shown)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from commands.declaring.aggregate import Aggregate, Command, Event
     from commands.declaring.filled_fields import AcceptedAt, Claim
     from commands.declaring.observation import Observation
+    from commands.declaring.personal import Personal
     from commands.declaring.process import Process, Reaction, Refused, TimedOut
     from commands.declaring.row_inputs import RowDeleted
     from commands.declaring.steps import (
@@ -93,6 +94,7 @@ __all__ = [
     "Hashed",
     "Lookup",
     "Observation",
+    "Personal",
     "Postgres",
     "Process",
     "Ranking",
@@ -164,6 +166,7 @@ _WORDS: Final = {
     "commands.declaring.aggregate": "Aggregate Command Event",
     "commands.declaring.filled_fields": "AcceptedAt Claim",
     "commands.declaring.observation": "Observation",
+    "commands.declaring.personal": "Personal",
     "commands.declaring.process": "Process Reaction Refused TimedOut",
     "commands.declaring.row_inputs": "RowDeleted",
     "commands.declaring.steps": "after convert default drop parsed recoded rename rounded scaled split widened written",

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from commands.codec import sealed_state
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.erasing import MAX_ERASED, Erasure
@@ -179,7 +180,8 @@ class Eraser:
             if aggregate is not None:
                 try:
                     folded: Any = events.state_without(aggregate, [version])
-                    state = folded.__pydantic_serializer__.to_json(folded).decode()
+                    body = folded.__pydantic_serializer__.to_json(folded)
+                    state = sealed_state(aggregate, target.stream, body).decode()
                 except Exception as error:
                     problem = f"the other events cannot be folded without it ({error_text(error)}): erase the stream"
                     raise CannotErase(f"{target.stream}/{version}", problem) from error

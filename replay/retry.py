@@ -110,7 +110,7 @@ class Resender:
         """The receipt of a new command with the same body; the old command id would return the first receipt."""
         try:
             command = decode(value)
-            typed = read_command(self._commands.command(command.type), command.data, command.time)
+            typed = read_command(self._commands.command(command.type), command.data, command.time, is_sealed=True)
             again = structs.replace(
                 command,
                 id=f"{command.id}/retry",

@@ -26,6 +26,7 @@ from commands.declaring.filled_fields import check_filled_fields
 from commands.declaring.history_checks import check_history
 from commands.declaring.id_checks import check_id_claims, check_id_fields
 from commands.declaring.ids import Identity
+from commands.declaring.personal import PersonalFields, personal_fields, personal_names
 from commands.declaring.steps import Change
 from commands.declaring.upcasting import History
 from commands.errors import DeclarationError
@@ -59,6 +60,8 @@ class Message(BaseModel):
     """How they make the id; set likewise."""
     declared_by: ClassVar[Any]
     """The Aggregate that the message belongs to; if several declare it, the first one."""
+    sealed_fields: ClassVar[PersonalFields | None] = None
+    """Its personal fields; set likewise. None: it has none, as nearly all messages."""
 
     def __init_subclass__(cls, *, type: str = "", **kwargs: Any) -> None:
         take_arguments(super().__init_subclass__, cls, kwargs, ("type",))
@@ -105,7 +108,7 @@ class Event(Message):
         required = [name for name, each in kinds.items() if not each.nullable]
         try:
             must_be_version("version", version)
-            check_history(history)
+            check_history(history, personal_names(cls))
             cls.history = History(version, history, {name: each.kind for name, each in kinds.items()}, required)
         except ValueError as error:
             raise cls._declaration_error(str(error)) from error
@@ -159,6 +162,8 @@ class Aggregate(Generic[State]):
     """The digest with docstrings, titles and descriptions, as earlier releases compare it."""
     place: str = field(init=False, repr=False, compare=False)
     """Where it is declared, as `file:line`; empty if that is not known."""
+    sealed_fields: PersonalFields | None = field(init=False, repr=False)
+    """The personal fields of its state; None if it has none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", called_from())
@@ -178,9 +183,19 @@ class Aggregate(Generic[State]):
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
         check_id_claims(self.name, identity, self.commands)
+        sealed = personal_fields(type(self.initial), self.name, subject="the id", is_state=True)
+        object.__setattr__(self, "sealed_fields", sealed)
         schema = type(self.initial).model_json_schema()
+        if sealed is not None:  # snapshots with values in clear must not stay
+            schema["personal"] = sorted([each.path, each.of] for each in sealed.all)
         object.__setattr__(self, "shape", self._digest(undocumented(schema)))
         object.__setattr__(self, "documented_shape", self._digest(schema))
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether its state, or any of its messages, has personal fields."""
+        messages = (*self.commands.values(), *self.events.values())
+        return self.sealed_fields is not None or any(each.sealed_fields is not None for each in messages)
 
     def _digest(self, schema: Any) -> str:
         text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
@@ -212,6 +227,7 @@ class Aggregate(Generic[State]):
             if issubclass(member, Command):
                 check_filled_fields(member)
             member.id_field, member.identity = self.id_field, self.identity
+            member.sealed_fields = personal_fields(member, member.type, ids=self.identity.names, subject="the id")
             if "declared_by" not in vars(member):
                 member.declared_by = self
             found[member.type] = member

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from commands.declaring.personal import is_personal
 from commands.declaring.steps import Kind
 
 NULL: Final[Kind] = type(None)
@@ -37,7 +38,8 @@ _WRAPPERS: Final = frozenset(
 class FieldKind:
     """What a field may have.
 
-    kind: of values that are not null; `object` if they are no scalars, or scalars of several kinds.
+    kind: of values that are not null; `object` if they are no scalars, or scalars of several kinds. Of a personal field
+    it is `str`, because records have sealed texts.
     nullable: whether it may be null.
     """
 
@@ -51,7 +53,9 @@ def field_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
         return _resolved_kinds(model)
     # it names a class that is declared below it: only that field is not known yet, and it is no scalar
     return {
-        info.alias or name: FieldKind(annotated_kind(info.annotation), NULL in typing.get_args(info.annotation))
+        info.alias or name: FieldKind(
+            str if is_personal(info) else annotated_kind(info.annotation), NULL in typing.get_args(info.annotation)
+        )
         for name, info in model.model_fields.items()
     }
 
@@ -64,12 +68,16 @@ def _resolved_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
         kinds = frozenset(_kinds(schemas[name], definitions))
         values = kinds - {NULL}
         kind = next(iter(values)) if len(values) == 1 else object
+        if is_personal(info):
+            kind = str  # the sealed text
         found[info.alias or name] = FieldKind(kind, NULL in kinds)
     return found
 
 
 def item_model_of(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The model of the items, if the field with this name in JSON is a list of objects."""
+    """The model of the items, if the field with this name in JSON is a list of objects, and not sealed."""
+    if any(is_personal(info) for own, info in model.model_fields.items() if name == (info.alias or own)):
+        return None
     schemas, definitions = _schemas(model)
     own = next((own for own, info in model.model_fields.items() if name == (info.alias or own)), "")
     for schema in _resolved(schemas[own], definitions):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Final
 
 from commands.declaring.steps import Change, Conversion, Convert, Default, Drop, Rename, Split, Step
@@ -10,8 +12,11 @@ from eventlog.declaring import must_be_text, must_be_texts, shown
 EXAMPLE: Final = 'history=[after(1, rename("amount", "cents"))]'
 
 
-def check_history(history: object) -> None:
-    """Raise ValueError unless it is a list or tuple of changes, of steps that name fields."""
+def check_history(history: object, personal: Collection[str] = ()) -> None:
+    """Raise ValueError unless it is a list or tuple of changes, of steps that name fields.
+
+    personal: fields whose values are sealed texts, from which no step can compute anything.
+    """
     if isinstance(history, Change):
         raise ValueError(f"history is one change: write it as a list, as in {EXAMPLE}")
     if not isinstance(history, list | tuple):
@@ -26,6 +31,23 @@ def check_history(history: object) -> None:
                 _check_step(step)
             except ValueError as error:
                 raise ValueError(f"after({change.version}, …): {error}") from error
+    if personal:
+        _check_personal(history, set(personal))
+
+
+def _check_personal(history: Sequence[Change], personal: set[str]) -> None:
+    """personal: the names of personal fields now; older names of them are added."""
+    for change in sorted(history, key=attrgetter("version"), reverse=True):
+        for step in reversed(change.steps):
+            if isinstance(step, Rename) and step.new in personal:
+                personal.add(step.old)
+            named = {step.field} if isinstance(step, Convert | Split) else set()
+            named |= set(step.into) if isinstance(step, Split) else set()
+            for name in sorted(named & personal):
+                raise ValueError(
+                    f'after({change.version}, …): "{name}" is personal, so events have a sealed text, from which '
+                    "nothing can be computed: use a new field, and leave the old one as it is"
+                )
 
 
 def _check_step(step: Step) -> None:

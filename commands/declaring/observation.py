@@ -18,6 +18,7 @@ from commands.declaring.exact_numbers import inexact_numbers
 from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.filled_fields import NOTHING, check_filled_fields, filled_fields
 from commands.declaring.json_body import NUL
+from commands.declaring.personal import mentions_personal
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
@@ -102,6 +103,12 @@ class ObservationRegistry:
         self.types: Mapping[str, type[Observation]] = MappingProxyType(types)
         for kind in types.values():
             check_filled_fields(kind)
+            if mentions_personal(kind):
+                raise DeclarationError(
+                    f'observation "{kind.type}" has personal fields, which observations cannot have yet: only stream '
+                    "views read observations, and they would compute with sealed texts; leave the field out, or "
+                    "report it with a command"
+                )
         self.reports: Mapping[str, type[Report[Any]]] = MappingProxyType(
             {name: Report[kind] for name, kind in types.items()}  # type: ignore[valid-type]
         )

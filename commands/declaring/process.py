@@ -29,6 +29,7 @@ from commands.declaring.argument_checks import annotations_of, check_classes, ch
 from commands.declaring.field_kinds import field_kinds
 from commands.declaring.ids import Identity
 from commands.declaring.named_commands import named_commands
+from commands.declaring.personal import PersonalFields, personal_fields, personal_names
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.declaring.tenant_keys import missing_parts
@@ -125,6 +126,8 @@ class Process(Generic[State]):
     """Whether `react` accepts Refused."""
     shape: str = field(init=False)
     """Digest of the state's schema."""
+    sealed_fields: PersonalFields | None = field(init=False, repr=False)
+    """The personal fields of its state; None if it has none."""
     place: str = field(init=False, repr=False, compare=False)
     """Where it is declared, as `file:line`; empty if that is not known."""
 
@@ -153,8 +156,15 @@ class Process(Generic[State]):
                 else f'process "{self.name}" has no event that begins an instance: write starts=(Placed,)'
             )
         object.__setattr__(self, "starting", frozenset(starting.values()))
+        sealed = personal_fields(type(self.initial), self.name, subject="the key", is_state=True)
+        object.__setattr__(self, "sealed_fields", sealed)
         schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
         object.__setattr__(self, "shape", hashlib.blake2b(schema, digest_size=8).hexdigest())
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether its state, or an event that it handles, has personal fields."""
+        return self.sealed_fields is not None or any(each.sealed_fields is not None for each in self.events.values())
 
     def _read_inputs(self, annotation: Any) -> None:
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
@@ -193,6 +203,11 @@ class Process(Generic[State]):
         for name in self.identity.names:
             if name not in member.model_fields:
                 raise DeclarationError(f'"{member.type}" has no field "{name}", the key of process "{self.name}"')
+            if name in personal_names(member):
+                raise DeclarationError(
+                    f'"{name}" of "{member.type}", the key of process "{self.name}", is personal, and names of '
+                    "instances stay in clear: choose a field with a pseudonymous id"
+                )
             if field_kinds(member)[name].nullable:
                 raise DeclarationError(
                     f'"{name}" of "{member.type}", the key of process "{self.name}", may be null, which names no '

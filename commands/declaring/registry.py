@@ -27,6 +27,7 @@ class CommandRegistry:
     """What the aggregates of a deployment accept and record.
 
     aggregates: by name. commands: by command type. events: class of each event, by event type.
+    personal: the names of aggregates that have personal fields.
     """
 
     def __init__(self, found: Iterable[tuple[str, AnyAggregate]]) -> None:
@@ -40,6 +41,7 @@ class CommandRegistry:
         self.events: Mapping[str, type[Event]] = MappingProxyType(
             {name: event for a in aggregates.values() for name, event in a.events.items()}
         )
+        self.personal: frozenset[str] = frozenset(each.name for each in aggregates.values() if each.is_personal)
 
     @classmethod
     def load(cls, modules: Sequence[str]) -> CommandRegistry:

@@ -15,13 +15,15 @@ import msgspec
 import orjson
 from pydantic import BaseModel
 
-from commands.codec import TypedCommand, read_back, snapshot_json
+from commands.codec import TypedCommand, read_back, sealed_state, snapshot_json
 from commands.declaring.aggregate import Event
+from commands.declaring.personal import HIDDEN, texts_in
 from commands.declaring.registry import AnyAggregate
 from commands.errors import BadDecision, Rejected, WrongVersion
 from commands.receipt import (
     EVENT_TOO_LARGE,
     INTERNAL_ERROR,
+    KEYS_UNAVAILABLE,
     STATE_TOO_LARGE,
     TOO_MANY_EVENTS,
     WRONG_VERSION,
@@ -30,7 +32,9 @@ from commands.receipt import (
     receipt_head,
 )
 from eventlog import topics
-from eventlog.envelope import Envelope, encode_event, timestamp_ms
+from eventlog.envelope import OUTBOX, PROCESS, Envelope, encode_event, timestamp_ms
+from eventlog.errors import KeysUnavailable
+from eventlog.hidden_values import places_of_error
 from eventlog.letters import time_of
 from eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
 from eventlog.ports import Entry
@@ -110,8 +114,22 @@ def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep
     """
     try:
         return attempt(received, typed, known, keep=keep)
+    except KeysUnavailable as error:
+        return unavailable(received, known.version, error)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a rule must not end the partition either
-        return answered(received, "failed", known.version, failure(received.envelope, error))
+        is_personal = typed.aggregate.is_personal
+        return answered(received, "failed", known.version, failure(received.envelope, error, is_personal=is_personal))
+
+
+def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable) -> Decision:
+    """The answer to a command of a client that cannot be opened, or its events not be sealed, without keys.
+
+    Raises the error if nobody would send the command again: then it waits, with those after it.
+    """
+    if received.origin in (PROCESS, OUTBOX):
+        raise error
+    logger.warning('"%s" of "%s" is not decided: %s', received.envelope.type, received.envelope.stream[:200], error)
+    return answered(received, "failed", version, ReceiptError(KEYS_UNAVAILABLE, clipped(str(error))))
 
 
 def attempt(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
@@ -125,7 +143,7 @@ def attempt(received: ReceivedCommand, typed: TypedCommand, known: Known, *, kee
     try:
         return _accepted(received, typed, known, keep)
     except Rejected as rejected:
-        return answered(received, "rejected", version, _reason(rejected))
+        return answered(received, "rejected", version, without_personal(_reason(rejected), typed, known))
 
 
 def answered(
@@ -152,8 +170,11 @@ def answered(
     )
 
 
-def failure(envelope: Envelope, error: BaseException) -> ReceiptError:
-    """The answer to a command that could not be decided; the log has the error under the error id in its message."""
+def failure(envelope: Envelope, error: BaseException, *, is_personal: bool = False) -> ReceiptError:
+    """The answer to a command that could not be decided; the log has the error under the error id in its message.
+
+    is_personal: its rule has personal values, so the log has only the place of the error.
+    """
     error_id = secrets.token_hex(8)
     stream = envelope.stream[:200]
     facts = {
@@ -163,7 +184,11 @@ def failure(envelope: Envelope, error: BaseException) -> ReceiptError:
         "error_id": error_id,
         "trace_id": trace_id_of(envelope.traceparent),
     }
-    logger.error('error %s: "%s" of "%s" failed', error_id, envelope.type, stream, exc_info=error, extra=facts)
+    if is_personal:
+        places = places_of_error(error)
+        logger.error('error %s: "%s" of "%s" failed\n%s', error_id, envelope.type, stream, places, extra=facts)
+    else:
+        logger.error('error %s: "%s" of "%s" failed', error_id, envelope.type, stream, exc_info=error, extra=facts)
     if isinstance(error, BadDecision) and error.code is not None:
         ending = f"; error {error_id}"
         return ReceiptError(error.code, clipped(str(error)[: MAX_MESSAGE_CHARACTERS - len(ending)]) + ending)
@@ -176,7 +201,7 @@ def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, byt
     Raises BadDecision if the state does not fit in a record, and pydantic's errors if it cannot be read back.
     """
     body = known.state.__pydantic_serializer__.to_json(known.state)
-    snapshot = snapshot_json(aggregate, body, known.version, known.time_ms)
+    snapshot = snapshot_json(aggregate, sealed_state(aggregate, stream, body), known.version, known.time_ms)
     size_bytes = entry_size(stream, snapshot)
     if size_bytes > MAX_ENTRY_BYTES:
         raise BadDecision(
@@ -210,6 +235,8 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         event = read_back(event, body)  # noqa: PLW2901
         if aggregate.identity.of(event) != typed.aggregate_id:
             raise BadDecision(f'"{event.type}" belongs to another "{aggregate.name}" than "{stream}"')
+        if event.sealed_fields is not None:
+            body = _sealed(event, body, typed.aggregate_id)
         entry = _entry(aggregate, received, event, body, version, time_ms)
         size_bytes += len(entry.value or b"")
         if size_bytes > MAX_EVENTS_BYTES:
@@ -237,6 +264,14 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         received.key, envelope.id, received.origin, envelope.type, received.fingerprint, stream, "accepted", receipt,
         tuple(entries), tuple(recorded), after, snapshot, size_bytes + receipt_bytes, begins=known.version == 0,
     )  # fmt: skip
+
+
+def _sealed(event: Event, body: bytes, aggregate_id: str) -> bytes:
+    """The body of an event with sealed texts."""
+    try:
+        return body if event.sealed_fields is None else event.sealed_fields.sealed_json(body, aggregate_id)
+    except ValueError as error:
+        raise BadDecision(f'"{event.type}" cannot be sealed: {error}') from error
 
 
 def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event, ...]:
@@ -296,6 +331,20 @@ def _reason(rejected: Rejected) -> ReceiptError:
     """The reason of a rejection; raises BadDecision if its code or message is not text."""
     code = _text(rejected, "code", rejected.code, MAX_CODE_CHARACTERS)
     return ReceiptError(code, _text(rejected, "message", rejected.message, MAX_MESSAGE_CHARACTERS))
+
+
+def without_personal(reason: ReceiptError, typed: TypedCommand, known: Known) -> ReceiptError:
+    """The reason of a rejection without personal texts of the command and the state, which a rule may have repeated."""
+    if not typed.aggregate.is_personal:
+        return reason
+    values = list[Any]()
+    for each, fields in ((typed.command, typed.command.sealed_fields), (known.state, typed.aggregate.sealed_fields)):
+        if fields is not None:
+            values += fields.values(orjson.loads(each.__pydantic_serializer__.to_json(each)))
+    message, code = reason.message, reason.code
+    for text in sorted(texts_in(values), key=len, reverse=True):
+        message, code = message.replace(text, HIDDEN), code.replace(text, HIDDEN)
+    return ReceiptError(code, clipped(message), reason.expected, reason.actual)
 
 
 def _text(rejected: Rejected, name: str, value: object, maximum: int) -> str:

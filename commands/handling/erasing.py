@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from commands.codec import write_snapshot
+from commands.codec import opened_state, write_snapshot
 from commands.declaring.registry import AnyAggregate
 from commands.handling.decision import MAX_EVENTS, Decision, Known, ReceivedCommand, answered, clipped, kept
 from commands.handling.refold import is_snapshot, version_in
@@ -35,8 +35,8 @@ class Erasure(msgspec.Struct, frozen=True, omit_defaults=True):
     """The `data` of a request to erase the events from version `first` to `last`, both included.
 
     version: the last version of the stream that the log has; it counts if the owner has no readable state.
-    state: of the stream without them, as the text of its JSON; None if all its events are erased: then it is the state
-    before the first event. fields: the shape of this state, which must be that of the owner.
+    state: of the stream without them, as the text of its JSON with sealed texts; None if all its events are erased:
+    then it is the state before the first event. fields: the shape of this state, which must be that of the owner.
     """
 
     first: int
@@ -125,8 +125,8 @@ def _after(aggregate: AnyAggregate | None, stream: str, erasure: Erasure, versio
     if aggregate is None:
         return Known(None, version), b'{"version":%d,"shape":"","state":{}}' % version
     if erasure.whole:
-        return Known(aggregate.initial, version), write_snapshot(aggregate, aggregate.initial, version)
+        return Known(aggregate.initial, version), write_snapshot(aggregate, aggregate.initial, version, stream=stream)
     if erasure.fields != aggregate.shape:
         raise _OtherState
-    state = type(aggregate.initial).model_validate_json(erasure.state or "")
+    state = type(aggregate.initial).model_validate_json(opened_state(aggregate, (erasure.state or "").encode()))
     return kept(aggregate, stream, Known(state, version))

@@ -21,7 +21,7 @@ from commands.codec import (
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
-from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept
+from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept, unavailable
 from commands.handling.decision_spans import begin_decision, note_decision
 from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
 from commands.handling.erasing import ERASE, Erasure, decide_erasure
@@ -32,16 +32,19 @@ from commands.receipt import (
     SCOPED,
     UNREADABLE,
     UNREADABLE_STATE,
+    Receipt,
     ReceiptError,
     origin_of,
     reuse_key,
     reused_message,
+    was_not_decided,
 )
 from eventlog import topics
 from eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
-from eventlog.errors import NotAnEnvelope
+from eventlog.errors import KeysUnavailable, NotAnEnvelope
 from eventlog.letters import Letter, time_of
 from eventlog.limits import MAX_NAMES_BYTES, MAX_RECORD_BYTES
+from eventlog.personal.installed import installed
 from eventlog.ports import Entry, Record
 
 CACHED_STREAMS = 60_000
@@ -74,6 +77,8 @@ class Handler:
         self._states: OrderedDict[str, Known] = OrderedDict()
         self._states_bytes = 0
         """The sum of their `size_bytes`."""
+        self._erasures = 0
+        """Those that the vault had noticed when states were last forgotten because of one."""
         self._watched: set[str] = set()
         """Streams with a state that could not be stored; it is stored after each command, to find the faulty one."""
 
@@ -86,6 +91,8 @@ class Handler:
         """
         if len(self._watched) > WATCHED_STREAMS:
             self._watched.clear()
+        if self._registry.personal:
+            self._forget_opened()
         while unkept := self._keep(batch := self._decide_all(records, now_ms)):
             logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
@@ -95,6 +102,15 @@ class Handler:
         while len(self._states) > self._max_states or self._states_bytes > self._max_states_bytes:
             self._states_bytes -= self._states.popitem(last=False)[1].size_bytes
         return batch
+
+    def _forget_opened(self) -> None:
+        """Forget opened states if a key was destroyed since: the store has them sealed, and they are opened anew."""
+        erasures = installed().erasures
+        if erasures == self._erasures:
+            return
+        self._erasures = erasures
+        for stream in [each for each in self._states if each.partition("/")[0] in self._registry.personal]:
+            self._states_bytes -= self._states.pop(stream).size_bytes
 
     def _decide_all(self, records: Sequence[Record], now_ms: int) -> Batch:
         batch = Batch(self._partition, now_ms)
@@ -155,7 +171,9 @@ class Handler:
         else:
             return  # another partition must answer it
         received = self._unanswered(self._received(envelope, fingerprint, batch), stored, batch)
-        if received is not None:
+        if received is not None and isinstance(error, KeysUnavailable):
+            batch.add(unavailable(received, 0, error))
+        elif received is not None and not isinstance(error, KeysUnavailable):
             self._answer(received, typed, error, batch)
 
     def _received(self, envelope: Envelope, fingerprint: str, batch: Batch) -> ReceivedCommand:
@@ -181,7 +199,7 @@ class Handler:
         if earlier.key != envelope.id:
             received = structs.replace(received, key=earlier.key)
             keep_beside(envelope.id, stored, batch)
-        if earlier.first is None:
+        if earlier.first is None or (isinstance(earlier.first, Receipt) and was_not_decided(earlier.first)):
             return received
         _repeat(received, earlier, batch)
         return None
@@ -219,7 +237,7 @@ class Handler:
 
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
-    ) -> tuple[TypedCommand | None, ReceiptError | None]:
+    ) -> tuple[TypedCommand | None, ReceiptError | KeysUnavailable | None]:
         """The typed command, or why there is none; neither if it belongs to another partition."""
         try:
             return self._typed(envelope), None
@@ -229,13 +247,17 @@ class Handler:
         except (NotAnEnvelope, CommandError) as error:
             self._add_dead_letter(record, error, batch)
             return None, ReceiptError(UNREADABLE, clipped(str(error)))
+        except KeysUnavailable as error:
+            return None, error
         except BaseException as error:  # noqa: BLE001 - the validators of a command are a user's
-            return None, failure(envelope, error)
+            is_personal = envelope.type.partition(".")[0] in self._registry.personal
+            return None, failure(envelope, error, is_personal=is_personal)
 
     def _typed(self, envelope: Envelope) -> TypedCommand:
         """The typed command; raises if it is invalid or belongs to another partition."""
         self._check_partition(envelope.stream)
-        typed = read_command(self._registry.command(envelope.type), envelope.data, envelope.time)
+        kind = self._registry.command(envelope.type)
+        typed = read_command(kind, envelope.data, envelope.time, is_sealed=True)
         if typed.stream != envelope.stream:
             raise MisplacedCommand(f'the subject is "{envelope.stream}", but the body belongs to "{typed.stream}"')
         if envelope.time < EPOCH:
@@ -260,8 +282,12 @@ class Handler:
             )
             batch.add(answered(received, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
             return
+        except KeysUnavailable as away:
+            batch.add(unavailable(received, 0, away))
+            return
         except BaseException as unreadable:  # noqa: BLE001 - the validators of a state are a user's
-            batch.add(answered(received, "failed", 0, failure(received.envelope, unreadable)))
+            reason = failure(received.envelope, unreadable, is_personal=typed.aggregate.is_personal)
+            batch.add(answered(received, "failed", 0, reason))
             return
         if first:
             self._states_bytes += known.size_bytes

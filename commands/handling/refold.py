@@ -16,6 +16,8 @@ from commands.declaring.registry import AnyAggregate
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.envelope import decode
+from eventlog.errors import KeysUnavailable
+from eventlog.hidden_values import places_of_error
 from eventlog.limits import MAX_ENTRY_BYTES
 from eventlog.ports import EventLog, Record
 
@@ -189,6 +191,8 @@ class Refolding:
                 continue
             try:
                 stream_fold.take(int(version), record, is_erased=record.key in self._erased)
+            except KeysUnavailable:
+                raise  # the stream can be folded once the keys can be read
             except Exception as error:  # noqa: BLE001 - of a user's rules as well
                 self._fail(stream_fold, stream, f"{self._partition}:{record.offset}", error)
         self._write(streams, ended=False, unknown=unknown)
@@ -201,12 +205,12 @@ class Refolding:
         if value is None and self._complete:
             value = unknown[stream] = missing()  # of an unknown aggregate, it waits until that is declared
             self._left += aggregate is not None
-        return None if aggregate is None else _Stream.of(aggregate, value)
+        return None if aggregate is None else _Stream.of(aggregate, stream, value)
 
     def _finish(self, aggregate: AnyAggregate) -> None:
         """End all unfinished streams: the scan found no more events."""
         for chunk in chunks(self._store.snapshots(aggregate.name)):
-            self._write({stream: _Stream.of(aggregate, value) for stream, value in chunk}, ended=True)
+            self._write({stream: _Stream.of(aggregate, stream, value) for stream, value in chunk}, ended=True)
 
     def _write(
         self,
@@ -227,6 +231,8 @@ class Refolding:
                 continue
             try:
                 values[stream] = stream_fold.snapshot() if complete and not stream_fold.failed else stream_fold.mark()
+            except KeysUnavailable:
+                raise
             except Exception as error:  # noqa: BLE001 - a state that cannot be written, or not be read again
                 self._fail(stream_fold, stream, f"version {stream_fold.version}", error)
                 values[stream] = stream_fold.mark()
@@ -244,29 +250,32 @@ class Refolding:
         name = stream_fold.aggregate.name
         self.failed[name] = self.failed.get(name, 0) + 1
         if self.failed[name] <= LOGGED_FAILURES:
-            logger.error('"%s" cannot be folded at %s', stream, place, exc_info=error)
+            if stream_fold.aggregate.is_personal:
+                logger.error('"%s" cannot be folded at %s\n%s', stream, place, places_of_error(error))
+            else:
+                logger.error('"%s" cannot be folded at %s', stream, place, exc_info=error)
 
 
 class _Stream:
     """A stream that is being folded."""
 
-    def __init__(self, aggregate: AnyAggregate, target: int, folded: bytes, *, is_missing: bool) -> None:
+    def __init__(self, aggregate: AnyAggregate, name: str, target: int, folded: bytes, *, is_missing: bool) -> None:
         """target: the version to reach; if the snapshot is missing, the lowest one; 0 if unknown.
 
-        folded: its snapshot so far, or empty.
+        name: such as `listing/L1`. folded: its snapshot so far, or empty.
         """
-        self.aggregate, self.target, self._folded = aggregate, target, folded
+        self.aggregate, self._name, self.target, self._folded = aggregate, name, target, folded
         self._is_missing = is_missing
         self.state: Any = aggregate.initial
         self.version = self.time_ms = 0
         self.failed = False
 
     @classmethod
-    def of(cls, aggregate: AnyAggregate, value: bytes | None) -> _Stream | None:
-        """The stream of a value of the store; None if it is not a stream to fold."""
+    def of(cls, aggregate: AnyAggregate, name: str, value: bytes | None) -> _Stream | None:
+        """The stream with this name of a value of the store; None if it is not a stream to fold."""
         if value is None or value[:1] not in (_WAITING, _MISSING):
             return None
-        return cls(aggregate, int.from_bytes(value[1:9], "big"), value[9:], is_missing=value[:1] == _MISSING)
+        return cls(aggregate, name, int.from_bytes(value[1:9], "big"), value[9:], is_missing=value[:1] == _MISSING)
 
     @property
     def is_complete(self) -> bool:
@@ -312,7 +321,7 @@ class _Stream:
             self.time_ms = snapshot_time_ms(folded)
 
     def _written(self, version: int) -> bytes:
-        return write_snapshot(self.aggregate, self.state, version, self.time_ms)
+        return write_snapshot(self.aggregate, self.state, version, self.time_ms, stream=self._name)
 
 
 class _Progress:

@@ -73,7 +73,7 @@ def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
     """The argument of `react` for an envelope of type REFUSED; raises UnknownCommand or NotAnEnvelope."""
     data = envelope.data
     try:
-        command = read_command(registry.command(data["type"]), data["command"], envelope.time).command
+        command = read_command(registry.command(data["type"]), data["command"], envelope.time, is_sealed=True).command
         return Refused(command, data["outcome"], data["code"], data["message"])
     except (KeyError, MalformedCommand) as error:
         raise NotAnEnvelope(f"not a refusal of a command that this code knows: {error}") from error

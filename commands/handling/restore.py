@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from commands.codec import read_snapshot
+from commands.codec import has_shape, read_snapshot
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import UnreadableSnapshot
 from commands.handling.refold import COUNTED, Refolding, chunks, missing, waiting
@@ -134,6 +134,8 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
 
 
 def _is_readable(aggregate: AnyAggregate, value: bytes) -> bool:
+    if aggregate.sealed_fields is not None:  # reading every state would fetch every key
+        return has_shape(aggregate, value)
     try:
         read_snapshot(aggregate, value)
     except UnreadableSnapshot:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from commands.codec import command_record
 from commands.declaring.aggregate import Command, Event
+from commands.declaring.personal import PersonalFields
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import Row, RowDeleted
 from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
@@ -24,6 +25,7 @@ from commands.reacting.source_places import Places, SourcePlace, has_passed, pas
 from eventlog import topics
 from eventlog.actors import PROCESS_ACTOR
 from eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
+from eventlog.errors import KeysUnavailable
 from eventlog.hidden_values import error_text
 from eventlog.limits import MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, entry_size, size_of
 from eventlog.ports import Entry
@@ -256,6 +258,8 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         actor=f"{PROCESS_ACTOR}{process.name}",
     )
     body = command.__pydantic_serializer__.to_json(command)
+    if command.sealed_fields is not None:
+        body = _sealed(command.type, command.sealed_fields, body, command.identity.of(command))
     # with the current time, because Kafka refuses a command with a time far ahead: a captured database's clock may be
     try:
         return command_record(envelope, command.identity, body, timestamp_ms(now))
@@ -284,10 +288,20 @@ class _Document(msgspec.Struct):
 _DOCUMENT: Final = msgspec.json.Decoder(_Document)
 
 
+def _sealed(name: str, fields: PersonalFields, body: bytes, subject: str) -> bytes:
+    """A command or state as JSON with sealed texts; raises BadReaction or KeysUnavailable."""
+    try:
+        return fields.sealed_json(body, subject)
+    except ValueError as error:
+        raise BadReaction(f'"{name}" cannot be sealed: {error}') from error
+
+
 def write_instance(instance: Instance) -> bytes:
     """The value of a record of `processes`."""
     timers = {name: timer._asdict() for name, timer in instance.timers.items()}
     state = instance.state.__pydantic_serializer__.to_json(instance.state)
+    if instance.process.sealed_fields is not None:
+        state = _sealed(instance.record_key, instance.process.sealed_fields, state, instance.key)
     document: dict[str, Any] = {"shape": instance.process.shape, "seen": instance.seen, "timers": timers}
     if instance.missed:
         document["missed"] = sorted(instance.missed)
@@ -308,7 +322,10 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
     """The instance of a record; raises UnreadableProcess if it does not match the state as it is declared now."""
     try:
         document = _DOCUMENT.decode(value)
-        state = type(process.initial).model_validate_json(bytes(document.state))
+        body = bytes(document.state)
+        if process.sealed_fields is not None:
+            body = process.sealed_fields.opened_json(body)
+        state = type(process.initial).model_validate_json(body)
         timers = {name: Timer(**timer) for name, timer in document.timers.items()}
         return Instance(
             process,
@@ -323,6 +340,8 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
             seen_ms=document.seen_ms,
             retried=document.retried,
         )
+    except KeysUnavailable:
+        raise  # it can be read once the keys can
     except (Exception, SystemExit, GeneratorExit) as error:  # a user's validators may raise anything
         raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error_text(error)}") from error
 

@@ -32,6 +32,7 @@ from commands.reacting.turn import Turn
 from commands.reacting.waiting import read_waiting
 from eventlog import topics
 from eventlog.envelope import timestamp_ms
+from eventlog.personal.installed import installed
 from eventlog.ports import PROCESSES, EventLog, PartitionWriter, Record, abort_on_error
 from eventlog.times import now_ms
 
@@ -67,6 +68,9 @@ class ProcessTask:
         self._removed, self._clock = removed, clock
         self._store = InstanceStore(store, processes.processes.__contains__)
         self._recent = RecentInstances()
+        self._is_personal = any(each.is_personal for each in processes.processes.values())
+        self._erasures = 0
+        """Those that the vault had noticed when instances were last forgotten because of one."""
         self.next_due_ms: int | None = None
         """When the next timer is due, since 1970; None if there is none. Another thread may read it."""
         self._noted = time.monotonic()
@@ -92,6 +96,8 @@ class ProcessTask:
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
         """See PartitionTask.work."""
         self._store.check()
+        if self._is_personal:
+            self._forget_opened()
         now = self._clock()
         turn = self._turn(now)
         for key, reason in self._store.letters(MAX_LETTERS):
@@ -138,6 +144,13 @@ class ProcessTask:
 
     def _now_s(self) -> float:
         return self._clock().timestamp()
+
+    def _forget_opened(self) -> None:
+        """Forget opened instances if a key was destroyed since: their records are opened anew."""
+        erasures = installed().erasures
+        if erasures != self._erasures:
+            self._erasures = erasures
+            self._recent = RecentInstances()
 
     def _turn(self, now: datetime) -> Turn:
         return Turn(self._commands, self._processes, self._removed, self._partition, self._instance, now)

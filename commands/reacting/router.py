@@ -108,6 +108,11 @@ class Router:
         Such an instance stops at the event, or waits for code that reads it. If its later events were handled first, a
         retry would come too late. Raises the error of the event if its data does not have the key.
         """
+        kind = processes[0].events[envelope.type]
+        if kind.sealed_fields is not None:  # keys are in clear, and nothing else of it is needed
+            named = [(process, key_in_data(process, envelope)) for process in processes]
+            if all(key is not None for _, key in named):
+                return [(process, key) for process, key in named if key is not None]
         try:
             event = read_typed(self._commands, envelope)
             return [(process, process.identity.of(event)) for process in processes]

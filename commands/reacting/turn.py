@@ -27,8 +27,8 @@ from commands.reacting.source_places import SourcePlace, place_of
 from commands.reacting.waiting import parked, released
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, timestamp_ms
-from eventlog.errors import NotAnEnvelope
-from eventlog.hidden_values import without_values
+from eventlog.errors import KeysUnavailable, NotAnEnvelope
+from eventlog.hidden_values import places_of_error, without_values
 from eventlog.letters import letter_key
 from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry, Record
@@ -158,7 +158,9 @@ class Turn:
             envelope = structs.replace(envelope, traceparent=span.traceparent)
         with running("react", envelope.type, record.key, envelope.id, envelope.traceparent):
             step, failure = _attempt(
-                record.key, lambda: next_step(self._registry, process, key, instance, envelope, place, self._now)
+                process,
+                record.key,
+                lambda: next_step(self._registry, process, key, instance, envelope, place, self._now),
             )
         if span is not None and is_reaction(span, step, failed=failure is not None):
             self.traced.append(span)
@@ -178,7 +180,7 @@ class Turn:
         if instance.timers[timer].due_ms > self._now_ms:
             return
         with running("react", timer, key, timer_id(instance.key, timer, instance.timers[timer])):
-            step, failure = _attempt(key, lambda: instance.fire(timer, self._now))
+            step, failure = _attempt(instance.process, key, lambda: instance.fire(timer, self._now))
         if step is not None:
             self._take(key, step)
         if failure is not None:
@@ -251,19 +253,28 @@ def next_step(
     return (instance or Instance(process, key, process.initial)).handle(event, envelope, place, now)
 
 
-def _attempt(key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
-    """The result of a user's `react`, or why it failed."""
+def _attempt(process: AnyProcess, key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
+    """The result of a user's `react`, or why it failed; raises KeysUnavailable, because it may succeed later.
+
+    Neither the log nor the reason has the text of an error of a process that has personal values at hand.
+    """
     try:
         return step(), None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, KeysUnavailable):
         raise
     except BaseException as error:  # a user's code may raise anything, even SystemExit; the partition must continue
-        error_id = secrets.token_hex(8)
-        logger.exception(
-            'error %s: process instance "%s" stops, and its later events wait: fix the cause and retry its dead letter',
-            error_id, key, extra={"instance": key, "error_id": error_id},
-        )  # fmt: skip
-        return None, f'process "{key.partition("/")[0]}" failed, error {error_id}: {described(error)}'
+        error_id, facts = secrets.token_hex(8), {"instance": key}
+        text = (
+            'error %s: process instance "%s" stops, and its later events wait: fix the cause and retry its dead letter'
+        )
+        if process.is_personal:
+            reason = f"{type(error).__name__}, see the handler's log"
+            places = places_of_error(error)
+            logger.error(f"{text}\n%s", error_id, key, places, extra={**facts, "error_id": error_id})
+        else:
+            reason = described(error)
+            logger.exception(text, error_id, key, extra={**facts, "error_id": error_id})
+        return None, f'process "{process.name}" failed, error {error_id}: {reason}'
 
 
 def described(error: BaseException) -> str:

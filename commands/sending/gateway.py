@@ -21,6 +21,7 @@ from commands.receipt import (
     is_asked_for,
     reused_message,
     scoped_key,
+    was_not_decided,
 )
 from commands.sending.outgoing import Options, Outgoing, prepare
 from commands.sending.receipt_follower import ReceiptFollower
@@ -151,7 +152,7 @@ class CommandGateway:
     async def _send_again(self, command: Outgoing, place: Place) -> Receipt:
         """The answer to a command whose id may have been used before: it is the key of the receipt at this place."""
         earlier = await asyncio.to_thread(self._earlier, command, place)
-        if earlier is None:
+        if earlier is None or was_not_decided(earlier):
             again = self._waiting.add(command)
             self._append([again])
             return await again.answer

@@ -245,7 +245,7 @@ def _read(entry: Entry) -> Command:
     envelope = decode(entry.value)
     # if two classes have this type, the one declared last
     *_, kind = (each for each in _every(Command) if vars(each).get("type") == envelope.type and is_declared(each))
-    return read_command(CommandType(aggregate_of(kind), kind), envelope.data).command
+    return read_command(CommandType(aggregate_of(kind), kind), envelope.data, is_sealed=True).command
 
 
 def _every(kind: type[Command]) -> Iterator[type[Command]]:

@@ -1,0 +1,78 @@
+"""The vault of this process. It imports nothing of cryptography: a deployment without personal fields needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from eventlog.errors import SettingError
+from eventlog.personal.variables import KEYS_VARIABLE, NEEDS
+from eventlog.programs.extras import refuse_missing
+
+if TYPE_CHECKING:
+    from eventlog.personal.vault import Vault
+
+_installed: list[Vault] = []
+_opening: list[Callable[[], Vault]] = []
+"""How a program opens its vault if it needs one; the last one counts."""
+
+
+def installed() -> Vault:
+    """The vault of this process; raises SettingError if there is none, and KeysUnavailable if it cannot be opened."""
+    if not _installed:
+        if not _opening:
+            raise SettingError(KEYS_VARIABLE, "", NEEDS)
+        install(_opening[-1]())
+    return _installed[-1]
+
+
+def is_installed() -> bool:
+    """Whether this process has a vault."""
+    return bool(_installed)
+
+
+def install(vault: Vault) -> None:
+    """Make it the vault of this process, until `uninstall`."""
+    _installed.append(vault)
+
+
+def uninstall(vault: Vault) -> None:
+    """Undo `install`, and close the vault."""
+    _installed.remove(vault)
+    vault.close()
+
+
+def install_when_needed(open_: Callable[[], Vault]) -> None:
+    """Let `installed` open the vault, for a program that may need none."""
+    _opening.append(open_)
+
+
+def in_memory() -> Vault:
+    """A vault whose keys are in memory, for tests."""
+    from eventlog.personal.memory import MemoryKeys  # noqa: PLC0415 - only if something is personal
+    from eventlog.personal.vault import Vault  # noqa: PLC0415 - likewise
+
+    return Vault(MemoryKeys())
+
+
+def opened_from(env: Mapping[str, str], environment: str) -> Vault:
+    """The vault that the environment describes; raises SettingError or KeysUnavailable."""
+    refuse_missing("a deployment with personal fields", "personal", "cryptography", "psycopg", "psycopg_pool")
+    from eventlog.personal.opening import open_vault  # noqa: PLC0415 - it imports cryptography and psycopg
+
+    return open_vault(env, environment)
+
+
+@contextmanager
+def vault_of(env: Mapping[str, str], environment: str, *, needed: bool) -> Iterator[None]:
+    """The vault of a program while it runs; none if no field is personal. Raises SettingError or KeysUnavailable."""
+    if not needed:
+        yield
+        return
+    vault = opened_from(env, environment)
+    install(vault)
+    try:
+        yield
+    finally:
+        uninstall(vault)

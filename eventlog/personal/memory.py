@@ -1,0 +1,71 @@
+"""The store of keys in memory: for tests, and as the reference implementation."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+
+from eventlog.errors import KeysUnavailable
+from eventlog.personal.ports import SECRET_BYTES, Erasures, KeyFacts, PersonKey
+
+
+def new_key_id() -> str:
+    """A random id of 96 bits, which needs no quotes anywhere."""
+    return secrets.token_hex(12)
+
+
+class MemoryKeys:
+    """See KeyStore. is_away: it does not answer, as a server that is down."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self._keys: dict[str, PersonKey | None] = {}
+        self._facts: dict[str, list[KeyFacts]] = {}
+        self._erased: list[str] = []
+        self._lock = threading.Lock()
+
+    def key_of(self, person: str) -> PersonKey:
+        self._check()
+        with self._lock:
+            for facts in self._facts.get(person, ()):
+                if (living := self._keys[facts.key_id]) is not None:
+                    return living
+            key = PersonKey(new_key_id(), person, secrets.token_bytes(SECRET_BYTES))
+            self._keys[key.key_id] = key
+            self._facts.setdefault(person, []).append(KeyFacts(key.key_id, datetime.now(UTC), None))
+            return key
+
+    def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
+        self._check()
+        with self._lock:
+            return {key_id: self._keys[key_id] for key_id in key_ids if key_id in self._keys}
+
+    def keys_of(self, person: str) -> Sequence[KeyFacts]:
+        self._check()
+        with self._lock:
+            return tuple(self._facts.get(person, ()))
+
+    def erase(self, person: str) -> Sequence[KeyFacts]:
+        self._check()
+        with self._lock:
+            found, now = self._facts.get(person, []), datetime.now(UTC)
+            erased = [facts._replace(erased=now) for facts in found if facts.erased is None]
+            self._facts[person] = [*(facts for facts in found if facts.erased is not None), *erased]
+            for facts in erased:
+                self._keys[facts.key_id] = None
+                self._erased.append(facts.key_id)
+            return erased
+
+    def erasures(self, after: int) -> Erasures:
+        self._check()
+        with self._lock:
+            return Erasures(len(self._erased), tuple(self._erased[after:]))
+
+    def close(self) -> None:
+        pass
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise KeysUnavailable("it is away")

@@ -1,0 +1,29 @@
+"""Opens the vault that the environment describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eventlog.errors import SettingError
+from eventlog.personal.master_keys import MasterKeys
+from eventlog.personal.postgres import PostgresKeys
+from eventlog.personal.variables import KEYS_VARIABLE, NEEDS
+from eventlog.personal.vault import Vault
+from eventlog.programs.variables import secret
+
+
+def open_keys(env: Mapping[str, str], environment: str) -> PostgresKeys:
+    """The store of keys at HEADWATER_KEYS; raises SettingError, or KeysUnavailable if it does not answer."""
+    url = secret(env, KEYS_VARIABLE)
+    if not url:
+        raise SettingError(KEYS_VARIABLE, "", NEEDS)
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise SettingError(KEYS_VARIABLE, "…", NEEDS)
+    return PostgresKeys(url, environment, MasterKeys.from_environment(env))
+
+
+def open_vault(env: Mapping[str, str], environment: str) -> Vault:
+    """The vault over this store; raises likewise."""
+    store = open_keys(env, environment)
+    store.prepare()
+    return Vault(store)

@@ -1,0 +1,57 @@
+"""The port of the store of keys, which a vault of another kind can fulfil."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
+
+SECRET_BYTES: Final = 64
+"""Of a person's key: half of it seals, half of it makes nonces."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonKey:
+    """A living key of a person. key_id: random, and used for no other key. secret: SECRET_BYTES bytes."""
+
+    key_id: str
+    person: str
+    secret: bytes = field(repr=False)
+
+
+class KeyFacts(NamedTuple):
+    """What is known of a key without its secret. erased: when it was destroyed; None if it was not."""
+
+    key_id: str
+    created: datetime
+    erased: datetime | None
+
+
+class Erasures(NamedTuple):
+    """Keys that were destroyed. number: of the last erasure, 0 if there was none; it grows with each."""
+
+    number: int
+    key_ids: Sequence[str]
+
+
+class KeyStore(Protocol):
+    """Keeps the keys of persons. Every method raises KeysUnavailable if the store does not answer."""
+
+    def key_of(self, person: str) -> PersonKey:
+        """The living key of a person; one is made if there is none. All processes get the same one."""
+
+    def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
+        """Keys by id; None for those that were destroyed. Without those that the store never had."""
+
+    def keys_of(self, person: str) -> Sequence[KeyFacts]:
+        """All keys that a person ever had, the oldest first."""
+
+    def erase(self, person: str) -> Sequence[KeyFacts]:
+        """Destroy the living key of a person; returns those that were destroyed now, which may be none."""
+
+    def erasures(self, after: int) -> Erasures:
+        """The erasures with a higher number than `after`."""
+
+    def close(self) -> None:
+        """Release connections."""

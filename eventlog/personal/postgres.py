@@ -1,0 +1,124 @@
+"""The store of keys in PostgreSQL, in a schema of its own."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from eventlog.errors import KeysUnavailable
+from eventlog.personal import sql as statements
+from eventlog.personal.master_keys import MasterKeys
+from eventlog.personal.memory import new_key_id
+from eventlog.personal.ports import SECRET_BYTES, Erasures, KeyFacts, PersonKey
+
+ANSWER_S: Final = 3
+"""How long it may take to connect, and to answer a statement."""
+MAX_CONNECTIONS: Final = 4
+"""Of one process."""
+REWRAPPED: Final = 500
+"""Keys of one transaction of a rotation."""
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class PostgresKeys:
+    """See KeyStore. Keys are stored wrapped; the database never has a master key or a value."""
+
+    def __init__(self, url: str, environment: str, masters: MasterKeys) -> None:
+        """url: of a database whose role is used by nothing else. environment: the schema is `<environment>_keys`."""
+        self._masters = masters
+        self._schema = f"{environment}_keys"
+        options = {"connect_timeout": ANSWER_S, "options": f"-c statement_timeout={ANSWER_S}s"}
+        options |= {"tcp_user_timeout": ANSWER_S * 1000, "application_name": "headwater-keys"}
+        self._pool = ConnectionPool(
+            url, min_size=0, max_size=MAX_CONNECTIONS, kwargs=options, timeout=ANSWER_S, reconnect_timeout=ANSWER_S,
+            open=False, check=ConnectionPool.check_connection, name="keys",
+        )  # fmt: skip
+        # it repeats every attempt to connect, with the address; the error of the caller says it once
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+        self._pool.open(wait=False)
+
+    def prepare(self) -> None:
+        """Create the table, unless it is there: then the role needs no right to create anything."""
+        with self._connected() as connection:
+            found = connection.execute(statements.EXISTS, (f'"{self._schema}".person_keys',)).fetchone()
+            if found is None or not found[0]:
+                connection.execute(self._sql(statements.CREATE))
+
+    def key_of(self, person: str) -> PersonKey:
+        with self._connected() as connection:
+            if (row := connection.execute(self._sql(statements.OF_PERSON), (person,)).fetchone()) is None:
+                key_id, secret = new_key_id(), secrets.token_bytes(SECRET_BYTES)
+                wrapped = self._masters.wrap(key_id, person, secret)
+                added = (key_id, person, wrapped, self._masters.current)
+                connection.execute(self._sql(statements.ADD), added)
+                row = connection.execute(self._sql(statements.OF_PERSON), (person,)).fetchone()
+        if row is None:
+            raise KeysUnavailable("the key of a person was destroyed at the moment in which it was made")
+        return self._key(row)
+
+    def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
+        with self._connected() as connection:
+            rows = connection.execute(self._sql(statements.FIND), (list(key_ids),)).fetchall()
+        return {row[0]: None if row[2] is None else self._key(row) for row in rows}
+
+    def keys_of(self, person: str) -> Sequence[KeyFacts]:
+        with self._connected() as connection:
+            rows = connection.execute(self._sql(statements.FACTS), (person,)).fetchall()
+        return [KeyFacts(*row) for row in rows]
+
+    def erase(self, person: str) -> Sequence[KeyFacts]:
+        with self._connected() as connection:
+            connection.execute(statements.LOCK, (self._schema,))
+            rows = connection.execute(self._sql(statements.ERASE), (person,)).fetchall()
+        return [KeyFacts(*row) for row in rows]
+
+    def erasures(self, after: int) -> Erasures:
+        with self._connected() as connection:
+            row = connection.execute(self._sql(statements.ERASURES), (after,)).fetchone()
+        number, key_ids = row or (0, [])
+        return Erasures(number, key_ids)
+
+    def rewrap(self) -> int:
+        """Wrap all keys that other master keys have wrapped by the first one; returns their number."""
+        done = 0
+        while True:
+            with self._connected() as connection:
+                others = (self._masters.current, REWRAPPED)
+                rows = connection.execute(self._sql(statements.WRAPPED_BY_OTHERS), others).fetchall()
+                for row in rows:
+                    key = self._key(row)
+                    wrapped = self._masters.wrap(key.key_id, key.person, key.secret)
+                    changed = (wrapped, self._masters.current, key.key_id)
+                    connection.execute(self._sql(statements.REWRAP), changed)
+            done += len(rows)
+            if len(rows) < REWRAPPED:
+                return done
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _key(self, row: Sequence[Any]) -> PersonKey:
+        key_id, person, wrapped, master = row
+        return PersonKey(key_id, person, self._masters.unwrap(master, key_id, person, wrapped))
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(schema=sql.Identifier(self._schema))
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """A connection with a transaction; raises KeysUnavailable."""
+        try:
+            with self._pool.connection() as connection:
+                yield connection
+        except PoolTimeout as error:
+            raise KeysUnavailable(f"no connection within {ANSWER_S} s") from error
+        except psycopg.Error as error:
+            raise KeysUnavailable(" ".join(str(error).split())) from error

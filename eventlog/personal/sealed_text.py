@@ -1,0 +1,51 @@
+"""The text of a sealed value, as records, rows and documents have it in place of the value.
+
+`sealed:1:<key id>:<record type>:<field>:<nonce and ciphertext, in base64 for URLs>`. The text says what is needed to
+open it, but the person is known only to the store of keys.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any, Final, NamedTuple
+
+PREFIX: Final = "sealed:"
+VERSION: Final = "1"
+START: Final = f"{PREFIX}{VERSION}:"
+_PARTS: Final = 6
+
+
+class SealedText(NamedTuple):
+    """The parts of a sealed value.
+
+    key_id: of the person's key. record_type: of the message, or the name of the aggregate or process whose state has
+    the value. field: its place in there, such as `lines.email`. sealed: nonce and ciphertext.
+    """
+
+    key_id: str
+    record_type: str
+    field: str
+    sealed: bytes
+
+    def __str__(self) -> str:
+        text = urlsafe_b64encode(self.sealed).rstrip(b"=").decode()
+        return f"{START}{self.key_id}:{self.record_type}:{self.field}:{text}"
+
+    @classmethod
+    def parse(cls, text: str) -> SealedText:
+        """Read a text for which `is_sealed` is true; raises ValueError if it is damaged, or of a later release."""
+        parts = text.split(":")
+        if len(parts) != _PARTS or parts[1] != VERSION:
+            raise ValueError("a sealed value is damaged, or was written by a later release")
+        _, _, key_id, record_type, field, encoded = parts
+        try:
+            sealed = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+        except (binascii.Error, ValueError) as error:
+            raise ValueError("a sealed value is damaged") from error
+        return cls(key_id, record_type, field, sealed)
+
+
+def is_sealed(value: Any) -> bool:
+    """Whether a value is a sealed text, as far as its beginning says."""
+    return type(value) is str and value.startswith(PREFIX)

@@ -1,0 +1,64 @@
+"""The statements of the store of keys in PostgreSQL; {schema} is that of the deployment."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXISTS: Final = "SELECT to_regclass(%s) IS NOT NULL"
+
+# wrapped, wrapped_by: the key, and the id of the master key that has wrapped it; null once the key is destroyed.
+# erasure: the number of its erasure, in the order in which erasures are committed.
+# A row that is updated leaves its old version, with the wrapped key, in the heap until a vacuum.
+CREATE: Final = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE TABLE IF NOT EXISTS {schema}.person_keys (
+    key_id text PRIMARY KEY,
+    person text NOT NULL,
+    wrapped bytea,
+    wrapped_by text,
+    created timestamptz NOT NULL DEFAULT now(),
+    erased timestamptz,
+    erasure bigint UNIQUE,
+    CHECK ((wrapped IS NULL) = (erased IS NOT NULL)),
+    CHECK ((wrapped IS NULL) = (erasure IS NOT NULL))
+);
+CREATE UNIQUE INDEX IF NOT EXISTS person_keys_living ON {schema}.person_keys (person) WHERE wrapped IS NOT NULL;
+CREATE INDEX IF NOT EXISTS person_keys_person ON {schema}.person_keys (person);
+"""
+
+OF_PERSON: Final = """
+SELECT key_id, person, wrapped, wrapped_by FROM {schema}.person_keys WHERE person = %s AND wrapped IS NOT NULL
+"""
+
+# another process may add one at the same time: the first one counts
+ADD: Final = """
+INSERT INTO {schema}.person_keys (key_id, person, wrapped, wrapped_by) VALUES (%s, %s, %s, %s)
+ON CONFLICT (person) WHERE wrapped IS NOT NULL DO NOTHING
+"""
+
+FIND: Final = "SELECT key_id, person, wrapped, wrapped_by FROM {schema}.person_keys WHERE key_id = ANY(%s)"
+
+FACTS: Final = "SELECT key_id, created, erased FROM {schema}.person_keys WHERE person = %s ORDER BY created, key_id"
+
+# one erasure at a time, so that numbers are committed in their order, and no reader of erasures misses one
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+
+ERASE: Final = """
+UPDATE {schema}.person_keys
+SET wrapped = NULL, wrapped_by = NULL, erased = now(),
+    erasure = (SELECT coalesce(max(erasure), 0) + 1 FROM {schema}.person_keys)
+WHERE person = %s AND wrapped IS NOT NULL
+RETURNING key_id, created, erased
+"""
+
+ERASURES: Final = """
+SELECT (SELECT coalesce(max(erasure), 0) FROM {schema}.person_keys),
+       (SELECT coalesce(array_agg(key_id), '{{}}') FROM {schema}.person_keys WHERE erasure > %s)
+"""
+
+WRAPPED_BY_OTHERS: Final = """
+SELECT key_id, person, wrapped, wrapped_by FROM {schema}.person_keys
+WHERE wrapped IS NOT NULL AND wrapped_by <> %s ORDER BY key_id LIMIT %s FOR UPDATE
+"""
+
+REWRAP: Final = "UPDATE {schema}.person_keys SET wrapped = %s, wrapped_by = %s WHERE key_id = %s"

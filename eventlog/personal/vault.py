@@ -1,0 +1,170 @@
+"""Seals and opens values with the keys of their persons, which it caches for as long as it is sure that they live."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from eventlog.errors import KeysUnavailable, UnknownKey
+from eventlog.personal.ports import KeyStore
+from eventlog.personal.sealed_text import SealedText
+from eventlog.personal.sealing import Sealer
+
+LEASE_S: Final = 0.4
+"""How long cached keys are used without asking which were destroyed. A thread asks as often, so that no process uses or
+keeps a destroyed key for a second."""
+MAX_KEYS: Final = 50_000
+"""In the cache of a process; a key takes about a kilobyte."""
+
+ALL_KNOWN: Final = 2**62
+"""A number that no erasure has: the first look needs no earlier ones, because nothing is cached."""
+
+
+class Erased:
+    """What `open` returns for a value whose key was destroyed: ERASED."""
+
+    def __repr__(self) -> str:
+        return "ERASED"
+
+
+ERASED: Final = Erased()
+
+
+class Vault:
+    """Seals and opens values; threads may share it.
+
+    A thread looks for erasures while there is anything in the cache. If the store of keys does not answer it, the cache
+    is emptied: then nothing can be sealed or opened until the store answers again.
+    """
+
+    def __init__(self, store: KeyStore, max_keys: int = MAX_KEYS, clock: Callable[[], float] = time.monotonic) -> None:
+        self.store = store
+        self.erasures = 0
+        """How many times keys were forgotten, as those that were destroyed: what was opened must be opened anew."""
+        self._max_keys, self._clock = max_keys, clock
+        self._by_person: dict[str, str] = {}
+        """The id of the living key in the cache, by person."""
+        self._sealers: OrderedDict[str, Sealer | None] = OrderedDict()
+        """By key id; None for a destroyed key. The last used are at the end."""
+        self._number = -1
+        """Of the last erasure that is known; -1 before the first look."""
+        self._looked_at = float("-inf")
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._looking: threading.Thread | None = None
+
+    def seal(self, person: str, record_type: str, field: str, value: Any) -> str:
+        """The sealed text of a JSON value of a person; raises KeysUnavailable."""
+        with self._lock:
+            self._look()
+            known = self._by_person.get(person)
+            sealer = self._sealers.get(known) if known is not None else None
+            if sealer is None:
+                sealer = Sealer(self.store.key_of(person))
+                self._by_person[person] = sealer.key_id
+            self._keep(sealer.key_id, sealer)
+        return sealer.seal(record_type, field, value)
+
+    def open(self, text: str) -> Any:
+        """The value of a sealed text, or ERASED; raises KeysUnavailable, UnknownKey, or ValueError if it is damaged."""
+        parsed = SealedText.parse(text)
+        with self._lock:
+            self._look()
+            if parsed.key_id not in self._sealers:
+                self._fetch((parsed.key_id,))
+            sealer = self._sealers[parsed.key_id]
+            self._sealers.move_to_end(parsed.key_id)
+        return ERASED if sealer is None else sealer.open(parsed)
+
+    def fetch(self, texts: Iterable[str]) -> None:
+        """Fetch the keys of these sealed texts at once, so that opening them needs one question and not one each."""
+        wanted = set()
+        for text in texts:
+            try:
+                wanted.add(SealedText.parse(text).key_id)
+            except ValueError:  # opening it says so
+                continue
+        with self._lock:
+            self._look()
+            if missing := [key_id for key_id in wanted if key_id not in self._sealers][: self._max_keys]:
+                self._fetch(missing)
+
+    def is_erased(self, person: str) -> bool:
+        """Whether a person has had keys, and has none now; raises KeysUnavailable."""
+        with self._lock:
+            self._look()
+            if person in self._by_person:
+                return False
+        facts = self.store.keys_of(person)
+        return bool(facts) and all(each.erased is not None for each in facts)
+
+    def close(self) -> None:
+        """Forget all keys, and close the store."""
+        self._closed.set()
+        if self._looking is not None:
+            self._looking.join()
+        with self._lock:
+            self._forget_all()
+        self.store.close()
+
+    def _fetch(self, key_ids: Iterable[str]) -> None:
+        found = self.store.find(list(key_ids))
+        for key_id in key_ids:
+            if key_id not in found:
+                raise UnknownKey(key_id)
+        for key_id, key in found.items():
+            if key is not None:
+                self._by_person.setdefault(key.person, key_id)
+            self._keep(key_id, None if key is None else Sealer(key))
+
+    def _keep(self, key_id: str, sealer: Sealer | None) -> None:
+        self._sealers[key_id] = sealer
+        self._sealers.move_to_end(key_id)
+        while len(self._sealers) > self._max_keys:
+            _, oldest = self._sealers.popitem(last=False)
+            if oldest is not None:
+                self._by_person.pop(oldest.person, None)
+        if self._looking is None and not self._closed.is_set():
+            self._looking = threading.Thread(target=self._keep_looking, name="erasures", daemon=True)
+            self._looking.start()
+
+    def _look(self) -> None:
+        """Forget keys that were destroyed, unless that was just done; raises KeysUnavailable."""
+        now = self._clock()
+        if now - self._looked_at < LEASE_S:
+            return
+        try:
+            number, key_ids = self.store.erasures(ALL_KNOWN if self._number < 0 else self._number)
+        except KeysUnavailable:
+            self._forget_all()
+            raise
+        if number < self._number:  # the store was restored from an earlier backup
+            self._forget_all()
+        elif self._number >= 0 and key_ids:
+            self._forget(key_ids)
+        self._number, self._looked_at = number, now
+
+    def _forget(self, key_ids: Iterable[str]) -> None:
+        self.erasures += 1
+        for key_id in key_ids:
+            sealer = self._sealers.pop(key_id, None)
+            if sealer is not None and self._by_person.get(sealer.person) == key_id:
+                del self._by_person[sealer.person]
+
+    def _forget_all(self) -> None:
+        self.erasures += 1
+        self._sealers.clear()
+        self._by_person.clear()
+        self._looked_at = float("-inf")
+
+    def _keep_looking(self) -> None:
+        while not self._closed.wait(LEASE_S):
+            with self._lock:
+                if self._sealers:
+                    try:
+                        self._look()
+                    except KeysUnavailable:  # the next use says so
+                        continue

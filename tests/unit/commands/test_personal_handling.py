@@ -1,0 +1,193 @@
+"""Commands, events, states and receipts with personal fields: what is stored, what rules see, what erasure leaves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from msgspec.structs import replace
+
+from commands.codec import read_command, read_event, read_snapshot
+from commands.declaring.registry import CommandRegistry
+from commands.errors import MalformedCommand
+from commands.handling.batch import Batch
+from commands.handling.handler import Handler
+from commands.local_state.state import MemoryStore
+from commands.receipt import KEYS_UNAVAILABLE, Receipt
+from commands.sending.outgoing import prepare
+from eventlog.envelope import PROCESS, decode, encode
+from eventlog.errors import KeysUnavailable
+from eventlog.personal.memory import MemoryKeys
+from eventlog.ports import Record
+from tests.support.memory_vault import memory_vault
+from tests.support.personal_customers import Customer, Registered, customer
+
+REGISTRY = CommandRegistry([("here", customer)])
+TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CANARIES = ("ada@canary.org", "Ada Canary", "19151210", "+44-canary-1", "canary note", "Grace Canary", "canary-mail")
+ADA: dict[str, Any] = {
+    "customer_id": "C1",
+    "email": "ada@canary.org",
+    "name": "Ada Canary",
+    "born": 19151210,
+    "contacts": [{"person_id": "C2", "phone": "+44-canary-1", "note": "canary note"}],
+}
+
+
+@pytest.fixture
+def keys() -> Iterator[MemoryKeys]:
+    with memory_vault() as found:
+        yield found
+
+
+class World:
+    """A partition's handler, and everything that it was given and has written."""
+
+    def __init__(self) -> None:
+        self.store, self.stored = MemoryStore(), list[bytes]()
+        self.handler = Handler(REGISTRY, 0, 1, self.store)
+        self.receipts: dict[str, Receipt] = {}
+        self.events: list[bytes] = []
+        self._offset = 0
+
+    def send(self, command_type: str, body: dict[str, Any], command_id: str | None = None) -> Receipt:
+        out = prepare(REGISTRY.command(command_type), orjson.dumps(body), TIME, command_id=command_id)
+        return self.decide(out.entry.key, out.entry.value or b"", out.command_id)
+
+    def decide(self, key: str, value: bytes, command_id: str) -> Receipt:
+        batch = self.batch([Record("commands", 0, self._offset, key, value, 0)])
+        receipts = batch.receipts(range(len(batch.entries)))
+        self.store.apply(batch.snapshots, receipts, {})
+        for entry in batch.entries:
+            self.stored += [entry.key.encode(), entry.value or b""]
+        self.events += [entry.value or b"" for entry in batch.events]
+        self.stored += [value, *(each or b"" for each in receipts.values())]
+        self.receipts = {name: Receipt.from_json(each or b"") for name, each in receipts.items()}
+        return self.receipts.get(command_id, next(iter(self.receipts.values())))
+
+    def batch(self, records: Sequence[Record]) -> Batch:
+        self._offset += 1
+        return self.handler.decide(records, 1_800_000_000_000)
+
+    def restarted(self) -> None:
+        self.handler = Handler(REGISTRY, 0, 1, self.store)
+
+    def state(self) -> Customer:
+        snapshot = self.store.snapshot("customer/C1")
+        assert snapshot is not None
+        return read_snapshot(customer, snapshot)[0]
+
+    def read(self, number: int) -> Any:
+        return read_event(customer, decode(self.events[number]))
+
+
+def test_rules_see_values_and_nothing_that_is_stored_has_one(
+    keys: MemoryKeys, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    with caplog.at_level(logging.DEBUG):
+        assert world.send("customer.register", ADA).outcome == "accepted"
+        rejected = world.send("customer.register", {**ADA, "name": "Ada Canary"})
+        pay = {"customer_id": "C1", "payee_id": "C3", "payee_name": "Grace Canary", "cents": 5}
+        assert world.send("customer.pay", pay).outcome == "accepted"
+        assert world.send("customer.mail", {"customer_id": "C1", "address": "canary-mail"}).outcome == "accepted"
+        failed = world.send("customer.break", {"customer_id": "C1", "secret": "canary-mail"})
+    assert (rejected.outcome, failed.outcome) == ("rejected", "failed")
+    assert rejected.error is not None
+    assert rejected.error.message == '"[personal]" cannot be registered: [personal] is there'
+    assert world.state().email == "ada@canary.org"
+    assert world.read(0) == Registered.model_validate(ADA)
+    assert world.read(1).payer_name == "Ada Canary"
+    logged = "\n".join(f"{each.getMessage()} {each.exc_text} {each.exc_info}" for each in caplog.records)
+    assert "test_personal_handling" in logged or "personal_customers.py" in logged
+    for canary in CANARIES:
+        for stored in [*world.stored, logged.encode()]:
+            assert canary.encode() not in stored, (canary, stored)
+    assert len(world.events) == 3
+
+
+def test_after_an_erasure_rules_and_events_have_what_is_left_and_others_are_untouched(keys: MemoryKeys) -> None:
+    world = World()
+    world.send("customer.register", ADA)
+    pay = {"customer_id": "C1", "payee_id": "C3", "payee_name": "Grace Canary", "cents": 5}
+    world.send("customer.pay", pay)
+    keys.erase("C1")
+    world.send("customer.pay", pay)
+    registered, before, after = world.read(0), world.read(1), world.read(2)
+    assert (registered.email, registered.name, registered.born) == (None, "(erased)", None)
+    assert registered.contacts[0].phone == "+44-canary-1"
+    assert registered.contacts[0].note is None
+    assert (before.payer_name, before.payee_name) == (None, "Grace Canary")
+    # the handler has opened the state anew, although it had it in memory
+    assert (after.payer_name, after.payee_name) == ("(erased)", "Grace Canary")
+    assert world.state().name == "(erased)"
+    assert [each.erased is not None for each in keys.keys_of("C1")] == [True], "erased_as needs no new key"
+    world.restarted()
+    world.send("customer.mail", {"customer_id": "C1", "address": "canary-mail"})
+    assert world.read(3).address == "canary-mail"
+    assert [each.erased is not None for each in keys.keys_of("C1")] == [True, False]
+    assert world.read(0).email is None
+
+
+def test_a_command_that_comes_again_gets_its_first_receipt(keys: MemoryKeys) -> None:
+    world = World()
+    first = world.send("customer.register", ADA, "c-1")
+    assert world.send("customer.register", ADA, "c-1") == first
+    world.send("customer.register", {**ADA, "email": "other@canary.org"}, "c-1")
+    assert [each.error and each.error.code for each in world.receipts.values()] == ["idempotency_key_reused"]
+    assert len(world.events) == 1
+
+
+def test_without_keys_commands_with_personal_fields_wait_for_a_retry_and_others_go_on(keys: MemoryKeys) -> None:
+    world = World()
+    out = prepare(REGISTRY.command("customer.register"), orjson.dumps(ADA), TIME, command_id="c-1")
+    keys.is_away = True
+    with pytest.raises(KeysUnavailable):
+        prepare(REGISTRY.command("customer.register"), orjson.dumps(ADA), TIME)
+    assert prepare(REGISTRY.command("customer.pay"), b'{"customer_id":"C1","payee_id":"C2","cents":1}', TIME)
+    away = world.decide(out.entry.key, out.entry.value or b"", "c-1")
+    assert (away.outcome, away.error and away.error.code) == ("failed", KEYS_UNAVAILABLE)
+    assert world.events == []
+    keys.is_away = False
+    assert world.decide(out.entry.key, out.entry.value or b"", "c-1").outcome == "accepted"
+    assert world.decide(out.entry.key, out.entry.value or b"", "c-1").outcome == "accepted"
+    assert len(world.events) == 1
+
+
+def test_without_keys_a_command_of_a_process_is_not_answered(keys: MemoryKeys) -> None:
+
+    world = World()
+    out = prepare(REGISTRY.command("customer.register"), orjson.dumps(ADA), TIME)
+    envelope = decode(out.entry.value)
+    value = encode(replace(envelope, origin=PROCESS))
+    keys.is_away = True
+    with pytest.raises(KeysUnavailable):
+        world.decide(out.entry.key, value, out.command_id)
+
+
+def test_a_person_that_is_not_named_is_a_fault_of_the_command(keys: MemoryKeys) -> None:
+    body = {"customer_id": "C1", "payee_id": "", "payee_name": "Grace Canary", "cents": 5}
+    with pytest.raises(MalformedCommand) as refused:
+        read_command(REGISTRY.command("customer.pay"), body)
+    assert "payee_name" in refused.value.details[0]["msg"]
+    assert "Grace" not in str(refused.value.details)
+
+
+def test_a_sealed_text_of_a_client_is_a_value_like_any_other(keys: MemoryKeys) -> None:
+    world = World()
+    world.send("customer.register", ADA)
+    stolen = orjson.loads(world.events[0])["data"]["email"]
+    world.send("customer.mail", {"customer_id": "C9", "address": stolen})
+    assert world.read(1).address == stolen
+
+
+def test_older_events_in_clear_stay_readable(keys: MemoryKeys) -> None:
+    world = World()
+    world.send("customer.register", ADA)
+    document = orjson.loads(world.events[0])
+    document["data"]["email"] = "in@clear.org"
+    assert read_event(customer, decode(orjson.dumps(document))).email == "in@clear.org"  # type: ignore[attr-defined]

@@ -1,0 +1,172 @@
+"""Sealing, opening and forgetting, with keys in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from eventlog.errors import KeysUnavailable, SettingError, UnknownKey
+from eventlog.personal.master_keys import MasterKeys, new_master_key
+from eventlog.personal.memory import MemoryKeys
+from eventlog.personal.ports import PersonKey
+from eventlog.personal.sealed_text import SealedText, is_sealed
+from eventlog.personal.vault import ERASED, LEASE_S, Vault
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def vault(keys: MemoryKeys | None = None, max_keys: int = 100) -> tuple[Vault, MemoryKeys, Clock]:
+    keys, clock = keys or MemoryKeys(), Clock()
+    return Vault(keys, max_keys, clock), keys, clock
+
+
+@pytest.mark.parametrize("value", ["a@b.org", "", 12, 1.5, True, ["a", 1], {"street": "x"}, "sealed:1:a:b:c:d"])
+def test_a_value_comes_back_as_it_was(value: object) -> None:
+    safe, _, _ = vault()
+    text = safe.seal("P1", "customer.registered", "email", value)
+    assert is_sealed(text)
+    assert safe.open(text) == value
+    assert "P1" not in text
+
+
+def test_the_text_says_its_version_and_key_and_the_same_value_has_the_same_text() -> None:
+    safe, keys, _ = vault()
+    text = safe.seal("P1", "customer.registered", "email", "a@b.org")
+    assert text == safe.seal("P1", "customer.registered", "email", "a@b.org")
+    assert SealedText.parse(text).key_id == keys.key_of("P1").key_id
+    assert text.startswith("sealed:1:")
+    others = [
+        ("P2", "customer.registered", "email"),
+        ("P1", "customer.moved", "email"),
+        ("P1", "customer.registered", "mail"),
+    ]
+    assert len({text[-30:], *(safe.seal(*place, "a@b.org")[-30:] for place in others)}) == 4
+
+
+def test_a_text_that_was_changed_or_moved_is_not_opened() -> None:
+    safe, _, _ = vault()
+    text = safe.seal("P1", "customer.registered", "email", "a@b.org")
+    other = safe.seal("P2", "customer.registered", "email", "c@d.org")
+    key, foreign = SealedText.parse(text), SealedText.parse(other)
+    for changed in (
+        key._replace(field="name"),
+        key._replace(record_type="customer.moved"),
+        key._replace(key_id=foreign.key_id),
+        key._replace(sealed=key.sealed[:-1] + bytes([key.sealed[-1] ^ 1])),
+        key._replace(sealed=b"short"),
+    ):
+        with pytest.raises(ValueError, match="was changed"):
+            safe.open(str(changed))
+    for damaged in ("sealed:2:a:b:c:d", "sealed:1:a", text[:-3] + "é"):
+        with pytest.raises(ValueError, match=r"damaged|later|changed"):
+            safe.open(damaged)
+
+
+def test_an_erased_person_is_forgotten_at_the_next_look_and_gets_a_new_key() -> None:
+    safe, keys, clock = vault()
+    text, other = safe.seal("P1", "t", "f", "a@b.org"), safe.seal("P2", "t", "f", "c@d.org")
+    keys.erase("P1")
+    assert safe.open(text) == "a@b.org"
+    before = safe.erasures
+    clock.now += LEASE_S
+    assert safe.open(text) is ERASED
+    assert safe.erasures == before + 1
+    assert safe.open(other) == "c@d.org"
+    assert safe.is_erased("P1")
+    later = safe.seal("P1", "t", "f", "new@b.org")
+    assert safe.open(later) == "new@b.org"
+    assert safe.open(text) is ERASED
+    assert not safe.is_erased("P1")
+    assert not safe.is_erased("P3")
+
+
+def test_a_vault_that_is_new_knows_what_was_erased() -> None:
+    safe, keys, _ = vault()
+    text = safe.seal("P1", "t", "f", "a@b.org")
+    keys.erase("P1")
+    assert vault(keys)[0].open(text) is ERASED
+
+
+def test_without_the_store_cached_keys_are_used_for_the_lease_only() -> None:
+    safe, keys, clock = vault()
+    text = safe.seal("P1", "t", "f", "a@b.org")
+    keys.is_away = True
+    assert safe.open(text) == "a@b.org"
+    clock.now += LEASE_S
+    for call in (lambda: safe.open(text), lambda: safe.seal("P1", "t", "f", "x"), lambda: safe.is_erased("P1")):
+        with pytest.raises(KeysUnavailable, match="try again later"):
+            call()
+    assert not safe._sealers
+    keys.is_away = False
+    assert safe.open(text) == "a@b.org"
+
+
+def test_a_key_that_the_store_never_had_is_no_erased_one() -> None:
+    text = vault()[0].seal("P1", "t", "f", "a@b.org")
+    with pytest.raises(UnknownKey, match="HEADWATER_KEYS"):
+        vault()[0].open(text)
+
+
+def test_a_store_that_was_restored_from_a_backup_empties_the_cache() -> None:
+    safe, keys, clock = vault()
+    keys.erase(keys.key_of("P0").person)
+    text = safe.seal("P1", "t", "f", "a@b.org")
+    keys._erased.clear()
+    clock.now += LEASE_S
+    assert safe.open(text) == "a@b.org"
+    assert safe._number == 0
+
+
+def test_the_cache_is_bounded() -> None:
+    safe, _, _ = vault(max_keys=3)
+    texts = {number: safe.seal(f"P{number}", "t", "f", number) for number in range(10)}
+    assert len(safe._sealers) == len(safe._by_person) == 3
+    assert [safe.open(text) for text in texts.values()] == list(range(10))
+
+
+def test_keys_of_a_page_are_fetched_at_once() -> None:
+    first, keys, _ = vault()
+    texts = [first.seal(f"P{number}", "t", "f", number) for number in range(20)]
+    safe, asked = Vault(keys), list[int]()
+    find = keys.find
+
+    def counted(key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
+        asked.append(len(key_ids))
+        return find(key_ids)
+
+    keys.find = counted  # type: ignore[method-assign]
+    safe.fetch([*texts, "sealed:damaged"])
+    assert [safe.open(text) for text in texts] == list(range(20))
+    assert asked == [20]
+
+
+def test_master_keys_unwrap_what_they_wrapped_and_nothing_else() -> None:
+    old, new = new_master_key(), new_master_key()
+    before = MasterKeys.from_environment({"HEADWATER_MASTER_KEY": old})
+    both = MasterKeys.from_environment({"HEADWATER_MASTER_KEY": f"{new}\n{old}\n"})
+    wrapped = before.wrap("k1", "P1", b"s" * 64)
+    assert both.unwrap(before.current, "k1", "P1", wrapped) == b"s" * 64
+    assert both.current != before.current
+    for master, key_id, person in (
+        (before.current, "k2", "P1"),
+        (before.current, "k1", "P2"),
+        (both.current, "k1", "P1"),
+    ):
+        with pytest.raises(KeysUnavailable):
+            both.unwrap(master, key_id, person, wrapped)
+    with pytest.raises(KeysUnavailable, match=both.current):
+        before.unwrap(both.current, "k1", "P1", wrapped)
+
+
+@pytest.mark.parametrize("value", ["", "short", "x" * 44])
+def test_a_master_key_that_is_none_is_refused_without_showing_it(value: str) -> None:
+    with pytest.raises(SettingError, match="HEADWATER_MASTER_KEY") as refused:
+        MasterKeys.from_environment({"HEADWATER_MASTER_KEY": value})
+    assert not value or value not in str(refused.value)
