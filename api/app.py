@@ -28,6 +28,7 @@ from api.routes.health import health_routes
 from api.routes.made_views import made_view_routes
 from api.routes.metrics import metrics_routes
 from api.routes.observations import observation_routes
+from api.routes.persons import person_routes
 from api.routes.positions import position_routes
 from api.routes.receipts import receipt_routes
 from api.routes.streams import stream_routes
@@ -86,6 +87,7 @@ def create_app(service: Service, actions: Actions | None = None) -> FastAPI:
         stream_routes,
         position_routes,
         metrics_routes,
+        person_routes,
     ):
         app.include_router(routes(service))
     app.include_router(console_routes(service, actions))

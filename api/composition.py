@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import uuid
 from functools import partial
+from typing import TYPE_CHECKING
 
 from api.changes.feeds import ChangeFeeds
 from api.guard.declared import declared_names
 from api.guard.own_streams import OwnStreams
 from api.limits.threads import Threads
 from api.lookups import Lookups
+from api.personal import PersonalValues
 from api.ports import Resource, ViewReader
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
@@ -33,7 +37,11 @@ from eventlog.capturing.control_topics import last_snapshot
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.capturing.naming import SourceNames
 from eventlog.kafka.log import KafkaLog
+from eventlog.personal.installed import install, opened_from, uninstall
 from projections.registry import ViewRegistry
+
+if TYPE_CHECKING:
+    from eventlog.personal.vault import Vault
 
 
 class GatewayResource:
@@ -65,6 +73,21 @@ class ThreadsResource:
         self._threads.close()
 
 
+class VaultResource:
+    """The keys of persons as a resource of the application."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    async def open(self) -> None:
+        """Make it the vault of this process; nothing connects to its store before it is used."""
+        install(self._vault)
+
+    async def close(self) -> None:
+        """Forget all keys."""
+        await asyncio.to_thread(uninstall, self._vault)
+
+
 def compose_service(settings: ApiSettings) -> Service:
     """The service on Kafka and the three stores; connects to nothing yet. Raises DeclarationError and its like."""
     environment, stores = settings.log.environment, settings.stores
@@ -88,7 +111,7 @@ def compose_service(settings: ApiSettings) -> Service:
         "valkey": cache,
     }
     waiter = Waiter(events, captured, generations, settings.log.partitions, settings.log.patch_partitions)
-    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands))
+    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), PersonalValues(commands))
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     observations = ObservationRegistry.load(settings.log.modules)
@@ -97,6 +120,7 @@ def compose_service(settings: ApiSettings) -> Service:
     )
     overseer = DeploymentReader(settings.log, stores, views, log)
     resources: tuple[Resource, ...] = (
+        *([VaultResource(opened_from(os.environ, environment))] if commands.personal else []),
         guard,
         overseer,
         events,

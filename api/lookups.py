@@ -8,6 +8,7 @@ from typing import Final
 from api.guard.caller import Caller
 from api.guard.declared import STREAMS
 from api.guard.own_streams import OwnStreams
+from api.personal import PersonalValues
 from api.ports import Generations, Row, ViewReader
 from api.reading import KeyReaders, read_live
 from api.waiting.awaited import After
@@ -28,10 +29,11 @@ class Lookups:
         generations: Generations,
         waiter: Waiter,
         own_streams: OwnStreams,
+        personal: PersonalValues,
     ) -> None:
-        """own_streams: says whose events the view of all events shows to whom."""
+        """own_streams: says whose events the view of all events shows to whom. personal: opens sealed values."""
         self._views, self._generations, self._waiter = views, generations, waiter
-        self._own_streams = own_streams
+        self._own_streams, self._personal = own_streams, personal
         names = {lookup.view for view in views.values() for lookup in view.lookups}
         self._readers = {name: KeyReaders(readers, views[name]) for name in names}
 
@@ -39,7 +41,8 @@ class Lookups:
         """What decides which rows that `view` looks up exist for a caller: callers with the same see the same."""
         names = dict.fromkeys(lookup.view for lookup in view.lookups)
         conditions = (each for name in names for each in caller.readable(self._views[name]))
-        return (*conditions, *(self._own_streams.seen_by(caller) if STREAMS in names else ()))
+        opened = (caller.reads_personal,) if self._sealed_columns(view) else ()
+        return (*conditions, *(self._own_streams.seen_by(caller) if STREAMS in names else ()), *opened)
 
     async def show(
         self,
@@ -58,7 +61,21 @@ class Lookups:
         """
         for name, columns in _by_view(view, fields).items():
             rows = await self._join(rows, self._views[name], columns, caller, after)
-        return [{name: row[name] for name in fields if name in row} for row in rows]
+        shown = [{name: row[name] for name in fields if name in row} for row in rows]
+        if sealed := self._sealed_columns(view):
+            return await self._personal.of_rows(shown, [name for name in fields if name in sealed], caller)
+        return shown
+
+    def _sealed_columns(self, view: View) -> frozenset[str]:
+        """The columns of a view that have personal values, also looked-up ones."""
+        if not self._personal.any:
+            return frozenset()
+        looked_up = (
+            name
+            for name, lookup in view.looked_up.items()
+            if (other := self._views.get(lookup.view)) is not None and lookup.columns[name] in other.personal
+        )
+        return view.personal | frozenset(looked_up)
 
     async def _join(
         self,

@@ -149,6 +149,8 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.NotAnEnvelope: INTERNAL,
     eventlog.NotRecorded: INTERNAL,
     eventlog.LogUnavailable: Meaning(503, "log_unavailable", "The log is unavailable", retry_after_s=2),
+    eventlog.KeysUnavailable: Meaning(503, "keys_unavailable", "The keys of persons are unavailable", retry_after_s=2),
+    eventlog.UnknownKey: INTERNAL,
     projections.ProjectionError: INTERNAL,
     projections.ViewDeclarationError: MISCONFIGURED,
     projections.UnknownView: Meaning(404, "unknown_view", "Unknown view", ("view", "known")),
@@ -171,6 +173,8 @@ def detail_of(error: Exception) -> str:
             return f"{error.store} is unavailable: try again; the server log has the reason"
         case eventlog.LogUnavailable():
             return f"the log is unavailable while {error.what}: try again; the server log has the reason"
+        case eventlog.KeysUnavailable():
+            return "the keys of persons are unavailable: try again; the server log has the reason"
         case _:
             return str(error)
 

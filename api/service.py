@@ -17,6 +17,7 @@ from api.limits.requests import Limits
 from api.limits.threads import Threads
 from api.limits.turns import Turns
 from api.lookups import Lookups
+from api.personal import PersonalValues
 from api.ports import (
     Auditor,
     CapturedSources,
@@ -82,6 +83,11 @@ class Service:
     def own_streams(self) -> OwnStreams:
         """Which streams exist for a caller. Raises DeclarationError."""
         return OwnStreams(self.commands)
+
+    @cached_property
+    def personal(self) -> PersonalValues:
+        """Opens sealed values, or hides them."""
+        return PersonalValues(self.commands)
 
     @cached_property
     def in_flight(self) -> Capacity:

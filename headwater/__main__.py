@@ -34,6 +34,8 @@ PARTS: Final = {
     "grants": Part("Print the rights that each program needs in each server, and no others.", "replay.grants"),
     "status": Part("Show whether all of a deployment works, and what helps if not.", "replay.overview"),
     "audit": Part("Show what operators did: who, when, from where, with which outcome.", "eventlog.audit.cli"),
+    "erase": Part("Erase a person, by destroying the key of their personal values.", "eventlog.erasing.cli"),
+    "master-key": Part("Make and rotate the master key of personal values.", "eventlog.erasing.master_key"),
     "sources": Part("Register captured databases, and operate them.", "eventlog.capturing.cli"),
     "golden": Part("Write the missing golden files of your events.", "commands.testing.__main__"),
 }
@@ -46,6 +48,8 @@ EXTRAS: Final = {
     "replay.__main__": ("projections", "pyspark"),
     "replay.overview": ("projections", "pyspark"),
     "eventlog.audit.cli": ("api", "typer", "rich"),
+    "eventlog.erasing.cli": ("personal", "cryptography", "psycopg_pool", "typer", "rich"),
+    "eventlog.erasing.master_key": ("personal", "cryptography", "psycopg_pool", "typer", "rich"),
     "replay.create": ("projections", "pyspark"),
     "replay.grants": ("projections", "pyspark"),
     "eventlog.capturing.cli": ("sources", "httpx"),

@@ -63,6 +63,10 @@ class View(Protocol):
         """The lookup of each looked-up column."""
 
     @property
+    def personal(self) -> frozenset[str]:
+        """The stored columns whose values have sealed texts, which only the API opens."""
+
+    @property
     def readable_by(self) -> Mapping[str, Claim]:
         """By column, the claim that it equals in the rows that a caller of the API may read; empty: all rows."""
 

@@ -15,6 +15,7 @@ from api.console.pages import Pages
 from api.errors import BadParameter, StreamMissing, UnknownAggregate
 from api.event_pages import AuditPage, EventFilter
 from api.guard import needs
+from api.guard.caller import caller_of
 from api.requests.parameters import check_names, check_text, read_integer, read_time
 from api.routes.audit import read_positions, write_positions
 from api.routes.streams import HIGHEST_VERSION, StreamRequest, Streams, state_of
@@ -91,7 +92,7 @@ class StreamPage:
         start = read_integer("from", plain.get("from", str(max(1, version - PAGE_EVENTS // 2))), 1, HIGHEST_VERSION)
         try:
             requested = StreamRequest(1, 1, version, None)
-            state = await state_of(self._service, self._streams, found, stream, last, requested)
+            state = await state_of(self._service, self._streams, found, stream, last, requested, caller_of(request))
         except StreamMissing:  # all events up to there were erased
             state = {"state": {}, "version": version}
         events = [event async for event in self._events(stream, start)]

@@ -10,7 +10,7 @@ from fastapi import Request
 
 from api.errors import Forbidden
 from api.guard.readable import readable
-from api.guard.scopes import EVERYTHING, OPERATE, Kind, Scopes
+from api.guard.scopes import EVERYTHING, OPERATE, PERSONAL, PLAIN, Kind, Scopes
 from api.requests.filters import Filter
 from projections.view import View
 
@@ -35,7 +35,12 @@ class Caller:
     def must(self, kind: Kind, name: str) -> None:
         """Raise Forbidden unless this is allowed; name: see `Scopes.allow`."""
         if not self.scopes.allow(kind, name):
-            raise Forbidden(kind if kind == "operate" else f"{kind}:{name}")
+            raise Forbidden(kind if kind == OPERATE or kind in PLAIN else f"{kind}:{name}")
+
+    @property
+    def reads_personal(self) -> bool:
+        """Whether personal values are shown to this caller."""
+        return self.scopes.allow(PERSONAL, "*")
 
     def readable(self, view: View) -> tuple[Filter, ...]:
         """What the rows of a view must fulfil so that they exist for this caller; nothing, if all do."""

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from api.guard.caller import Caller, caller_of
 from api.guard.console_paths import ASSETS, SIGN_IN
-from api.guard.scopes import OPERATE, Kind
+from api.guard.scopes import OPERATE, PLAIN, Kind
 
 PUBLIC: Final = frozenset({"/health/live", "/health/ready"})
 """Paths that need no caller: load balancers have no key, and the answers show nothing of what is stored."""
@@ -42,6 +42,8 @@ def named(kind: Kind, name: str) -> Sequence[Dependency]:
     """The dependencies of a route about one command, observation, view or aggregate, or for operators."""
     if kind == OPERATE:
         return operating()
+    if kind in PLAIN:
+        return [Depends(Need(kind, lambda caller, _: caller.must(kind, "*")))]
     return [Depends(Need(f"{kind}:{name}", lambda caller, _: caller.must(kind, name)))]
 
 

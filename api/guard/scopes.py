@@ -7,44 +7,56 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["commands", "observations", "views", "streams", "operate"]
+Kind = Literal["commands", "observations", "views", "streams", "operate", "personal", "erase"]
 
 OPERATE: Final = "operate"
 ALL: Final = "*"
 READING: Final = frozenset({"views", "streams"})
 """What `operate` includes: reading everything, sending nothing."""
-SCOPE: Final = re.compile(r"operate|(commands|observations|views|streams):([A-Za-z0-9_.-]+\*?|\*)")
+PERSONAL: Final = "personal"
+"""Reading personal values, of what else the caller may read; `operate` does not include it."""
+ERASE: Final = "erase"
+PLAIN: Final = frozenset({PERSONAL, ERASE})
+"""Scopes without names, beside `operate`."""
+SCOPE: Final = re.compile(r"operate|personal|erase|(commands|observations|views|streams):([A-Za-z0-9_.-]+\*?|\*)")
 FORM: Final = (
-    "commands:TYPE, observations:TYPE, views:VIEW, streams:AGGREGATE (each also with a prefix and *), or operate"
+    "commands:TYPE, observations:TYPE, views:VIEW, streams:AGGREGATE (each also with a prefix and *), operate, "
+    "personal or erase"
 )
 
 
 @dataclass(frozen=True)
 class Scopes:
-    """What a caller may do. exact: kind and name. prefixes: kind and the beginning of names."""
+    """What a caller may do. exact: kind and name. prefixes: kind and the beginning of names. plain: of PLAIN."""
 
     exact: frozenset[tuple[str, str]] = frozenset()
     prefixes: tuple[tuple[str, str], ...] = ()
     operates: bool = False
+    plain: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, words: Iterable[str]) -> Scopes:
         """The scopes among `words`; tokens also have words that mean something to others, such as `openid`."""
         exact, prefixes, operates = set[tuple[str, str]](), dict[tuple[str, str], None](), False
+        plain = set[str]()
         for word in words:
             if SCOPE.fullmatch(word) is None:
                 continue
             kind, _, name = word.partition(":")
             if word == OPERATE:
                 operates = True
+            elif word in PLAIN:
+                plain.add(word)
             elif name.endswith(ALL):
                 prefixes[kind, name.removesuffix(ALL)] = None
             else:
                 exact.add((kind, name))
-        return cls(frozenset(exact), tuple(prefixes), operates)
+        return cls(frozenset(exact), tuple(prefixes), operates, frozenset(plain))
 
     def allow(self, kind: Kind, name: str) -> bool:
         """Whether this is allowed; name: `*` for all names of the kind, which only `*` and `operate` allow."""
+        if kind in PLAIN:
+            return kind in self.plain
         if self.operates and (kind in READING or kind == OPERATE):
             return True
         if (kind, name) in self.exact:
@@ -59,7 +71,7 @@ class Scopes:
         return any(kind == each for each, _ in (*self.exact, *self.prefixes))
 
 
-EVERYTHING: Final = Scopes.of(("commands:*", "observations:*", "views:*", "streams:*", OPERATE))
+EVERYTHING: Final = Scopes.of(("commands:*", "observations:*", "views:*", "streams:*", OPERATE, *PLAIN))
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class Declared:
         if SCOPE.fullmatch(word) is None:
             return f'"{word}" is not a scope: write {FORM}'
         kind, _, name = word.partition(":")
-        if word == OPERATE or name == ALL:
+        if word == OPERATE or word in PLAIN or name == ALL:
             return None
         known = self.names[kind]
         if name.endswith(ALL):

@@ -23,6 +23,10 @@ COLUMNS: Final[dict[ColumnType, Schema]] = {
     ColumnType.JSON: {"type": "string", "description": "a JSON text"},
     ColumnType.LIST: {"type": "array", "items": {}},
 }
+PERSONAL_COLUMN: Final[Schema] = {
+    "description": "a personal value: as it was recorded, or what is left of it after an erasure; "
+    '`{"hidden": "personal"}` without the scope `personal`; cannot be filtered or sorted by'
+}
 TEXT: Final[Schema] = {"type": "string"}
 POSITIONS: Final[Schema] = {"type": "string", "pattern": r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$"}
 _IN_LOG: Final = r"((observations|cdc\.[A-Za-z0-9_.]{1,200})/)?\d{1,5}:\d{1,18}"

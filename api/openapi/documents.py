@@ -173,6 +173,24 @@ class AllStreams(TypedDict):
     links: Links
 
 
+class KeyDocument(TypedDict):
+    """A key of a person, without its secret."""
+
+    key_id: str
+    created: str
+    erased: str | None
+
+
+class PersonErased(TypedDict):
+    """What an erasure found and did."""
+
+    person: str
+    dry_run: bool
+    destroyed: Annotated[list[KeyDocument], Field(description="now; with `dry_run`, those that would be")]
+    earlier: Annotated[list[KeyDocument], Field(description="keys that were destroyed before")]
+    remains: Annotated[list[str], Field(description="what is left, and until when")]
+
+
 class SnapshotDocument(TypedDict):
     """A snapshot that is running."""
 
@@ -227,7 +245,18 @@ class Health(TypedDict):
     parts: NotRequired[dict[str, str]]
 
 
-BODIES: Final = (Accepted, AllStreams, CapturedPosition, CommandAnswer, Health, Receipt, Reported, ReportedLines, Views)
+BODIES: Final = (
+    Accepted,
+    AllStreams,
+    CapturedPosition,
+    CommandAnswer,
+    Health,
+    PersonErased,
+    Receipt,
+    Reported,
+    ReportedLines,
+    Views,
+)
 
 
 class _Untitled(GenerateJsonSchema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from api.openapi.components import AFTER, COLUMNS, GENERATION, TEXT, TRACING, VISIBLE, Schema, header
+from api.openapi.components import AFTER, COLUMNS, GENERATION, PERSONAL_COLUMN, TEXT, TRACING, VISIBLE, Schema, header
 from api.openapi.documents import body_components
 from api.openapi.model_schemas import message_components, reference
 from api.openapi.problem_documents import PROBLEM_SCHEMA
@@ -130,7 +130,7 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
             )
         )
     taken = {each["name"] for each in found}
-    for column, kind in view.types.items():
+    for column, kind in ((name, each) for name, each in view.types.items() if name not in view.personal):
         for operator in operators(kind):
             plain = operator == "eq" and column not in taken
             found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, COLUMNS[kind]))
@@ -165,7 +165,12 @@ def components(service: Service) -> Schema:
 
 def _view_components(view: View, looked_up: Mapping[str, ColumnType]) -> Schema:
     columns = {
-        name: COLUMNS[kind] if name == view.key_name else _nullable(COLUMNS[kind]) for name, kind in view.types.items()
+        name: COLUMNS[kind]
+        if name == view.key_name
+        else PERSONAL_COLUMN
+        if name in view.personal
+        else _nullable(COLUMNS[kind])
+        for name, kind in view.types.items()
     }
     for name, kind in looked_up.items():
         lookup = view.looked_up[name]

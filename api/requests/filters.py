@@ -152,6 +152,8 @@ def _target(view: View, name: str, reserved: Sequence[str] = ()) -> tuple[str, s
         raise BadParameter(shortened(name), only_shown(view, column, "filter"), tuple(view.types))
     if column not in view.types:
         raise BadParameter(shortened(name), f'is not a column of "{view.name}"', (*view.types, *reserved))
+    if column in view.personal:
+        raise BadParameter(name, "is personal: rows have a sealed text in its place, which cannot be compared")
     allowed = operators(view.types[column])
     operator = operator if dot else "eq"
     if not allowed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
@@ -32,8 +33,15 @@ class Bodies:
         """End the threads."""
         self._threads.close()
 
-    async def read(self, size_bytes: int, read: Callable[[*Arguments], Read], *args: *Arguments) -> Read:
-        """The result of `read`, for a body of this size; raises what it raises, or Overloaded."""
+    async def read(
+        self, size_bytes: int, read: Callable[[*Arguments], Read], *args: *Arguments, waits: bool = False
+    ) -> Read:
+        """The result of `read`, for a body of this size; raises what it raises, or Overloaded.
+
+        waits: whether it may wait for a server, such as the store of keys.
+        """
+        if waits:
+            return await asyncio.to_thread(read, *args)
         if size_bytes <= LARGE_BYTES:
             return read(*args)
         async with self._admission.place():

@@ -74,7 +74,7 @@ def every_column(view: View) -> tuple[str, ...]:
 
 def sortable(view: View) -> tuple[str, ...]:
     """The columns that rows can be sorted by."""
-    return tuple(name for name, kind in view.types.items() if "eq" in operators(kind))
+    return tuple(name for name, kind in view.types.items() if "eq" in operators(kind) and name not in view.personal)
 
 
 def place_column(view: View) -> str | None:

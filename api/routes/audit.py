@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from api.errors import BadParameter
 from api.event_pages import EventFilter
 from api.guard import needs
+from api.guard.caller import caller_of
 from api.openapi import schemas
 from api.openapi.components import POSITIONS
 from api.openapi.documents import AllStreams
@@ -53,10 +54,12 @@ def audit_routes(service: Service) -> APIRouter:
         limit = read_integer("limit", plain.get("limit", "100"), 1, MAX_ROWS)
         async with service.work.scans.place():
             page = await service.audit.page(starts, event_filter, limit)
+        records = await service.personal.of_records([record for _, record in page.events], caller_of(request))
+        shown = zip((at for at, _ in page.events), records, strict=True)
         position = write_positions(page.next_offsets)
         kept = [each for each in parameters if each[0] != "from"]
         document: AllStreams = {
-            "events": [{"position": str(at), "event": orjson.Fragment(record)} for at, record in page.events],
+            "events": [{"position": str(at), "event": orjson.Fragment(record)} for at, record in shown],
             "unreadable": [str(at) for at in page.unreadable],
             "position": position,
             "links": {} if page.ended else {"next": f"{PATH}?{urlencode([*kept, ('from', position)], safe=':,')}"},

@@ -156,7 +156,9 @@ class _Bulk:
                 self._written.clear()
                 await self._written.wait()
             self._open += len(some)
-            prepared, refused = await self._service.bodies.read(largest_bytes(some), self._prepare, some)
+            prepared, refused = await self._service.bodies.read(
+                largest_bytes(some), self._prepare, some, waits=bool(self._service.commands.personal)
+            )
             for answer in refused:
                 self._finish(answer)
             async for commands in self._service.in_flight.portions(prepared, lambda each: _size_bytes(each[1])):

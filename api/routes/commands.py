@@ -70,6 +70,9 @@ def command_routes(service: Service) -> APIRouter:
 
 
 def _submitting(service: Service, name: str) -> Endpoint:
+    kind = service.commands.commands.get(name)
+    is_personal = kind is not None and kind.command.sealed_fields is not None
+
     async def submit(request: Request) -> Response:
         check_no_query(request)
         command_id = headers.idempotency_key(request)
@@ -85,7 +88,9 @@ def _submitting(service: Service, name: str) -> Endpoint:
         }
         async with service.work.bodies.place():
             body = await read_json(request, service.limits)
-            command = await service.bodies.read(len(body), _prepared, service, request, name, body, options)
+            command = await service.bodies.read(
+                len(body), _prepared, service, request, name, body, options, waits=is_personal
+            )
             (answer,) = service.gateway.send([command])
             receipt = await answer
         raise_refusal(receipt)

@@ -137,8 +137,9 @@ class Streams:
         if version == 0:
             raise StreamMissing(stream)
         if requested.version is not None or requested.at is not None:
-            return _json(version, await state_of(self._service, self, found, stream, version, requested))
-        events, following = await _page(self, stream, requested)
+            return _json(version, await state_of(self._service, self, found, stream, version, requested, caller))
+        recorded, following = await _page(self, stream, requested)
+        events = await self._service.personal.of_records(recorded, caller)
         links = {}
         if events and following <= version:
             links["next"] = f"{path}from={following}&limit={requested.limit}"
@@ -207,8 +208,9 @@ async def state_of(
     stream: str,
     version: int,
     requested: StreamRequest,
+    caller: Caller,
 ) -> dict[str, Any]:
-    """The state after `requested.version`, or after the last event not later than `requested.at`."""
+    """The state after `requested.version`, or after the last event not later than `requested.at`, for this caller."""
     if requested.version is not None and requested.version > version:
         raise StreamMissing(stream, version)
     folding = _Folding(aggregate, requested)
@@ -219,11 +221,12 @@ async def state_of(
     if folding.time is None:
         raise StreamMissing(stream, version)
     state = folding.state
+    body = service.personal.of_state(aggregate, state.__pydantic_serializer__.to_json(state), caller)
     return {
         "stream": stream,
         "version": folding.reached,
         "time": format_time(folding.time),
-        "state": orjson.Fragment(state.__pydantic_serializer__.to_json(state)),  # it may have integers of any length
+        "state": orjson.Fragment(body),  # it may have integers of any length
     }
 
 

@@ -32,6 +32,8 @@ Walk = Callable[["PersonalField", Any, str], Any]
 
 HIDDEN: Final = "[personal]"
 """In place of a personal text in a message of a rule."""
+HIDDEN_VALUE: Final = {"hidden": "personal"}
+"""In place of a personal value, for callers of the API who may not read it."""
 MIN_HIDDEN_CHARACTERS: Final = 2
 """Of such a text: shorter ones are in every other word."""
 _LEFT: Final[set[str]] = set()
@@ -152,6 +154,11 @@ class PersonalFields:
 
         self._walk(data, (), "", note)
         return found
+
+    def hidden(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The data of a message with HIDDEN_VALUE in place of personal values; `data` is changed."""
+        self._walk(data, (), "", lambda *_: HIDDEN_VALUE)
+        return data
 
     def _walk(self, data: Any, around: tuple[Any, ...], subject: str, change: Walk) -> None:
         if type(data) is not dict:

@@ -13,7 +13,7 @@ from eventlog.programs.variables import secret
 
 
 def open_keys(env: Mapping[str, str], environment: str) -> PostgresKeys:
-    """The store of keys at HEADWATER_KEYS; raises SettingError, or KeysUnavailable if it does not answer."""
+    """The store of keys at HEADWATER_KEYS, to which nothing connects before it is used; raises SettingError."""
     url = secret(env, KEYS_VARIABLE)
     if not url:
         raise SettingError(KEYS_VARIABLE, "", NEEDS)
@@ -24,6 +24,4 @@ def open_keys(env: Mapping[str, str], environment: str) -> PostgresKeys:
 
 def open_vault(env: Mapping[str, str], environment: str) -> Vault:
     """The vault over this store; raises likewise."""
-    store = open_keys(env, environment)
-    store.prepare()
-    return Vault(store)
+    return Vault(open_keys(env, environment))

@@ -44,13 +44,7 @@ class PostgresKeys:
         # it repeats every attempt to connect, with the address; the error of the caller says it once
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         self._pool.open(wait=False)
-
-    def prepare(self) -> None:
-        """Create the table, unless it is there: then the role needs no right to create anything."""
-        with self._connected() as connection:
-            found = connection.execute(statements.EXISTS, (f'"{self._schema}".person_keys',)).fetchone()
-            if found is None or not found[0]:
-                connection.execute(self._sql(statements.CREATE))
+        self._is_prepared = False
 
     def key_of(self, person: str) -> PersonKey:
         with self._connected() as connection:
@@ -112,11 +106,22 @@ class PostgresKeys:
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(schema=sql.Identifier(self._schema))
 
+    def _prepare(self, connection: Connection) -> None:
+        """Create the table, unless it is there: then the role needs no right to create anything."""
+        found = connection.execute(statements.EXISTS, (f'"{self._schema}".person_keys',)).fetchone()
+        if found is None or not found[0]:
+            connection.execute(statements.LOCK, (self._schema,))
+            connection.execute(self._sql(statements.CREATE))
+            connection.commit()
+        self._is_prepared = True
+
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         """A connection with a transaction; raises KeysUnavailable."""
         try:
             with self._pool.connection() as connection:
+                if not self._is_prepared:
+                    self._prepare(connection)
                 yield connection
         except PoolTimeout as error:
             raise KeysUnavailable(f"no connection within {ANSWER_S} s") from error

@@ -75,6 +75,8 @@ class Vault:
             self._look()
             if parsed.key_id not in self._sealers:
                 self._fetch((parsed.key_id,))
+            if parsed.key_id not in self._sealers:
+                raise UnknownKey(parsed.key_id)
             sealer = self._sealers[parsed.key_id]
             self._sealers.move_to_end(parsed.key_id)
         return ERASED if sealer is None else sealer.open(parsed)
@@ -111,11 +113,7 @@ class Vault:
         self.store.close()
 
     def _fetch(self, key_ids: Iterable[str]) -> None:
-        found = self.store.find(list(key_ids))
-        for key_id in key_ids:
-            if key_id not in found:
-                raise UnknownKey(key_id)
-        for key_id, key in found.items():
+        for key_id, key in self.store.find(list(key_ids)).items():
             if key is not None:
                 self._by_person.setdefault(key.person, key_id)
             self._keep(key_id, None if key is None else Sealer(key))

@@ -40,6 +40,10 @@ class DeclaredView(ABC):
         """See `View`."""
 
     @property
+    def personal(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
     def has_own_query(self) -> bool:
         return False
 

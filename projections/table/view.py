@@ -29,6 +29,7 @@ from projections.table.folds.fold import Column
 from projections.table.items import Item
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
+from projections.table.personal import check_copied, check_uses, personal_columns
 from projections.table.readable import check_readable, check_unmasked
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, earlier_type, field_types, item_model
@@ -113,6 +114,10 @@ class TableView(DeclaredView):
     def layout(self) -> Layout:
         return self.plan.layout
 
+    @cached_property
+    def personal(self) -> frozenset[str]:
+        return personal_columns(self.columns)
+
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
         return self.plan.tables
@@ -189,6 +194,7 @@ class TableView(DeclaredView):
             raise ValueError(f'the key "{self.key_name}" is already a column: remove it')
         # not `self.plan`, which would keep the order of events although their aggregates may be declared later
         plan = self._planned()
+        check_copied(plan)
         check_plan(plan)
         types = {self.key_name: ColumnType.TEXT, **plan.layout.types}
         looked_up = by_column(self.lookups, types)
@@ -196,3 +202,4 @@ class TableView(DeclaredView):
         check_stores(self.stores, types)
         check_readable(self.readable_by, self.key_name, types, looked_up, plan.layout)
         check_unmasked(plan, self.readable_by)
+        check_uses(self.personal, self.stores, types, self.lookups, self.readable_by)

@@ -13,6 +13,7 @@ from api.changes.feeds import ChangeFeeds
 from api.guard.own_streams import OwnStreams
 from api.limits.requests import Limits
 from api.lookups import Lookups
+from api.personal import PersonalValues
 from api.ports import Applied, DeploymentLook, Live, Made, Page, Row
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
@@ -326,7 +327,7 @@ def fake_service(
     views = ViewRegistry.load(modules).views
     captured = CapturedReader(log, SourceRegistry.load(modules).sources)
     waiter = Waiter(events, captured, generations, PARTITIONS, PARTITIONS)
-    lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands))
+    lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands), PersonalValues(commands))
     return FakeService(
         commands=commands,
         views=views,

@@ -1,0 +1,1 @@
+"""Erases persons by destroying their keys, and rotates master keys; knows the store of keys and the audit log."""

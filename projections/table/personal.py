@@ -1,0 +1,148 @@
+"""Personal fields in table views: rows have sealed texts, which columns may copy, and nothing computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from commands.declaring.aggregate import Event
+from commands.declaring.filled_fields import Claim
+from commands.declaring.personal import is_personal, mentions_personal, personal_names
+from projections.table.declared_store import DeclaredStore
+from projections.table.expressions import Field
+from projections.table.fold_plan import FoldPlan
+from projections.table.folds.fold import Column, Fold, event_of, folds_of
+from projections.table.folds.lists import BoundedList
+from projections.table.folds.nested import Parts
+from projections.table.folds.picks import Latest
+from projections.table.items import Item, parts_of
+from projections.table.lookups import Lookup
+from projections.table.types import ColumnType, item_model
+
+COPYING: Final = "last(…), first(…), collect(…) or top(…) by another field, each of the field itself"
+
+
+@lru_cache(maxsize=10_000)
+def sealed_names(model: type[BaseModel]) -> frozenset[str]:
+    """The fields of a model whose values in records are sealed, or have sealed texts inside."""
+    inside = (name for name, info in model.model_fields.items() if mentions_personal(info.annotation))
+    return personal_names(model) | frozenset(inside)
+
+
+def personal_columns(columns: Mapping[str, Column]) -> frozenset[str]:
+    """The columns whose values have sealed texts; of columns that were checked."""
+    return frozenset(name for name, column in columns.items() if any(map(_copies_personal, folds_of(column))))
+
+
+def check_copied(plan: FoldPlan) -> None:
+    """Raise ValueError if anything but a copying column reads a personal field."""
+    events = [each for each in plan.events.values() if isinstance(each, type) and issubclass(each, Event)]
+    if not any(map(sealed_names, events)):
+        return
+    for event in events:
+        for what, read in (("its key", plan.key_expression(event)), ("a condition", plan.condition(event))):
+            if found := sorted(_read(event, read)):
+                raise ValueError(f'{what} reads "{found[0]}" of "{event.type}", which is personal: {_reason("it")}')
+    for name, column in plan.columns.items():
+        for fold in folds_of(column):
+            _check_fold(f'the column "{name}"', fold)
+
+
+def _reason(what: str) -> str:
+    return f"rows have a sealed text in its place, so {what} must be a field in clear"
+
+
+def check_uses(
+    columns: frozenset[str],
+    stores: Sequence[DeclaredStore],
+    types: Mapping[str, ColumnType],
+    lookups: Sequence[Lookup],
+    readable_by: Mapping[str, Claim],
+) -> None:
+    """Raise ValueError if a store searches, sorts or counts by one of these columns, or rows are found by it."""
+    if not columns:
+        return
+    clear = {name: kind for name, kind in types.items() if name not in columns}
+    for store in stores:
+        try:
+            store.check(clear)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; columns with personal values ({', '.join(sorted(columns))}) are sealed, so that no store "
+                "can search, sort or count by them"
+            ) from error
+    for lookup in lookups:
+        if lookup.on in columns:
+            raise ValueError(f'the lookup in "{lookup.view}" is on "{lookup.on}", which is personal: {_reason("it")}')
+    for column in readable_by:
+        if column in columns:
+            raise ValueError(f'readable_by names "{column}", which is personal: {_reason("it")}')
+
+
+def _check_fold(what: str, fold: Any) -> None:
+    copied: Mapping[Any, Any]
+    match fold:
+        case Latest():
+            copied, computed = fold.cases, fold.by
+        case BoundedList():
+            copied, computed = fold.cases, fold.by
+        case Parts():
+            for name, part in fold.columns.items():
+                _check_fold(f'{what}, part "{name}",', part)
+            copied, computed = {}, fold.key
+        case _:
+            copied, computed = {}, getattr(fold, "cases", {})
+    for case, shown in copied.items():
+        event = event_of(case)
+        for expression in shown.values() if isinstance(shown, Mapping) else (shown,):
+            if event is not None and not isinstance(expression, Field | Item):
+                _refuse(what, event, expression)
+    for case, expression in (computed or {}).items():
+        event = event_of(case)
+        if event is not None:
+            _refuse(what, event, expression)
+
+
+def _refuse(what: str, event: type[Event], expression: Any) -> None:
+    for name in sorted(_read(event, expression)):
+        raise ValueError(
+            f'{what} computes with "{name}" of "{event.type}", which is personal: rows have a sealed text in its '
+            f"place, which can only be copied, with {COPYING}"
+        )
+
+
+def _copies_personal(fold: Fold) -> bool:
+    if isinstance(fold, Parts):
+        return any(map(_copies_personal, fold.columns.values()))
+    return any(_read(event, shown) for case, shown in fold.cases.items() if (event := event_of(case)) is not None)
+
+
+def _read(event: type[Event], shown: Any) -> set[str]:
+    """The personal fields of an event that expressions read, at any depth; shown: one, or several in any container."""
+    return set(_personal_in(event, list(_flat(shown)))) if issubclass(event, Event) else set()
+
+
+def _flat(shown: Any) -> Iterator[Any]:
+    match shown:
+        case Mapping():
+            yield from _flat(list(shown.values()))
+        case list() | tuple():
+            for each in shown:
+                yield from _flat(each)
+        case None:
+            return
+        case _:
+            yield shown
+
+
+def _personal_in(event: type[Event], expressions: Sequence[Any]) -> Iterator[str]:
+    for each in parts_of(expressions):
+        if isinstance(each, Item):
+            info = item_model(event, each.list).model_fields.get(each.name)
+            if info is not None and (is_personal(info) or mentions_personal(info.annotation)):
+                yield f"{each.list}[].{each.name}"
+        elif isinstance(each, Field) and each.name in sealed_names(event):
+            yield each.name

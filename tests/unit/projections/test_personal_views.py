@@ -1,0 +1,156 @@
+"""What a table view may do with personal fields, and what is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from headwater import (
+    Aggregate,
+    Cache,
+    Claim,
+    Command,
+    Elasticsearch,
+    Event,
+    Lookup,
+    Personal,
+    Postgres,
+    TableView,
+    add,
+    approximate_distinct,
+    collect,
+    count,
+    distinct,
+    equals,
+    events,
+    first,
+    item,
+    last,
+    maximum,
+    members,
+    nested,
+    top,
+    value,
+    when,
+)
+from projections.errors import ViewDeclarationError
+from tests.support.personal_customers import Mailed, Paid, Registered, customers
+
+
+class Line(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    sku: str
+    person: str
+    recipient: Annotated[str | None, Personal(of="person")]
+
+
+class Sent(Event, type="parcel.sent"):
+    parcel_id: str
+    place: str
+    rank: int
+    sender: Annotated[str | None, Personal()]
+    weight: Annotated[int | None, Personal()]
+    note: Annotated[dict[str, str] | None, Personal()]
+    lines: list[Line]
+
+
+class Send(Command, type="parcel.send"):
+    parcel_id: str
+
+
+class State(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+def decide(command: Send, state: State) -> Sequence[Event]:
+    return []
+
+
+def evolve(state: State, event: Sent) -> State:
+    return state
+
+
+parcel = Aggregate("parcel", "parcel_id", State(), decide, evolve)
+
+
+def view(**more: Any) -> TableView:
+    given: dict[str, Any] = {"name": "parcels", "key": "parcel_id", "columns": {"place": last({Sent: "place"})}}
+    return TableView(**{**given, "stores": (Postgres(),), **more})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        last({Sent: "sender"}),
+        first({Sent: "weight"}),
+        last({Sent: "note"}),
+        last({Sent: "lines"}),
+        last({Sent: "sender"}, by="rank"),
+        collect({Sent: "sender"}),
+        collect({Sent: {"who": "sender", "place": "place"}}),
+        top(3, {Sent: "sender"}, by="rank"),
+        nested("sku", {Sent: item("lines", "sku")}, {"to": last({Sent: item("lines", "recipient")})}),
+    ],
+)
+def test_columns_that_copy_are_personal(column: Any) -> None:
+    made = view(columns={"place": last({Sent: "place"}), "column": column})
+    assert made.personal == {"column"}
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        (count(Sent), ""),
+        (add({Sent: "weight"}), "weight"),
+        (maximum({Sent: "weight"}), "weight"),
+        (distinct({Sent: "sender"}), "sender"),
+        (approximate_distinct({Sent: "sender"}), "sender"),
+        (distinct(members({Sent: [(1, "sender")]})), "sender"),
+        (last({Sent: when(equals("sender", value("x")), "place", value(""))}), "sender"),
+        (last({Sent: "place"}, by="weight"), "weight"),
+        (top(3, {Sent: "place"}, by="weight"), "weight"),
+        (collect({Sent: {"who": when(equals("place", value("x")), "sender", value(""))}}), "sender"),
+        (nested("sender", {Sent: "sender"}, {"n": count(Sent)}), "sender"),
+        (nested("sku", {Sent: item("lines", "sku")}, {"n": add({Sent: "weight"})}), "weight"),
+    ],
+)
+def test_columns_that_compute_are_refused(column: Any, name: str) -> None:
+    if not name:
+        assert view(columns={"column": column}).personal == frozenset()
+        return
+    with pytest.raises(ViewDeclarationError, match=f'computes with "{name}" of "parcel.sent", which is personal'):
+        view(columns={"column": column})
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"key": "sender", "columns": {"n": count(Sent)}}, 'its key reads "sender"'),
+        ({"where": {Sent: equals("sender", value("x"))}}, 'a condition reads "sender"'),
+        ({"key": item("lines", "recipient"), "key_name": "to", "each": {Sent: "lines"}}, "its key reads"),
+        ({"stores": (Postgres(indexes=(("sender",),)),)}, "sealed"),
+        ({"stores": (Postgres(), Elasticsearch(text=("sender",)))}, "sealed"),
+        ({"stores": (Postgres(), Elasticsearch(facets=("sender",)))}, "sealed"),
+        ({"readable_by": {"sender": Claim("sub")}}, "readable_by"),
+        ({"lookups": (Lookup("others", on="sender", columns={"x": "y"}),)}, "personal"),
+    ],
+)
+def test_rows_are_not_found_sorted_or_searched_by_personal_values(more: dict[str, Any], problem: str) -> None:
+    columns = {"sender": last({Sent: "sender"}), "place": last({Sent: "place"})}
+    with pytest.raises(ViewDeclarationError, match=problem):
+        view(**{"columns": columns, **more})
+
+
+def test_a_stream_view_of_events_with_personal_fields_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'"customer\.mailed" has personal fields'):
+        events(Mailed, late_after="1h").check()
+
+
+def test_caches_and_other_stores_take_sealed_columns() -> None:
+    stores = (Postgres(), Elasticsearch(), Cache())
+    assert view(columns={"sender": last({Sent: "sender"})}, stores=stores).personal == {"sender"}
+    assert customers.personal == {"email", "name", "born", "payees"}
+    assert {Registered.type, Paid.type} == set(customers.plan.events)
