@@ -16,7 +16,7 @@ from commands.declaring.registry import AnyAggregate, CommandRegistry
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope, UnknownKey
 from eventlog.personal.installed import installed
-from eventlog.personal.sealed_text import SealedText, is_sealed
+from eventlog.personal.sealed_text import SealedText, changed_texts
 
 UNREADABLE: Final = {"hidden": "unreadable"}
 """In place of a sealed text that was damaged, or whose key the store never had."""
@@ -37,9 +37,12 @@ class PersonalValues:
 
     async def of_rows(self, rows: Sequence[Row], columns: Sequence[str], caller: Caller | None) -> list[Row]:
         """Rows whose `columns` have sealed texts. Raises KeysUnavailable."""
+        texts = [text for row in rows for name in columns for text in _sealed_in(row.get(name))]
+        if not texts:
+            return list(rows)
         if caller is None or not caller.reads_personal:
             return _changed(rows, columns, _hidden)
-        return await asyncio.to_thread(self._opened, rows, columns)
+        return await asyncio.to_thread(self._opened, rows, columns, texts)
 
     async def of_records(self, records: Sequence[bytes], caller: Caller) -> Sequence[bytes]:
         """The records of events; those without personal fields as they are. Raises KeysUnavailable."""
@@ -55,8 +58,8 @@ class PersonalValues:
             return state
         return orjson.dumps(aggregate.sealed_fields.hidden(orjson.loads(state)))
 
-    def _opened(self, rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
-        installed().fetch(text for row in rows for name in columns for text in _sealed_in(row.get(name)))
+    def _opened(self, rows: Sequence[Row], columns: Sequence[str], texts: Sequence[str]) -> list[Row]:
+        installed().fetch(texts)
         return _changed(rows, columns, self._open)
 
     def _open(self, text: str) -> Any:
@@ -81,7 +84,7 @@ class PersonalValues:
         if event.type.partition(".")[0] not in self._personal:
             return record
         document = orjson.loads(record)
-        document["data"] = _replaced(document.get("data"), change)
+        document["data"] = changed_texts(document.get("data"), change)
         return orjson.dumps(document)
 
 
@@ -100,27 +103,10 @@ def _hidden(_: str) -> Any:
 
 
 def _changed(rows: Sequence[Row], columns: Sequence[str], change: Change) -> list[Row]:
-    return [{**row, **{name: _replaced(row[name], change) for name in columns if name in row}} for row in rows]
-
-
-def _replaced(value: Any, change: Change) -> Any:
-    """A value with changed sealed texts, at any depth; also in a text of JSON, as columns of JSON have it."""
-    match value:
-        case str() if is_sealed(value):
-            return change(value)
-        case str() if '"sealed:' in value:
-            try:
-                return orjson.dumps(_replaced(orjson.loads(value), change)).decode()
-            except orjson.JSONDecodeError:
-                return value
-        case list():
-            return [_replaced(each, change) for each in value]
-        case dict():
-            return {name: _replaced(each, change) for name, each in value.items()}
-    return value
+    return [{**row, **{name: changed_texts(row[name], change) for name in columns if name in row}} for row in rows]
 
 
 def _sealed_in(value: Any) -> list[str]:
     found: list[str] = []
-    _replaced(value, found.append)
+    changed_texts(value, found.append)
     return found

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import uuid
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -36,10 +39,25 @@ def api_port(environ: Mapping[str, str]) -> int:
 
 
 def required(settings: StackSettings, modules: Sequence[str]) -> dict[str, str]:
-    """The variables without defaults: the database to capture, and the salt of its hashes, which is no secret here."""
-    if "shop" not in modules:
-        return {}
-    return {"HEADWATER_SHOP_DATABASE": settings.endpoints.shop_database, "HEADWATER_SHOP_SALT": "local"}
+    """The variables without defaults: the keys of persons and their master key, which only personal fields need; the
+    database to capture, and the salt of its hashes, which is no secret here.
+    """
+    found = {"HEADWATER_KEYS": settings.endpoints.postgres, "HEADWATER_MASTER_KEY": _local_master_key(settings)}
+    if "shop" in modules:
+        found |= {"HEADWATER_SHOP_DATABASE": settings.endpoints.shop_database, "HEADWATER_SHOP_SALT": "local"}
+    return found
+
+
+def _local_master_key(settings: StackSettings) -> str:
+    """The master key of the local stack, which is made once, and kept with its data."""
+    file = settings.state / "master_key"
+    if not file.exists():
+        settings.state.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as made:
+                made.write(b64encode(secrets.token_bytes(32)))
+    return file.read_text()
 
 
 def service_specs(

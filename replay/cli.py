@@ -9,8 +9,10 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
+from eventlog.personal.installed import install_when_needed, opened_from
 from eventlog.programs.command_line import called_as
 from eventlog.programs.logs import log_to_stderr
+from eventlog.settings import LogSettings
 from replay import dead_letters, erase, explain, list_views, plan, prune, rebuild, status, verify
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail
@@ -83,4 +85,5 @@ _COMMANDS: Final = typer.main.get_command(app)  # here, so that an interruption 
 
 def main() -> None:
     """Run the command line."""
+    install_when_needed(lambda: opened_from(os.environ, LogSettings.without_modules(os.environ).environment))
     _COMMANDS(prog_name=called_as())

@@ -155,6 +155,11 @@ class PersonalFields:
         self._walk(data, (), "", note)
         return found
 
+    def changed(self, data: dict[str, Any], change: Walk) -> dict[str, Any]:
+        """The data of a message with other values; `data` is changed."""
+        self._walk(data, (), "", change)
+        return data
+
     def hidden(self, data: dict[str, Any]) -> dict[str, Any]:
         """The data of a message with HIDDEN_VALUE in place of personal values; `data` is changed."""
         self._walk(data, (), "", lambda *_: HIDDEN_VALUE)

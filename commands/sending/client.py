@@ -35,6 +35,7 @@ from eventlog.actors import NEEDS, actor_of, is_actor
 from eventlog.envelope import Position
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.kafka.log import KafkaLog
+from eventlog.personal.installed import vault_of
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 
@@ -271,7 +272,10 @@ def open_blocking_client(env: Mapping[str, str] = os.environ) -> Iterator[Blocki
 def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]]:
     settings = LogSettings.from_environment(env)
     registry = CommandRegistry.load(settings.modules)
-    with closing(KafkaLog(settings)) as log:
+    with (
+        vault_of(env, settings.environment, needed=bool(registry.personal)),
+        closing(KafkaLog(settings)) as log,
+    ):
         yield log, registry
 
 

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from commands.codec import fold, read_event, read_snapshot, write_snapshot
 from commands.declaring.aggregate import Event
+from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.handling.batch import Batch
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
+from commands.testing.canaries import nothing_is_in_clear
 from commands.testing.drawing import histories, recordings
 from commands.testing.golden import GoldenFiles
 from commands.testing.past import aggregate_of
@@ -38,7 +40,8 @@ def contracts_of(*modules: str, golden: Path | None = None) -> type:
     With random commands, the tests check that each command is accepted or rejected, that a retry adds nothing, that
     the size of batches makes no difference, and that events and states are read back unchanged. For every version of
     every event they check that it has a golden file, that the file is read as the current version, and that all data
-    that the version could have recorded can be read.
+    that the version could have recorded can be read. If a field is personal, commands with values that appear nowhere
+    else go through every aggregate, and their events through every process: nothing that is stored or logged has one.
 
     modules: as in HEADWATER_MODULES; sub-modules are included. golden: the folder of the golden files; None: `golden/`
     beside the module that declares the event. `headwater golden MODULE` writes the missing files. The
@@ -51,6 +54,8 @@ def contracts_of(*modules: str, golden: Path | None = None) -> type:
     if not registry.aggregates:
         raise ValueError(f"no aggregate in {', '.join(modules) or 'no module'}: name modules that declare aggregates")
     tests = [*_of_aggregates(registry), *_of_events(registry, GoldenFiles(golden), " ".join(modules))]
+    if registry.personal:
+        tests.append(_of_personal_values(registry, ProcessRegistry.load(modules)))
     return type("Contracts", (), {test.__name__: staticmethod(test) for test in tests})
 
 
@@ -97,6 +102,16 @@ def _of_aggregates(registry: CommandRegistry) -> Sequence[Checked]:
         test_events_are_read_back_as_decided_and_a_snapshot_and_its_tail_are_the_whole_fold,
     )
     return [every(_thoroughly(test)) for test in tests]
+
+
+def _of_personal_values(registry: CommandRegistry, processes: ProcessRegistry) -> Checked:
+    personal = [each for name, each in registry.aggregates.items() if name in registry.personal]
+
+    @pytest.mark.parametrize("aggregate", personal, ids=[each.name for each in personal])
+    def test_no_personal_value_is_stored_or_logged(aggregate: AnyAggregate, data: st.DataObject) -> None:
+        nothing_is_in_clear(registry, processes, data.draw(histories(aggregate, streams=1)))
+
+    return _thoroughly(test_no_personal_value_is_stored_or_logged)
 
 
 def records(aggregate: AnyAggregate, history: Sequence[tuple[str, dict[str, Any]]]) -> list[Record]:

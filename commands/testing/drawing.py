@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -29,7 +29,21 @@ def bodies(command: type[Any], id_fields: Sequence[str], number: int) -> st.Sear
     }
     required = {name: values(fields[name], schema) for name in schema.get("required", ()) if name not in parts}
     optional = {name: values(field, schema) for name, field in fields.items() if name not in {*required, *parts}}
-    return st.fixed_dictionaries({**parts, **required}, optional=optional)
+    drawn = st.fixed_dictionaries({**parts, **required}, optional=optional)
+    persons = frozenset(each.of for each in command.sealed_fields.all) if command.sealed_fields is not None else ()
+    return drawn.map(lambda body: _named(body, persons)) if persons else drawn
+
+
+def _named(value: Any, persons: Collection[str]) -> Any:
+    """A body in which each of these fields names a person: an empty one is refused by the API."""
+    match value:
+        case dict():
+            return {
+                name: "P" if name in persons and each == "" else _named(each, persons) for name, each in value.items()
+            }
+        case list():
+            return [_named(each, persons) for each in value]
+    return value
 
 
 def _part(schema: dict[str, Any], root: dict[str, Any], number: int) -> Any:

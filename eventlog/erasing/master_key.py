@@ -33,7 +33,7 @@ def master_key() -> None:
 
 @app.command()
 def make() -> None:
-    """Print a new master key, for HEADWATER_MASTER_KEY or the file of HEADWATER_MASTER_KEY_FILE; nothing stores it."""
+    """Print a new master key, for HEADWATER_MASTER_KEY, or for a file that has it; nothing stores it."""
     print(new_master_key())
 
 

@@ -50,6 +50,7 @@ def install_when_needed(open_: Callable[[], Vault]) -> None:
 
 def in_memory() -> Vault:
     """A vault whose keys are in memory, for tests."""
+    refuse_missing("a test with personal fields", "personal", "cryptography")
     from eventlog.personal.memory import MemoryKeys  # noqa: PLC0415 - only if something is personal
     from eventlog.personal.vault import Vault  # noqa: PLC0415 - likewise
 

@@ -40,7 +40,7 @@ class MasterKeys:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> MasterKeys:
-        """Those of HEADWATER_MASTER_KEY, or of the file that HEADWATER_MASTER_KEY_FILE names; raises SettingError."""
+        """Those of HEADWATER_MASTER_KEY, or of the file that this name with _FILE names; raises SettingError."""
         keys = []
         for text in secret(env, VARIABLE).split():
             try:

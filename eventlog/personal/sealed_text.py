@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
+
+import orjson
 
 PREFIX: Final = "sealed:"
 VERSION: Final = "1"
@@ -49,3 +52,20 @@ class SealedText(NamedTuple):
 def is_sealed(value: Any) -> bool:
     """Whether a value is a sealed text, as far as its beginning says."""
     return type(value) is str and value.startswith(PREFIX)
+
+
+def changed_texts(value: Any, change: Callable[[str], Any]) -> Any:
+    """A value with changed sealed texts, at any depth; also in a text of JSON, as columns of JSON have it."""
+    match value:
+        case str() if is_sealed(value):
+            return change(value)
+        case str() if f'"{PREFIX}' in value:
+            try:
+                return orjson.dumps(changed_texts(orjson.loads(value), change)).decode()
+            except orjson.JSONDecodeError:
+                return value
+        case list():
+            return [changed_texts(each, change) for each in value]
+        case dict():
+            return {name: changed_texts(each, change) for name, each in value.items()}
+    return value

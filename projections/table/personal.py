@@ -39,7 +39,8 @@ def personal_columns(columns: Mapping[str, Column]) -> frozenset[str]:
 
 def check_copied(plan: FoldPlan) -> None:
     """Raise ValueError if anything but a copying column reads a personal field."""
-    events = [each for each in plan.events.values() if isinstance(each, type) and issubclass(each, Event)]
+    handled = map(event_of, plan.cases)
+    events = [each for each in handled if each is not None and issubclass(each, Event) and hasattr(each, "type")]
     if not any(map(sealed_names, events)):
         return
     for event in events:

@@ -7,10 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from msgspec import structs
 
+from commands.declaring.personal import PersonalFields
 from commands.testing.past import Happened, Past
 from eventlog.capturing.declaring import Captured
-from eventlog.envelope import Envelope, Position, decode, timestamp_ms
+from eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
+from eventlog.personal.installed import installed
+from eventlog.personal.sealed_text import changed_texts
 from projections.table.changes import key_text
 from projections.table.event_data import problem
 from projections.table.expressions import Source
@@ -32,18 +36,19 @@ def rows_of(
     an older version of the code, and `at(…)` to set its time (both from `headwater.testing`). An event without a time
     has the time of the event before it, the first one the start of 2026. An instance of a captured class, such as
     `Customer(id=1, …)`, stands for a change of that row.
+    Personal values are sealed in between, as in production, and shown as to a caller who may read them.
     others: the views in the `lookups` of this view. Without them, looked-up columns are omitted.
 
     Raises ValueError for an event that the view cannot read, which is a dead letter in production, and for a lookup in
     a view that is not in `others`; UnreadableEvent for an event that does not fit its type.
     """
     sources = sources_of([view, *others], events)
-    rows = fold(view, sources)
+    rows = _folded(view, sources)
     if not others:
         return rows
     views = {each.name: each for each in (view, *others)}
     looked_up_types(view, views)
-    tables = {name: fold(each, sources) for name, each in views.items()}
+    tables = {name: _folded(each, sources) for name, each in views.items()}
     return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
@@ -61,8 +66,33 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Captured]
             if reason := problem([view.plan], envelope):
                 raise ValueError(f'"{view.name}" cannot read the event, which would be a dead letter: {reason}')
         text = (record.value or b"").decode()
+        kind = next((each.plan.events.get(envelope.type) for each in views if envelope.type in each.plan.events), None)
+        if kind is not None and kind.sealed_fields is not None:
+            envelope = _sealed(kind.sealed_fields, envelope)
+            text = encode(envelope).decode()
         sources.append(Source(envelope, Position(record.partition, record.offset), record.timestamp_ms, text))
     return sources
+
+
+def _sealed(fields: PersonalFields, envelope: Envelope) -> Envelope:
+    """The event as the log has it."""
+    data = fields.sealed(orjson.loads(orjson.dumps(envelope.data)), envelope.stream.partition("/")[2])
+    return structs.replace(envelope, data=data)
+
+
+def _folded(view: TableView, sources: Sequence[Source]) -> dict[str, dict[str, Any]]:
+    """The rows of a view with opened values."""
+    rows = fold(view, sources)
+    if not view.personal:
+        return rows
+    return {
+        key: {name: changed_texts(each, _opened) if name in view.personal else each for name, each in row.items()}
+        for key, row in rows.items()
+    }
+
+
+def _opened(text: str) -> Any:
+    return installed().open(text)
 
 
 def _change(row: Captured, offset: int) -> Source:

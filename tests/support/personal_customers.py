@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from headwater import (
     Aggregate,
+    Cache,
     Command,
+    Elasticsearch,
     Event,
     Personal,
     Postgres,
@@ -161,4 +163,11 @@ customers = TableView(
         "payments": count(Paid),
     },
     stores=(Postgres(),),
+)
+
+everywhere = TableView(
+    name="customers_everywhere",
+    key="customer_id",
+    columns={"email": last({Registered: "email"}), "contacts": last({Registered: "contacts"})},
+    stores=(Postgres(), Elasticsearch(), Cache()),
 )

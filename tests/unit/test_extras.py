@@ -17,7 +17,7 @@ from headwater.__main__ import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 OWN = ("eventlog", "commands", "projections", "replay", "api", "compose", "headwater")
-LATER = {"pymysql", "opentelemetry", "google"}
+LATER = {"pymysql", "opentelemetry", "google", "cryptography", "psycopg", "psycopg_pool"}
 """Libraries of yet another extra, which their module names itself when they are missing."""
 
 

@@ -1,0 +1,141 @@
+"""Sends personal values that appear nowhere else through commands, events, states and processes, and looks for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from commands.declaring.aggregate import Command
+from commands.declaring.personal import PersonalField, PersonalFields
+from commands.declaring.process import AnyProcess, ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from commands.errors import MalformedCommand
+from commands.handling.handler import Handler
+from commands.local_state.state import MemoryStore
+from commands.reacting.instance import Instance
+from commands.reacting.turn import next_step
+from commands.sending.outgoing import prepare
+from eventlog.envelope import Envelope, decode
+from eventlog.errors import NotAnEnvelope
+from eventlog.ports import Record
+
+TIME: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOW_MS: Final = 1_767_323_045_000
+CANARY: Final = "canary7f3a"
+NUMBER: Final = 7_319_000_000_000
+"""Canaries of numbers begin with it."""
+
+
+class _Canaries:
+    """Makes values, each of which appears once."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def of(self, kind: type[Command], body: dict[str, Any]) -> dict[str, Any]:
+        """The body with a canary in every personal field that takes one; others keep their values."""
+        fields = kind.sealed_fields
+        if fields is None:
+            return body
+        for number in range(len(fields.values(_copy(body)))):
+            for make in (self._text, self._number):
+                changed = _with(fields, _copy(body), number, canary := make())
+                with suppress(ValidationError):
+                    kind.model_validate_json(orjson.dumps(changed))
+                    body = changed
+                    self.made.append(str(canary))
+                    break
+        return body
+
+    def _text(self) -> str:
+        return f"{CANARY}-{len(self.made)}"
+
+    def _number(self) -> int:
+        return NUMBER + len(self.made)
+
+
+def _copy(body: dict[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = orjson.loads(orjson.dumps(body))
+    return copied
+
+
+def _with(fields: PersonalFields, body: dict[str, Any], number: int, canary: Any) -> dict[str, Any]:
+    """The body with another value in the personal field that is found as the `number`-th."""
+    left = [number]
+
+    def change(_: PersonalField, value: Any, __: str) -> Any:
+        left[0] -= 1
+        return canary if left[0] == -1 else value
+
+    return fields.changed(body, change)
+
+
+def nothing_is_in_clear(
+    registry: CommandRegistry, processes: ProcessRegistry, history: Sequence[tuple[str, dict[str, Any]]]
+) -> None:
+    """Raises AssertionError if a personal value of these commands is in a record, or in a line of the log."""
+    canaries, stored = _Canaries(), list[bytes]()
+    handler = Handler(registry, 0, 1, store := MemoryStore())
+    with _logged() as lines:
+        for number, (command_type, body) in enumerate(history):
+            kind = registry.command(command_type)
+            try:
+                out = prepare(kind, orjson.dumps(canaries.of(kind.command, body)), TIME)
+            except MalformedCommand as refused:
+                lines.append(str(refused))
+                continue
+            batch = handler.decide([Record("commands", 0, number, out.stream, out.entry.value, NOW_MS)], NOW_MS)
+            receipts = batch.receipts(range(len(batch.entries)))
+            store.apply(batch.snapshots, receipts, {})
+            entries = [out.entry, *batch.entries]
+            stored += [part for each in entries for part in (each.key.encode(errors="replace"), each.value or b"")]
+            stored += [each or b"" for each in receipts.values()]
+            for entry in batch.events:
+                stored += _reactions(registry, processes, decode(entry.value))
+    every = [*stored, *(line.encode(errors="replace") for line in lines)]
+    for canary in canaries.made:
+        found = next((each for each in every if canary.encode() in each), None)
+        assert found is None, f"a personal value is in clear: {found!r}"
+
+
+def _reactions(registry: CommandRegistry, processes: ProcessRegistry, event: Envelope) -> Iterator[bytes]:
+    """What the processes that handle an event would store, each with a new instance."""
+    for process in processes.by_event.get(event.type, ()):
+        yield from _of_process(registry, process, event)
+
+
+def _of_process(registry: CommandRegistry, process: AnyProcess, event: Envelope) -> Iterator[bytes]:
+    with suppress(NotAnEnvelope, KeyError):
+        key = process.identity.of_data(event.data)
+        instance = Instance(process, key, process.initial)
+        try:
+            step = next_step(registry, process, key, instance, event, None, TIME)
+        except Exception:  # noqa: BLE001 - `react` may refuse random events; what it stores then has none of them
+            return
+        if step is not None:
+            yield step.value or b""
+            for entry in step.commands:
+                yield entry.value or b""
+
+
+@contextmanager
+def _logged() -> Iterator[list[str]]:
+    """The lines that are logged meanwhile, with tracebacks."""
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    keep, root = Keep(), logging.getLogger()
+    root.addHandler(keep)
+    try:
+        yield lines
+    finally:
+        root.removeHandler(keep)

@@ -1,0 +1,155 @@
+"""Personal values on real servers: every path is used, and no byte that is stored has one, before or after erasing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from commands.errors import DecideFailed, Rejected
+from compose.settings import StackSettings
+from compose.testing.deployment import RunningDeployment, running_deployment
+from tests.support.personal_customers import Break, Contact, Mail, Pay, Register
+from tests.support.waiting import eventually
+
+MODULE = "tests.support.personal_customers"
+MARK = uuid.uuid4().hex[:12]
+VISIBLE = f"C-{MARK}"
+"""An id, which stays in clear: where it is not found, nothing was searched."""
+CANARIES = [f"{name}{MARK}" for name in ("mail", "name", "phone", "note", "payee", "secret", "later", "rejected")]
+MAIL, NAME, PHONE, NOTE, PAYEE, SECRET, LATER, REJECTED = CANARIES
+
+
+@pytest.fixture(scope="module")
+def deployment(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
+    state = tmp_path_factory.mktemp("personal")
+    with running_deployment(stack, (MODULE,), state) as running:
+        yield running
+
+
+def records(deployment: RunningDeployment) -> dict[str, bytes]:
+    """By topic of the deployment, all keys and values, as a client reads them: batches may be compressed on disk."""
+    servers: dict[str, str | int | float | bool] = {"bootstrap.servers": deployment.servers.endpoints.kafka}
+    prefix = f"{deployment.variables['HEADWATER_ENVIRONMENT']}."
+    found: dict[str, bytes] = {}
+    consumer = Consumer({**servers, "group.id": f"search-{MARK}", "enable.partition.eof": True})
+    try:
+        for name, topic in AdminClient(servers).list_topics(timeout=30).topics.items():
+            if not name.startswith(prefix):
+                continue
+            parts, left = list[bytes](), set(topic.partitions)
+            consumer.assign([TopicPartition(name, each, 0) for each in topic.partitions])
+            while left:
+                message = consumer.poll(30)
+                assert message is not None, f"{name} does not answer"
+                if message.error():
+                    left.discard(message.partition())
+                else:
+                    parts += [message.key() or b"", message.value() or b"", repr(message.headers()).encode()]
+            found[name.removeprefix(prefix)] = b"\n".join(parts)
+    finally:
+        consumer.close()
+    return found
+
+
+def files_with(folder: Path, text: str) -> list[str]:
+    """The files below a folder that have these bytes; those that vanish meanwhile have none."""
+    ran = subprocess.run(
+        ["grep", "-rlaF", "--", text, f"{folder}/"], capture_output=True, text=True, check=False, timeout=300
+    )
+    return ran.stdout.split()
+
+
+def searched(deployment: RunningDeployment, stack: StackSettings) -> None:
+    """Assert that no canary is anywhere, and that the id is where it must be."""
+    topics, own = records(deployment), Path(deployment.variables["HEADWATER_STATE"])
+    for topic in ("commands", "events", "snapshots", "receipts", "processes", "process-inbox", "patches"):
+        assert VISIBLE.encode() in topics[topic], topic
+    folders = [own, stack.state.resolve(), (stack.state / "postgres").resolve()]
+    assert files_with(folders[0], VISIBLE)
+    assert any("postgres" in each for each in files_with(folders[-1], VISIBLE))
+    for canary in CANARIES:
+        assert [topic for topic, content in topics.items() if canary.encode() in content] == []
+        assert [each for folder in folders for each in files_with(folder, canary)] == []
+
+
+def headwater(deployment: RunningDeployment, *words: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "headwater", *words],
+        env={**os.environ, **deployment.variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
+    deployment: RunningDeployment, stack: StackSettings
+) -> None:
+    contact = Contact(person_id=f"P-{MARK}", phone=PHONE, note=NOTE)
+    register = Register(customer_id=VISIBLE, email=MAIL, name=NAME, born=1815, contacts=[contact])
+    deployment.send(register)
+    with pytest.raises(Rejected) as rejected:
+        deployment.send(Register(customer_id=VISIBLE, name=REJECTED))
+    assert REJECTED not in str(rejected.value)
+    with pytest.raises(DecideFailed):
+        deployment.send(Break(customer_id=VISIBLE, secret=SECRET))
+    deployment.send(Pay(customer_id=VISIBLE, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=5))
+
+    row = deployment.row("customers", VISIBLE)
+    assert row is not None
+    assert (row["email"], row["name"], row["born"], row["payees"]) == (MAIL, NAME, 1815, [PAYEE])
+    for store_row in deployment.rows("customers_everywhere"):
+        assert store_row["email"] == MAIL
+        assert PHONE in str(store_row["contacts"])
+    stream = f"/streams/customer/{VISIBLE}"
+
+    def events() -> list[dict[str, object]]:
+        return list(deployment.http.get(stream).json()["events"])
+
+    eventually(lambda: any(each["type"] == "customer.mailed" for each in events()), "the process has sent a command")
+    assert deployment.http.get(f"{stream}?version=1").json()["state"]["email"] == MAIL
+    searched(deployment, stack)
+
+    assert "would be destroyed" in headwater(deployment, "erase", VISIBLE, "--dry-run")
+    assert "destroyed: " in headwater(deployment, "erase", VISIBLE, "--yes")
+    eventually(lambda: deployment.http.get(f"/views/customers/{VISIBLE}").json()["email"] is None, "it is forgotten")
+    row = deployment.http.get(f"/views/customers/{VISIBLE}").json()
+    assert (row["email"], row["name"], row["born"], row["payees"]) == (None, "(erased)", None, [PAYEE])
+    assert PHONE in deployment.http.get(stream).text
+    assert not any(each in deployment.http.get(stream).text for each in (MAIL, NAME, NOTE))
+    state = deployment.http.get(f"{stream}?version=1").json()["state"]
+    assert (state["email"], state["name"], state["contacts"][0]["phone"]) == (None, "(erased)", PHONE)
+    certificates = [line for line in headwater(deployment, "audit", "--verb", "erase").splitlines() if "done" in line]
+    assert len(certificates) == 1
+    assert VISIBLE in certificates[0]
+
+    # the handler has the state in memory, and opens it anew; later facts of the person have a new key
+    deployment.send(Mail(customer_id=VISIBLE, address=LATER))
+    deployment.send(Pay(customer_id=VISIBLE, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=5))
+    last = events()
+    assert [each["data"]["payer_name"] for each in last if each["type"] == "customer.paid"] == [None, "(erased)"]  # type: ignore[index]
+    assert LATER in deployment.http.get(stream).text
+    # a replay copies the same texts, and verifying compares them
+    deployment.rebuild("customers", "customers_everywhere")
+    deployment.verify("customers", "customers_everywhere", "streams")
+    assert deployment.http.delete(f"/persons/P-{MARK}").raise_for_status().json()["destroyed"]
+    eventually(lambda: PHONE not in deployment.http.get(stream).text, "the other person is erased, too")
+    assert deployment.http.get(f"/views/customers/{VISIBLE}").json()["payees"] == [PAYEE, PAYEE]
+    searched(deployment, stack)
+
+
+def test_an_api_with_keys_for_callers_is_needed_to_hide_values(deployment: RunningDeployment) -> None:
+    """An open API listens on this machine only, and shows everything to everybody; others hide: see the unit tests."""
+    assert httpx.get(f"{deployment.api}/openapi.json").json()["paths"]["/persons/{person}"]["delete"]

@@ -1,0 +1,187 @@
+"""The contract of stores of keys, in memory and in PostgreSQL; and what only PostgreSQL has."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from compose.settings import StackSettings
+from eventlog.erasing import cli, master_key
+from eventlog.errors import KeysUnavailable
+from eventlog.personal.master_keys import MasterKeys, new_master_key
+from eventlog.personal.memory import MemoryKeys
+from eventlog.personal.ports import SECRET_BYTES, KeyStore
+from eventlog.personal.postgres import PostgresKeys
+from eventlog.personal.vault import Vault
+from tests.support.audited import MemoryTrail
+
+MASTER = new_master_key()
+
+
+def masters(*texts: str) -> MasterKeys:
+    return MasterKeys.from_environment({"HEADWATER_MASTER_KEY": " ".join(texts)})
+
+
+@pytest.fixture
+def environment(request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"k{uuid.uuid4().hex[:12]}"
+    yield name
+    if "stack" in request.fixturenames:
+        stack: StackSettings = request.getfixturevalue("stack")
+        with psycopg.connect(stack.endpoints.postgres) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{name}_keys" CASCADE')
+
+
+@pytest.fixture
+def opened(stack: StackSettings, environment: str) -> Iterator[Callable[..., PostgresKeys]]:
+    made: list[PostgresKeys] = []
+
+    def open_(keys: MasterKeys | None = None, url: str = stack.endpoints.postgres) -> PostgresKeys:
+        made.append(PostgresKeys(url, environment, keys or masters(MASTER)))
+        return made[-1]
+
+    yield open_
+    for each in made:
+        each.close()
+
+
+def fulfils_the_contract(store: KeyStore) -> None:
+    first = store.key_of("P1")
+    assert store.key_of("P1") == first
+    assert (first.person, len(first.secret)) == ("P1", SECRET_BYTES)
+    other = store.key_of('it\'s "P2" — ü')
+    assert len({first.key_id, other.key_id, first.secret, other.secret}) == 4
+    assert store.find([first.key_id, other.key_id, "no such key"]) == {first.key_id: first, other.key_id: other}
+    assert store.erasures(0).key_ids == [] or store.erasures(0).key_ids == ()
+    assert [(each.key_id, each.erased) for each in store.keys_of("P1")] == [(first.key_id, None)]
+    (erased,) = store.erase("P1")
+    assert erased.key_id == first.key_id
+    assert erased.erased is not None
+    assert list(store.erase("P1")) == []
+    assert list(store.erase("nobody")) == []
+    assert store.find([first.key_id, other.key_id]) == {first.key_id: None, other.key_id: other}
+    again = store.key_of("P1")
+    assert again.key_id != first.key_id
+    assert [each.erased is None for each in store.keys_of("P1")] == [False, True]
+    number, key_ids = store.erasures(0)
+    assert list(key_ids) == [first.key_id]
+    assert list(store.erasures(number).key_ids) == []
+    store.erase("P1")
+    later = store.erasures(number)
+    assert later.number > number
+    assert list(later.key_ids) == [again.key_id]
+
+
+def test_keys_in_memory() -> None:
+    fulfils_the_contract(MemoryKeys())
+
+
+def test_keys_in_postgresql(opened: Callable[..., PostgresKeys]) -> None:
+    fulfils_the_contract(opened())
+
+
+def test_many_processes_get_the_same_key(opened: Callable[..., PostgresKeys]) -> None:
+    found: list[str] = []
+
+    def ask(store: PostgresKeys) -> None:
+        found.extend(store.key_of(f"P{number}").key_id for number in range(20))
+
+    threads = [threading.Thread(target=ask, args=(opened(),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (len(found), len(set(found))) == (80, 20)
+
+
+def test_a_rotation_wraps_all_keys_anew_and_the_old_master_key_is_not_needed(
+    opened: Callable[..., PostgresKeys],
+) -> None:
+    new = new_master_key()
+    before = [opened().key_of(f"P{number}") for number in range(3)]
+    both = opened(masters(new, MASTER))
+    assert both.key_of("P0") == before[0]
+    with pytest.raises(KeysUnavailable, match="HEADWATER_MASTER_KEY"):
+        opened(masters(new)).key_of("P0")
+    assert (both.rewrap(), both.rewrap()) == (3, 0)
+    assert [opened(masters(new)).key_of(f"P{number}") for number in range(3)] == before
+    with pytest.raises(KeysUnavailable):
+        opened().key_of("P0")
+
+
+def test_no_row_has_a_key_in_clear_and_none_at_all_after_an_erasure(
+    opened: Callable[..., PostgresKeys], stack: StackSettings, environment: str
+) -> None:
+    key = opened().key_of("P1")
+
+    def stored() -> tuple[bytes | None, str]:
+        with psycopg.connect(stack.endpoints.postgres) as connection:
+            rows = connection.execute(f'SELECT wrapped, t::text FROM "{environment}_keys".person_keys t').fetchall()
+        ((wrapped, text),) = rows
+        return wrapped, text
+
+    wrapped, text = stored()
+    assert wrapped is not None
+    assert key.secret not in wrapped
+    assert key.secret.hex() not in text
+    opened().erase("P1")
+    assert stored()[0] is None
+    assert wrapped.hex() not in stored()[1]
+
+
+def test_a_server_that_is_away_is_an_outage_of_keys_and_nothing_connects_before(
+    opened: Callable[..., PostgresKeys],
+) -> None:
+    store = opened(url="postgresql://nobody@127.0.0.1:9/none")
+    with pytest.raises(KeysUnavailable) as away:
+        store.key_of("P1")
+    assert "nobody@" not in str(away.value)
+
+
+def test_an_erasure_reaches_the_vaults_of_other_processes(opened: Callable[..., PostgresKeys]) -> None:
+    now = [0.0]
+    ours, theirs = Vault(opened(), clock=lambda: now[0]), Vault(opened(), clock=lambda: now[0])
+    text = ours.seal("P1", "t", "f", "secret")
+    assert theirs.open(text) == "secret"
+    ours.store.erase("P1")
+    now[0] += 1.0
+    assert repr(theirs.open(text)) == repr(ours.open(text)) == "ERASED"
+    ours.close()
+    theirs.close()
+
+
+def test_the_commands_erase_a_person_and_rotate_the_master_key(
+    stack: StackSettings,
+    environment: str,
+    opened: Callable[..., PostgresKeys],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trail, new = MemoryTrail(), new_master_key()
+    monkeypatch.setattr(cli, "Trail", trail)
+    monkeypatch.setattr("eventlog.audit.commands.Trail", trail)
+    monkeypatch.setenv("HEADWATER_KEYS", stack.endpoints.postgres)
+    monkeypatch.setenv("HEADWATER_MASTER_KEY", MASTER)
+    monkeypatch.setenv("HEADWATER_ENVIRONMENT", environment)
+    key = opened().key_of("P1")
+    runner = CliRunner()
+    assert f"would be destroyed: {key.key_id}" in runner.invoke(cli.app, ["P1", "--dry-run"]).output
+    assert runner.invoke(cli.app, ["P1"], input="n\n").exit_code == 1
+    assert trail.records == []
+    monkeypatch.setenv("HEADWATER_MASTER_KEY", f"{new} {MASTER}")
+    assert "1 keys wrapped" in runner.invoke(master_key.app, ["rewrap"]).output
+    done = runner.invoke(cli.app, ["P1", "--yes", "--json"])
+    assert (done.exit_code, key.key_id in done.output) == (0, True)
+    again = runner.invoke(cli.app, ["P1", "--yes"])
+    assert "destroyed before: 1" in again.output
+    assert [each.outcome for each in trail.records if each.verb == "erase"] == [None, "done", None, "done"]
+    printed = runner.invoke(master_key.app, ["make"]).output.strip()
+    assert len(b64encode(bytes(32))) == len(printed)
+    monkeypatch.setenv("HEADWATER_MASTER_KEY", "short")
+    refused = runner.invoke(cli.app, ["P1", "--yes"])
+    assert refused.exit_code == 1
