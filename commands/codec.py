@@ -26,7 +26,7 @@ from commands.declaring.upcasting import version_problem
 from commands.errors import BadDecision, BrokenStream, MalformedCommand, TooLarge, UnreadableEvent, UnreadableSnapshot
 from eventlog import topics
 from eventlog.envelope import Envelope, encode, format_time, stream_name
-from eventlog.hidden_values import error_text
+from eventlog.hidden_values import error_text, places_of_error
 from eventlog.limits import MAX_COMMAND_BYTES, MAX_NAMES_BYTES, entry_size, size_of
 from eventlog.ports import Entry
 
@@ -86,7 +86,7 @@ def read_command(
         raise MalformedCommand(kind.type, [NUL])
     data, clear = _opened(kind, text) if is_sealed and kind.sealed_fields is not None else (data, text)
     try:
-        command = kind.__pydantic_validator__.validate_json(_accepted_at(clear, data, filled.times, time))
+        command = _validated(kind, _accepted_at(clear, data, filled.times, time))
     except ValidationError as error:
         faults = faults_of(error)
         if claims is not None:
@@ -107,6 +107,20 @@ def read_command(
     is_stored = is_sealed or kind.sealed_fields is None
     stored = text if is_stored else _sealed(command, aggregate_id, {*filled.times}.difference(data))
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), stored)
+
+
+def _validated(kind: type[Command], text: bytes) -> Command:
+    command: Command
+    if kind.sealed_fields is None:
+        command = kind.__pydantic_validator__.validate_json(text)
+        return command
+    try:
+        command = kind.__pydantic_validator__.validate_json(text)
+        return command
+    except ValidationError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - its text may repeat a personal value
+        raise RuntimeError(f'a validator of "{kind.type}" failed\n{places_of_error(error)}') from None
 
 
 def _opened(kind: type[Command], text: bytes) -> tuple[Any, bytes]:
@@ -192,9 +206,11 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
             body = opened_body(envelope.id, kind.sealed_fields, body)
         return kind.model_validate_json(body)
     except (ValidationError, TypeError) as error:
-        raise UnreadableEvent(
-            f'the data of "{envelope.id}" does not match "{envelope.type}": {error_text(error)}'
-        ) from error
+        is_personal = kind.sealed_fields is not None
+        text = error_text(error, is_personal=is_personal)
+        raise UnreadableEvent(f'the data of "{envelope.id}" does not match "{envelope.type}": {text}') from (
+            None if is_personal else error  # its own text is logged, too
+        )
 
 
 def opened_body(event_id: str, fields: PersonalFields, body: bytes) -> bytes:
@@ -226,9 +242,19 @@ def fold(
     for envelope in envelopes:
         if envelope.sequence <= version:
             raise BrokenStream(envelope.stream, version + 1, envelope.sequence)
-        folded = aggregate.evolve(folded, read_event(aggregate, envelope))
+        folded = _evolved(aggregate, folded, envelope)
         version = envelope.sequence
     return folded, version
+
+
+def _evolved(aggregate: Aggregate[State], state: State, envelope: Envelope) -> State:
+    event = read_event(aggregate, envelope)
+    if not aggregate.is_personal:
+        return aggregate.evolve(state, event)
+    try:
+        return aggregate.evolve(state, event)
+    except Exception as error:  # noqa: BLE001 - its text may repeat a personal value
+        raise RuntimeError(f'"evolve" of "{aggregate.name}" failed\n{places_of_error(error)}') from None
 
 
 def write_snapshot(
@@ -323,4 +349,6 @@ def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int
         read: State = kind.__pydantic_validator__.validate_json(body)
         return read, version
     except (ValueError, KeyError, TypeError) as error:  # also those of JSON and of pydantic
-        raise UnreadableSnapshot(aggregate.name, error_text(error)) from error
+        is_personal = aggregate.sealed_fields is not None
+        text = error_text(error, is_personal=is_personal)
+        raise UnreadableSnapshot(aggregate.name, text) from (None if is_personal else error)

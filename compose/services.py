@@ -39,13 +39,17 @@ def api_port(environ: Mapping[str, str]) -> int:
 
 
 def required(settings: StackSettings, modules: Sequence[str]) -> dict[str, str]:
-    """The variables without defaults: the keys of persons and their master key, which only personal fields need; the
-    database to capture, and the salt of its hashes, which is no secret here.
-    """
-    found = {"HEADWATER_KEYS": settings.endpoints.postgres, "HEADWATER_MASTER_KEY": _local_master_key(settings)}
-    if "shop" in modules:
-        found |= {"HEADWATER_SHOP_DATABASE": settings.endpoints.shop_database, "HEADWATER_SHOP_SALT": "local"}
-    return found
+    """The variables without defaults: the database to capture, and the salt of its hashes, which is no secret here."""
+    if "shop" not in modules:
+        return {}
+    return {"HEADWATER_SHOP_DATABASE": settings.endpoints.shop_database, "HEADWATER_SHOP_SALT": "local"}
+
+
+def local_keys(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """The store of keys of persons and its master key, which only personal fields need, unless `environ` has others."""
+    if any(environ.get(name + end) for name in ("HEADWATER_KEYS", "HEADWATER_MASTER_KEY") for end in ("", IN_FILE)):
+        return {}
+    return {"HEADWATER_KEYS": settings.endpoints.postgres, "HEADWATER_MASTER_KEY": _local_master_key(settings)}
 
 
 def _local_master_key(settings: StackSettings) -> str:
@@ -72,6 +76,7 @@ def service_specs(
         **settings.endpoints.environment(),
         **{name + IN_FILE: "" for name in settings.endpoints.environment()},  # of other servers
         "HEADWATER_STATE": str(settings.state),
+        **local_keys(settings, {**os.environ, **environment}),
         ApiVariables.variable("api_port"): str(api_port),
         **environment,
     }

@@ -26,8 +26,16 @@ def without_values(text: str) -> str:
     return _INPUT_OF_LINES.sub("", _INPUT.sub("", text))
 
 
-def error_text(error: BaseException) -> str:
-    """The message of an error; of pydantic's, each fault with its place, in one line."""
+def error_text(error: BaseException, *, is_personal: bool = False) -> str:
+    """The message of an error; of pydantic's, each fault with its place, in one line.
+
+    is_personal: it is about personal values in clear, which the messages of a user's validators may repeat, and so may
+    places inside a field: only the names of fields and kinds of faults are shown.
+    """
+    if is_personal:
+        faults = error.errors(include_input=False, include_context=False) if isinstance(error, ValidationError) else []
+        kinds = [f"{each['loc'][0] if each['loc'] else 'value'}: {each['type']}" for each in faults[:MAX_FAULTS]]
+        return "; ".join(kinds) or type(error).__name__
     if not isinstance(error, ValidationError):
         return without_values(str(error))
     faults = error.errors(include_url=False, include_context=False, include_input=False)

@@ -28,7 +28,7 @@ from commands.sending.client import (
     open_blocking_client,
     open_client,
 )
-from eventlog.errors import EventLogError, LogUnavailable
+from eventlog.errors import EventLogError, KeysUnavailable, LogUnavailable
 
 __all__ = [
     "AmbiguousReceipt",
@@ -39,6 +39,7 @@ __all__ = [
     "EarlierReceiptsUnread",
     "EventLogError",
     "IdempotencyKeyReused",
+    "KeysUnavailable",
     "LogUnavailable",
     "MalformedCommand",
     "Outcome",

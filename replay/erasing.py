@@ -183,7 +183,8 @@ class Eraser:
                     body = folded.__pydantic_serializer__.to_json(folded)
                     state = sealed_state(aggregate, target.stream, body).decode()
                 except Exception as error:
-                    problem = f"the other events cannot be folded without it ({error_text(error)}): erase the stream"
+                    text = error_text(error, is_personal=aggregate.is_personal)
+                    problem = f"the other events cannot be folded without it ({text}): erase the stream"
                     raise CannotErase(f"{target.stream}/{version}", problem) from error
             fields = None if aggregate is None else aggregate.shape
             receipt = self._ask(

@@ -164,6 +164,8 @@ class Aggregate(Generic[State]):
     """Where it is declared, as `file:line`; empty if that is not known."""
     sealed_fields: PersonalFields | None = field(init=False, repr=False)
     """The personal fields of its state; None if it has none."""
+    is_personal: bool = field(init=False, repr=False)
+    """Whether its state, or any of its messages, has personal fields."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", called_from())
@@ -185,17 +187,14 @@ class Aggregate(Generic[State]):
         check_id_claims(self.name, identity, self.commands)
         sealed = personal_fields(type(self.initial), self.name, subject="the id", is_state=True)
         object.__setattr__(self, "sealed_fields", sealed)
+        messages = (*self.commands.values(), *self.events.values())
+        is_personal = sealed is not None or any(each.sealed_fields is not None for each in messages)
+        object.__setattr__(self, "is_personal", is_personal)
         schema = type(self.initial).model_json_schema()
         if sealed is not None:  # snapshots with values in clear must not stay
             schema["personal"] = sorted([each.path, each.of] for each in sealed.all)
         object.__setattr__(self, "shape", self._digest(undocumented(schema)))
         object.__setattr__(self, "documented_shape", self._digest(schema))
-
-    @property
-    def is_personal(self) -> bool:
-        """Whether its state, or any of its messages, has personal fields."""
-        messages = (*self.commands.values(), *self.events.values())
-        return self.sealed_fields is not None or any(each.sealed_fields is not None for each in messages)
 
     def _digest(self, schema: Any) -> str:
         text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)

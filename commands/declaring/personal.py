@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from commands.errors import DeclarationError
 from eventlog.hidden_values import error_text
 from eventlog.personal.installed import installed
+from eventlog.personal.mark import PersonalMark, has_mark
 from eventlog.personal.sealed_text import is_sealed
 
 Walk = Callable[["PersonalField", Any, str], Any]
@@ -43,7 +44,7 @@ _MAPPINGS: Final = (dict, Mapping)
 
 
 @dataclass(frozen=True)
-class Personal:
+class Personal(PersonalMark):
     """Marks a field whose values are sealed with the key of a person: `email: Annotated[str | None, Personal()]`.
 
     of: the field with the person's id, beside this one or, in a nested model, in one around it; default: the id of the
@@ -328,7 +329,7 @@ def texts_in(values: Any) -> set[str]:
 
 def is_personal(info: FieldInfo) -> bool:
     """Whether a field is marked as personal."""
-    return any(isinstance(each, Personal) for each in info.metadata)
+    return has_mark(info)
 
 
 @lru_cache(maxsize=10_000)

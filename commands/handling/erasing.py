@@ -91,7 +91,8 @@ def decide_erasure(
         message = "the handlers run other code of the aggregate than this command: use the same code, and try again"
         return answered(received, "failed", version, ReceiptError(OTHER_STATE, message))
     except Exception as error:  # noqa: BLE001 - the validators of a state are a user's
-        reason = ReceiptError(NOT_ERASABLE, clipped(f"the state without the event is not valid: {error_text(error)}"))
+        text = error_text(error, is_personal=aggregate is not None and aggregate.is_personal)
+        reason = ReceiptError(NOT_ERASABLE, clipped(f"the state without the event is not valid: {text}"))
         return answered(received, "failed", version, reason)
     tombstones = tuple(
         Entry(topics.EVENTS, f"{stream}/{number}", None, now_ms) for number in range(erasure.first, last + 1)

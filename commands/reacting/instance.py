@@ -342,8 +342,10 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         )
     except KeysUnavailable:
         raise  # it can be read once the keys can
-    except (Exception, SystemExit, GeneratorExit) as error:  # a user's validators may raise anything
-        raise UnreadableProcess(process.name, key, f"{type(error).__name__}: {error_text(error)}") from error
+    except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - a user's validators may raise anything
+        is_personal = process.sealed_fields is not None
+        text = f"{type(error).__name__}: {error_text(error, is_personal=is_personal)}"
+        raise UnreadableProcess(process.name, key, text) from (None if is_personal else error)
 
 
 def waits_for(value: bytes | None, event_id: str) -> bool:

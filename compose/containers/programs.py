@@ -24,6 +24,8 @@ PASSED_ON: Final = (
     "HEADWATER_LOG_FORMAT",
 )
 """Variables of the shell that every program gets; one that is not set there stays as the image has it."""
+KEYS: Final = ("HEADWATER_KEYS", "HEADWATER_MASTER_KEY")
+"""Of programs that seal and open personal values."""
 INSIDE: Final = {
     "HEADWATER_KAFKA": f"kafka:{KAFKA_INSIDE}",
     "HEADWATER_POSTGRES": "postgresql://headwater@postgres:5432/headwater",
@@ -64,7 +66,7 @@ PROGRAMS: Final = (
         needs=("kafka",),
         memory="1g",
         stop_s=round(END_S) + 10,
-        passed_on=("HEADWATER_HANDLERS",),
+        passed_on=("HEADWATER_HANDLERS", *KEYS),
     ),
     Program(
         name="projections",
@@ -82,7 +84,7 @@ PROGRAMS: Final = (
         memory="1g",
         stop_s=GRACE_S + 10,
         check="ready",
-        passed_on=("HEADWATER_API_WORKERS", "HEADWATER_API_ORIGINS", "HEADWATER_ANSWER_TIMEOUT_S"),
+        passed_on=("HEADWATER_API_WORKERS", "HEADWATER_API_ORIGINS", "HEADWATER_ANSWER_TIMEOUT_S", *KEYS),
         settings=(
             # published on this machine's loopback address only, where `headwater run` is open, too
             ("HEADWATER_API_OPEN", "true"),

@@ -24,7 +24,7 @@ from commands.sending.client import BlockingCommandClient, open_blocking_client
 from compose.demo import wait_for_views
 from compose.errors import ComposeError
 from compose.ports import free_port
-from compose.services import required, service_specs
+from compose.services import local_keys, required, service_specs
 from compose.settings import HOST, StackSettings
 from eventlog.programs.modules import SAFE_PATH, VARIABLE
 from projections.supervision.supervisor import Supervisor
@@ -174,6 +174,7 @@ def variables_of(
     found |= {
         **servers.endpoints.environment(),
         **required(servers, modules),
+        **local_keys(StackSettings(state, servers.ports), {}),
         "HEADWATER_ENVIRONMENT": f"test_{uuid.uuid4().hex[:12]}",
         VARIABLE: ",".join(modules),
         "HEADWATER_STATE": str(state),

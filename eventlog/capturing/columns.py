@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from eventlog.capturing.errors import SourceDeclarationError
+from eventlog.personal.mark import has_mark
 
 
 class Kind(Enum):
@@ -127,6 +128,11 @@ def column_of(owner: str, name: str, info: FieldInfo) -> Column:
     """
     column = info.alias or name
     where = f'column "{column}" of {owner}'
+    if has_mark(info):
+        raise SourceDeclarationError(
+            f"{where} is Personal, which only fields of commands, events and states can be: a captured row is "
+            "stored as its database has it; remove the mark, or capture a text as Hashed()"
+        )
     annotation, nullable = _without_none(info.annotation)
     kind, item, choices = _kind(annotation, where)
     mask = _mask(info.metadata, where)

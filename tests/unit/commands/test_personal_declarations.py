@@ -12,7 +12,8 @@ from commands.declaring.field_kinds import field_kinds
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.personal import Personal, personal_fields
 from commands.errors import DeclarationError
-from headwater import Event, Observation, after, convert, default, parsed, rename
+from eventlog.capturing.errors import SourceDeclarationError
+from headwater import Captured, Event, Observation, ViewRow, after, convert, default, parsed, rename
 from tests.support.personal_customers import Registered, customer
 
 
@@ -122,6 +123,19 @@ def test_an_observation_cannot_have_personal_fields_yet() -> None:
 
     with pytest.raises(DeclarationError, match='observation "seen" has personal fields'):
         ObservationRegistry([("here", Seen)])
+
+
+def test_captured_rows_and_rows_of_views_cannot_be_personal() -> None:
+    with pytest.raises(SourceDeclarationError, match=r'column "email" of table "public\.people" is Personal'):
+
+        class Person(Captured, table="public.people", key="id"):
+            id: int
+            email: Annotated[str, Personal(erased_as="")]
+
+    with pytest.raises(DeclarationError, match='column "email" of view "people" is Personal'):
+
+        class Row(ViewRow, view="people"):
+            email: Annotated[str | None, Personal()]
 
 
 def test_no_step_of_a_history_computes_from_a_sealed_text() -> None:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 import pytest
 from msgspec.structs import replace
+from pydantic import BaseModel, ConfigDict, field_validator
 
-from commands.codec import read_command, read_event, read_snapshot
+from commands.codec import fold, read_command, read_event, read_snapshot
 from commands.declaring.registry import CommandRegistry
-from commands.errors import MalformedCommand
+from commands.errors import MalformedCommand, UnreadableEvent
 from commands.handling.batch import Batch
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import KEYS_UNAVAILABLE, Receipt
 from commands.sending.outgoing import prepare
-from eventlog.envelope import PROCESS, decode, encode
+from eventlog.envelope import PROCESS, Envelope, decode, encode
 from eventlog.errors import KeysUnavailable
 from eventlog.personal.memory import MemoryKeys
 from eventlog.ports import Record
+from headwater import Aggregate, Command, Event, Personal
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Customer, Registered, customer
 
@@ -183,6 +186,70 @@ def test_a_sealed_text_of_a_client_is_a_value_like_any_other(keys: MemoryKeys) -
     stolen = orjson.loads(world.events[0])["data"]["email"]
     world.send("customer.mail", {"customer_id": "C9", "address": stolen})
     assert world.read(1).address == stolen
+
+
+PICKY, FOLDED, CRASHED = "picky@canary.org", "fold@canary.org", "crash@canary.org"
+
+
+class Picky(Event, type="picky.seen"):
+    picky_id: str
+    email: Annotated[str | None, Personal()]
+
+    @field_validator("email")
+    @classmethod
+    def _check(cls, email: str | None) -> str | None:
+        if email == PICKY:
+            raise ValueError(f"not {email}")
+        return email
+
+
+class See(Command, type="picky.see"):
+    picky_id: str
+    email: Annotated[str | None, Personal()]
+
+    @field_validator("email")
+    @classmethod
+    def _check(cls, email: str | None) -> str | None:
+        if email == CRASHED:
+            raise ZeroDivisionError(f"not {email}")
+        return email
+
+
+class Looks(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+def see(command: See, state: Looks) -> Sequence[Event]:
+    return [Picky.model_construct(picky_id=command.picky_id, email=command.email)]
+
+
+def fails(state: Looks, event: Picky) -> Looks:
+    raise ValueError(f"no {event.email}")
+
+
+def test_texts_of_errors_of_users_code_are_not_repeated(keys: MemoryKeys, caplog: pytest.LogCaptureFixture) -> None:
+    picky = Aggregate("picky", "picky_id", Looks(), see, fails)
+    registry, fields = CommandRegistry([("here", picky)]), Picky.sealed_fields
+    assert fields is not None
+    texts = []
+    for email in (PICKY, FOLDED):
+        data = fields.sealed({"picky_id": "A", "email": email}, "A")
+        envelope = Envelope("picky/A/1", "picky.seen", "picky/A", TIME, data, sequence=1)
+        with pytest.raises((UnreadableEvent, RuntimeError)) as failed:
+            fold(picky, [envelope])
+        texts.append("".join(traceback.format_exception(failed.value)))
+    with pytest.raises(RuntimeError) as crashed:
+        prepare(registry.command("picky.see"), orjson.dumps({"picky_id": "A", "email": CRASHED}), TIME)
+    texts.append("".join(traceback.format_exception(crashed.value)))
+    handler = Handler(registry, 0, 1, MemoryStore())
+    for email in (PICKY, FOLDED):
+        out = prepare(registry.command("picky.see"), orjson.dumps({"picky_id": "A", "email": email}), TIME)
+        batch = handler.decide([Record("commands", 0, 0, out.entry.key, out.entry.value, 0)], 1_800_000_000_000)
+        texts += [(each or b"").decode() for each in batch.receipts(()).values()]
+    texts += [f"{each.getMessage()} {each.exc_text}" for each in caplog.records]
+    assert len(texts) >= 7
+    assert not any("@canary.org" in text for text in texts), texts
+    assert any("test_personal_handling" in text for text in texts)
 
 
 def test_older_events_in_clear_stay_readable(keys: MemoryKeys) -> None:

@@ -103,7 +103,10 @@ def test_the_images_are_built_from_what_the_build_needs_and_nothing_else() -> No
     assert not any(fnmatch(each, kept_rule) for each in (".git", ".venv", "tests") for kept_rule in kept)
 
 
-EXTRAS = {"api": ("api", "traces"), "headwater": ("handler", "api", "projections", "sources", "mysql", "traces")}
+EXTRAS = {
+    "api": ("api", "traces", "personal"),
+    "headwater": ("handler", "api", "projections", "sources", "mysql", "traces", "personal"),
+}
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,0 +1,14 @@
+"""What a mark of a personal field is, for declarations that cannot have one."""
+
+from __future__ import annotations
+
+from pydantic.fields import FieldInfo
+
+
+class PersonalMark:
+    """Base of `Personal`, which commands, events and states take."""
+
+
+def has_mark(info: FieldInfo) -> bool:
+    """Whether a field is marked as personal."""
+    return any(isinstance(each, PersonalMark) or each is PersonalMark for each in info.metadata)
