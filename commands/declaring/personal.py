@@ -216,16 +216,15 @@ def personal_fields(
     ids: fields that name a stream, an instance or a row, and so stay in clear. subject: what the person is without
     `of`, such as "the id"; "" if it needs `of`. is_state: then `of` may have a default.
     """
-    if not mentions_personal(model):  # nearly always
-        return None
     what = f'"{record_type}"'
-    if not model.__pydantic_complete__:
-        try:
-            model.model_rebuild()
-        except (NameError, PydanticUserError) as error:
-            raise DeclarationError(
-                f"{what} has personal fields, and a field whose type is not defined: {error}"
-            ) from error
+    if not mentions_personal(model):  # nearly always
+        if not model.__pydantic_complete__ and _may_mention(model):
+            raise DeclarationError(f"{what} may have personal fields, and a field whose type is not defined yet")
+        return None
+    try:
+        model.model_rebuild()
+    except (NameError, PydanticUserError) as error:
+        raise DeclarationError(f"{what} has personal fields, and a field whose type is not defined: {error}") from error
     found = _Reading(record_type, subject, is_state).read(model, (), "")
     for field in found.fields:
         if field.name in ids:
@@ -332,9 +331,24 @@ def is_personal(info: FieldInfo) -> bool:
     return has_mark(info)
 
 
-@lru_cache(maxsize=10_000)
+def _may_mention(model: type[BaseModel]) -> bool:
+    """Whether the source of an annotation that cannot be read yet has a mark, as far as its text says."""
+    annotations = (vars(each).get("__annotations__", {}) for each in model.__mro__)
+    return any("Personal" in str(text) for each in annotations for text in each.values())
+
+
 def personal_names(model: type[BaseModel]) -> frozenset[str]:
     """The names of a model's own fields that are personal: in records, they are texts."""
+    return _personal_names(model) if _is_complete(model) else _personal_names.__wrapped__(model)
+
+
+def _is_complete(model: type[BaseModel]) -> bool:
+    """Whether the types of its fields are known; fields whose types are defined later have no marks before."""
+    return bool(model.__pydantic_complete__ or model.model_rebuild(raise_errors=False))
+
+
+@lru_cache(maxsize=10_000)
+def _personal_names(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(name for name, info in model.model_fields.items() if is_personal(info))
 
 
@@ -355,6 +369,7 @@ def _mentions(annotation: Any, seen: set[Any]) -> bool:
             return False
         seen.add(annotation)
         if issubclass(annotation, BaseModel):
+            _is_complete(annotation)
             return any(
                 any(_is_mark(each) for each in info.metadata) or _mentions(info.annotation, seen)
                 for info in annotation.model_fields.values()

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from commands.declaring.field_kinds import field_kinds
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.personal import Personal, personal_fields
 from commands.errors import DeclarationError
 from eventlog.capturing.errors import SourceDeclarationError
-from headwater import Captured, Event, Observation, ViewRow, after, convert, default, parsed, rename
+from headwater import Aggregate, Captured, Command, Event, Observation, ViewRow, after, convert, default, parsed, rename
 from tests.support.personal_customers import Registered, customer
 
 
@@ -179,3 +179,43 @@ def test_a_mark_without_parentheses_is_refused() -> None:
 
 def test_the_default_may_be_a_word_of_a_literal() -> None:
     assert paths(f=Annotated[Literal["a", "x"], Personal(erased_as="x")]) == ["f"]
+
+
+def test_types_that_are_declared_later_are_looked_into() -> None:
+    fields = Early.sealed_fields
+    assert fields is not None
+    assert [each.path for each in fields.all] == ["own", "late.email"]
+    assert later.is_personal
+
+
+class Early(Event, type="later.early"):
+    later_id: str
+    own: Annotated[Late | None, Personal()]
+    late: LateToo
+
+
+class Late(BaseModel):
+    street: str
+
+
+class LateToo(BaseModel):
+    email: Annotated[str | None, Personal(of="later_id")]
+
+
+class Ask(Command, type="later.ask"):
+    later_id: str
+
+
+class State(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+def decide(command: Ask, state: State) -> list[Event]:
+    return []
+
+
+def evolve(state: State, event: Early) -> State:
+    return state
+
+
+later = Aggregate("later", "later_id", State(), decide, evolve)
