@@ -147,7 +147,11 @@ def _facts(
         "first": page(kept) if any(name == "cursor" for name, _ in parameters) else None,
         "sorted_by": sort,
         "sorting": _sorting(view, page, kept, sort),
-        "operators": {name: list(operators(kind)) for name, kind in view.types.items() if operators(kind)},
+        "operators": {
+            name: list(operators(kind))
+            for name, kind in view.types.items()
+            if operators(kind) and name not in view.personal
+        },
         "all_operators": sorted({each for kind in view.types.values() for each in operators(kind)}),
     }
 
@@ -158,7 +162,7 @@ def _sorting(view: View, page: Any, kept: Sequence[tuple[str, str]], sort: str) 
     return {
         name: page([*others, ("sort", f"-{name}" if sort == name else name)])
         for name, kind in view.types.items()
-        if "eq" in operators(kind)
+        if "eq" in operators(kind) and name not in view.personal
     }
 
 

@@ -61,10 +61,11 @@ def records(deployment: RunningDeployment) -> dict[str, bytes]:
     return found
 
 
-def files_with(folder: Path, text: str) -> list[str]:
-    """The files below a folder that have these bytes; those that vanish meanwhile have none."""
+def files_with(folder: Path, *texts: str) -> list[str]:
+    """The files below a folder that have any of these texts; those that vanish meanwhile have none."""
+    words = [word for text in texts for word in ("-e", text)]
     ran = subprocess.run(
-        ["grep", "-rlaF", "--", text, f"{folder}/"], capture_output=True, text=True, check=False, timeout=300
+        ["grep", "-rlaF", *words, f"{folder}/"], capture_output=True, text=True, check=False, timeout=600
     )
     return ran.stdout.split()
 
@@ -74,12 +75,13 @@ def searched(deployment: RunningDeployment, stack: StackSettings) -> None:
     topics, own = records(deployment), Path(deployment.variables["HEADWATER_STATE"])
     for topic in ("commands", "events", "snapshots", "receipts", "processes", "process-inbox", "patches"):
         assert VISIBLE.encode() in topics[topic], topic
-    folders = [own, stack.state.resolve(), (stack.state / "postgres").resolve()]
-    assert files_with(folders[0], VISIBLE)
-    assert any("postgres" in each for each in files_with(folders[-1], VISIBLE))
     for canary in CANARIES:
         assert [topic for topic, content in topics.items() if canary.encode() in content] == []
-        assert [each for folder in folders for each in files_with(folder, canary)] == []
+    assert files_with(own, VISIBLE)
+    # segments of Kafka and Elasticsearch, heaps, indexes and WAL of PostgreSQL, what Valkey has saved, and all logs
+    assert files_with((stack.state / "postgres").resolve(), VISIBLE)
+    for folder in (own, stack.state.resolve(), (stack.state / "postgres").resolve()):
+        assert files_with(folder, *CANARIES) == []
 
 
 def headwater(deployment: RunningDeployment, *words: str) -> str:
