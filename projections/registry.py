@@ -99,8 +99,10 @@ class ViewRegistry:
                         )
                 elif problem := commands.why_not_recorded(each):
                     raise ViewDeclarationError(view.name, f'reads "{each.type}"{problem} ({declared_in(module, view)})')
-                elif (missing := missing_parts(commands, each, view.key_fields(each))) is not None:
-                    raise ViewDeclarationError(view.name, f"{_shared(*missing)} ({declared_in(module, view)})")
+                else:
+                    for key in view.key_fields(each):
+                        if (missing := missing_parts(commands, each, key)) is not None:
+                            raise ViewDeclarationError(view.name, f"{_shared(*missing)} ({declared_in(module, view)})")
         registry = cls(found)
         for module, process in find(modules, Process):
             check_view_rows(process, module, registry.views)

@@ -95,7 +95,9 @@ def _streams_of(
     effect: Lift, event: type[Event] | None, key: str, aggregates: Iterable[AnyAggregate]
 ) -> list[str] | None:
     """The same for one of the view's events."""
-    match effect.key:
+    if len(effect.rows) > 1:  # another stream may change the row
+        return None
+    match effect.rows[0].key:
         case FromEnvelope(name="stream"):
             return [key]
         case FromEnvelope(name="id"):

@@ -19,17 +19,18 @@ from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.table import event_data
 from projections.table.argument_checks import as_stores, check_shared, check_types
+from projections.table.by_key import ByKey
 from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
 from projections.table.declared import described
 from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
-from projections.table.expressions import Expression, Field, FromEnvelope
+from projections.table.expressions import Expression, Field
 from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import Column
-from projections.table.items import Item
+from projections.table.folds.fold import Column, case_text
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.readable import check_readable, check_unmasked
+from projections.table.row_keys import Key, KeysByEvent
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, earlier_type, field_types, item_model
 
@@ -54,7 +55,8 @@ class TableView(DeclaredView):
     Its rows:
 
     key: the field of every handled event that names the row, an `envelope(…)` text, or an `item(…)` of the list of
-    `each` (then events without `each` have a field with that name).
+    `each` (then events without `each` have a field with that name). Or one of these by event, and a list of fields for
+    an event that changes several rows, one for each: `by_key(…)` is the event as it changes one of them.
     key_name: the name of the key column; needed if `key` is not a field.
     columns: the visible columns; the key is one too, under `key_name`.
     deleted_by, restored_by: events that delete the row, and restore it; or Deleted(table) of one captured table: then
@@ -76,14 +78,14 @@ class TableView(DeclaredView):
     """
 
     name: str
-    key: str | FromEnvelope | Item
+    key: Key | KeysByEvent
     columns: Mapping[str, Column]
     stores: tuple[DeclaredStore, ...]
     version: int = 1
-    deleted_by: tuple[type[Event], ...] = ()
-    restored_by: tuple[type[Event], ...] = ()
+    deleted_by: tuple[type[Event] | ByKey, ...] = ()
+    restored_by: tuple[type[Event] | ByKey, ...] = ()
     key_name: str = ""
-    where: Expression | Mapping[type[Event], Expression] = field(default_factory=dict)
+    where: Expression | Mapping[type[Event] | ByKey, Expression] = field(default_factory=dict)
     each: Mapping[type[Event], str] = field(default_factory=dict)
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
@@ -130,8 +132,8 @@ class TableView(DeclaredView):
         parts = [self.tag, described(self.key), self.key_name]
         parts += [f"{name}={described(column)}" for name, column in sorted(self.columns.items())]
         parts += [store.declaration for store in self.stores]
-        parts += [f"deleted by {event.type}" for event in self.deleted_by]
-        parts += [f"restored by {event.type}" for event in self.restored_by]
+        parts += [f"deleted by {case_text(event)}" for event in self.deleted_by]
+        parts += [f"restored by {case_text(event)}" for event in self.restored_by]
         parts += [f"where {described(self.where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # their rows were wrong before, so that they need a new version
@@ -167,9 +169,8 @@ class TableView(DeclaredView):
     def handles(self, event_type: str) -> bool:
         return self.plan.lift_of(event_type) is not None
 
-    def key_fields(self, event: type[Event]) -> frozenset[str]:
-        key = self.plan.key_expression(event)
-        return key.fields() if isinstance(key, Field) else frozenset()
+    def key_fields(self, event: type[Event]) -> tuple[frozenset[str], ...]:
+        return tuple(key.fields() if isinstance(key, Field) else frozenset() for key in self.plan.keys(event))
 
     def rows_of(self, envelope: Envelope) -> tuple[str, ...]:
         return event_data.rows_of(self.plan, envelope)
