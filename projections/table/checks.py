@@ -11,11 +11,11 @@ from eventlog.capturing.declaring import Captured
 from projections.table.by_key import ByKey
 from projections.table.conditions import must_be_condition
 from projections.table.declared_store import DeclaredStore
-from projections.table.expressions import Field, UnknownField
+from projections.table.expressions import UnknownField
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import EVERY, Case, case_text, event_of, folds_of
 from projections.table.items import Item, items_read
-from projections.table.row_keys import KeyExpression, check_by_keys, check_each_once
+from projections.table.row_keys import KeyExpression, check_by_keys, check_each_once, key_name_of
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, item_model
 
@@ -93,6 +93,8 @@ def _check_rows(plan: FoldPlan) -> None:
 
 def _check_keys(plan: FoldPlan) -> None:
     """Each event has a key, and each case for one of its rows names one that it has."""
+    if isinstance(plan.key, tuple) and plan.tables:
+        raise ValueError("rows of captured tables have their own key, which is one text: leave them out, or use it")
     check_by_keys(plan.key, {*plan.cases, *_named(plan)})
     for name, column in plan.columns.items():
         for fold in folds_of(column):
@@ -117,9 +119,9 @@ def _check_keys(plan: FoldPlan) -> None:
 def _check_each_row(plan: FoldPlan) -> None:
     for lift in plan.lifts.values():
         for row in lift.rows if len(lift.rows) > 1 else ():
-            if not row.brings and lift.event is not None and isinstance(row.key, Field):
-                case = ByKey(lift.event, row.key.name)
-                raise ValueError(f'nothing changes the row of {case}: read it in a column, or leave "{case.key}" out')
+            if not row.brings and lift.event is not None:
+                case = ByKey(lift.event, key_name_of(row.key))
+                raise ValueError(f"nothing changes the row of {case}: read it in a column, or leave that key out")
 
 
 def _check_events(plan: FoldPlan) -> None:

@@ -217,6 +217,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "Field": lambda of: _text(of["name"]),
     "Value": _constant,
     "FromEnvelope": lambda of: _call("envelope", of["name"]),
+    "KeyParts": lambda of: f"({', '.join(map(_text, of['names']))})",
     "ByKey": lambda of: _call("by_key", of["event"], of["key"]),
     "Item": lambda of: _call("item", of["list"], of["name"]),
     "Point": lambda of: _call("point", of["latitude"], of["longitude"]),

@@ -18,8 +18,9 @@ from projections.table.expressions import Expression, Field, FromEnvelope, Value
 from projections.table.folds.arranging import Arrangement, arrange
 from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
 from projections.table.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required, list_in
+from projections.table.key_parts import KeyPart, KeyParts
 from projections.table.layout import Layout
-from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, keys_of
+from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of
 from projections.table.rows import CapturedRow, is_row, row_of
 from projections.table.types import ColumnType, is_required
 
@@ -94,6 +95,8 @@ class Lift:
 
 
 def _key(key: KeyExpression, item: Any, data: Mapping[str, Any], envelope: Envelope) -> Any:
+    if isinstance(key, KeyParts):
+        return key.of_data(data)
     if isinstance(key, Item):
         return item[key.name]
     return getattr(envelope, key.name) if isinstance(key, FromEnvelope) else data[key.name]
@@ -220,7 +223,14 @@ class FoldPlan:
             ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
         elif self.each or self._lists_keys:
             ordering = ordering.within((ColumnType.INTEGER, Value(number or 0)))
-        return arrange(self.columns, ordering, self.deleted_by, self.restored_by)
+        return arrange({**self._parts, **self.columns}, ordering, self.deleted_by, self.restored_by)
+
+    @property
+    def _parts(self) -> dict[str, KeyPart]:
+        """The columns with the fields of the key, if all events have the same fields."""
+        if not isinstance(self.key, tuple):
+            return {}
+        return {name: KeyPart({case: Field(name) for case in self._cases}) for name in self.key}
 
     @property
     def _lists_keys(self) -> bool:
@@ -230,7 +240,7 @@ class FoldPlan:
     def _lift(self, case: Case) -> Lift:
         event, keys = event_of(case), self.keys(case)
         if len(keys) > 1 and event is not None:
-            rows = tuple(self._row_lift(ByKey(event, key.name), key, number) for number, key in enumerate(keys))
+            rows = tuple(self._row_lift(ByKey(event, key_name_of(key)), key, at) for at, key in enumerate(keys))
         else:
             rows = tuple(RowLift(key, self.condition(case), self._arrangement.lifted(case)) for key in keys)
         return Lift(event, rows, self.list_of(case))
@@ -256,7 +266,7 @@ class FoldPlan:
     def _has_ids_as_key(self) -> bool:
         """Whether the key is the id of each event's aggregate."""
         if isinstance(self.key, Mapping):
-            names = [[getattr(key, "name", "") for key in self.keys(case)] for case in self._cases]
+            names = [[key_name_of(key) for key in self.keys(case)] for case in self._cases]
             ids = [[getattr(event_of(case), "id_field", None)] for case in self._cases]
             return names == ids and not any(isinstance(each, FromEnvelope | Item) for each in self.key.values())
         events = (event for event in self.events.values() if not is_row(event))

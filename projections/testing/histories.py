@@ -21,6 +21,7 @@ from eventlog.topics import EVENTS
 from projections.stores.names import patch_key
 from projections.stores.store import Batch
 from projections.table.expressions import Field, Source
+from projections.table.key_parts import KeyParts
 from projections.table.patch import Patch
 from projections.table.reference import lift
 from projections.table.rows import CapturedRow
@@ -131,8 +132,9 @@ def _key_fields(view: TableView, event: type[Event]) -> list[str]:
     """The fields of an event that are keys of rows, or that have the name of one."""
     if isinstance(view.key, str):
         return [view.key] if view.key in field_kinds(event) else []
-    keys = view.plan.keys(event) if isinstance(view.key, Mapping) else ()
-    return [key.name for key in keys if isinstance(key, Field)]
+    keys = view.plan.keys(event) if isinstance(view.key, Mapping | tuple) else ()
+    named = {name for key in keys if isinstance(key, Field | KeyParts) for name in key.fields()}
+    return sorted(name for name in named if field_kinds(event)[name].kind is str)
 
 
 def _changed(

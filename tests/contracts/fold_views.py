@@ -243,6 +243,20 @@ ITEMS_AND_MOVES = TableView(
     stores=STORES,
 )
 
+BY_GROUP_AND_SMALL = TableView(
+    name="by_group_and_small",
+    key=("group", "small"),
+    columns={"events": count(Put, Taken), "flag": last({Put: "flag", Taken: "flag"})},
+    stores=(Postgres(indexes=(("group", "-events"),)), Elasticsearch(facets=("group",)), Cache()),
+)
+MOVES_OF_SMALL = TableView(
+    name="moves_of_small",
+    key={Put: ("group", "small"), Moved: [("from_group", "small"), ("to_group", "small")]},
+    key_name="place",
+    columns={"put": count(Put), "arrived": count(by_key(Moved, ("to_group", "small"))), "moves": count(Moved)},
+    stores=STORES,
+)
+
 
 def documented(page: str) -> dict[str, Any]:
     """The names that the Python samples of a page of `docs/` define."""
@@ -255,5 +269,6 @@ def documented(page: str) -> dict[str, Any]:
 
 ever = documented("adding-a-fold.md")["ever"]
 WITH_OWN_FOLD = TableView("with_own_fold", "group", {"flagged": ever({Put: "flag", Taken: "flag"})}, STORES)
-_VIEWS = (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, BETWEEN_GROUPS, ITEMS_AND_MOVES, WITH_OWN_FOLD)
+_OF_LISTS = (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, BETWEEN_GROUPS, ITEMS_AND_MOVES, WITH_OWN_FOLD)
+_VIEWS = (*_OF_LISTS, BY_GROUP_AND_SMALL, MOVES_OF_SMALL)
 FOLD_VIEWS = {view.name: view for view in _VIEWS}

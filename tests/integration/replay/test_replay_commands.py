@@ -141,7 +141,7 @@ def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deploy
     late = [
         each
         for each in deployed.sources
-        if each.position.offset >= firsts[each.position.partition] and each.envelope.data["group"] == "a"
+        if each.position.offset >= firsts[each.position.partition] and each.envelope.data.get("group") == "a"
     ]
     assert late
     for name, server in deployed.servers.items():

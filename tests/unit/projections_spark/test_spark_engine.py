@@ -187,10 +187,11 @@ def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
 
 
 OF_LISTS = ("lists_by_group", "by_sku", "by_packed_group", "between_groups", "items_and_moves", "with_own_fold")
+OF_KEYS = ("by_group_and_small", "moves_of_small")
 
 
-@pytest.mark.parametrize("name", OF_LISTS)
-def test_every_list_where_and_each_are_the_references(name: str) -> None:
+@pytest.mark.parametrize("name", OF_LISTS + OF_KEYS)
+def test_every_list_where_each_and_key_are_the_references(name: str) -> None:
     view = FOLD_VIEWS[name]
     sources = random_history(view, list(view.plan.events.values()), 2, length=150).sources
     _check([view], sources)
