@@ -101,7 +101,7 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
     assert not found["elasticsearch"]["differences"]
     assert not found["valkey"]["differences"]
     (unranked,) = found["valkey rankings"]["sample"]
-    assert (unranked["key"], unranked["left"]) == (f'["-total",[],"{last.decode()}"]', None)
+    assert (orjson.loads(unranked["key"]), unranked["left"]) == (["-total", [], last.decode()], None)
 
     deployed.erase(deployed.sources[0])
     with deployed.served([by_group]), heartbeats(deployed, [by_group]):
