@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
+from eventlog.envelope import Envelope, Position, encode
 from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table.by_key import by_key
 from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-from projections.table.expressions import envelope, negative, point, value
+from projections.table.expressions import Source, envelope, negative, point, value
 from projections.table.expressions import field as read
 from projections.table.folds import (
     add,
@@ -272,3 +273,31 @@ WITH_OWN_FOLD = TableView("with_own_fold", "group", {"flagged": ever({Put: "flag
 _OF_LISTS = (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, BETWEEN_GROUPS, ITEMS_AND_MOVES, WITH_OWN_FOLD)
 _VIEWS = (*_OF_LISTS, BY_GROUP_AND_SMALL, MOVES_OF_SMALL)
 FOLD_VIEWS = {view.name: view for view in _VIEWS}
+
+
+def odd_moves() -> list[Source]:
+    """Events that change two rows, or that cannot be read, because of one of them or of both."""
+    line = {"sku": "A", "pieces": 1, "price": None, "weight": None, "at": None}
+    plain: dict[str, Any] = {
+        "thing_id": "T", "from_group": "a", "to_group": "b", "small": 1, "text": None, "lines": [line]
+    }  # fmt: skip
+    odd: list[dict[str, Any]] = [
+        {},
+        {"to_group": "a"},
+        {"from_group": None},
+        {"to_group": None},
+        {"to_group": 5, "from_group": True},
+        {"to_group": 1.5, "from_group": {"a": [1]}},
+        {"small": "one"},
+        {"small": -1},
+        {"lines": [line, {"pieces": 1}]},
+        {"from_group": "a/1", "to_group": "a%2F1", "small": 2**62},
+        {"from_group": "", "to_group": ""},
+    ]
+    found = []
+    for at, changed in enumerate(odd, 1):
+        time = datetime(2026, 1, 1, tzinfo=UTC)
+        data = {name: each for name, each in {**plain, **changed}.items() if name != "to_group" or each is not None}
+        made = Envelope(f"thing/T/{at}", "thing.moved", "thing/T", time, data, sequence=at)
+        found.append(Source(made, Position(0, at), 1_767_323_045_000, encode(made).decode()))
+    return found
