@@ -15,6 +15,7 @@ from eventlog.integers import HIGHEST, LOWEST
 from projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
 from projections.table.expressions import format_milliseconds
 from projections.table.json_text import canonical_text, dumps, loads
+from projections.table.key_parts import key_of_parts
 from projections.table.monoids.sketches import register_of
 from projections.table.types import format_time
 
@@ -36,6 +37,7 @@ __all__ = [
     "is_null",
     "json_text",
     "kept",
+    "key_of_parts",
     "log_place",
     "minus",
     "place",

@@ -19,6 +19,7 @@ from projections.table.folds.lists import BoundedList
 from projections.table.folds.nested import Parts
 from projections.table.folds.picks import Latest
 from projections.table.items import Item, parts_of
+from projections.table.key_parts import KeyParts
 from projections.table.lookups import Lookup
 from projections.table.types import ColumnType, item_model
 
@@ -38,18 +39,21 @@ def personal_columns(columns: Mapping[str, Column]) -> frozenset[str]:
 
 
 def check_copied(plan: FoldPlan) -> None:
-    """Raise ValueError if anything but a copying column reads a personal field."""
-    handled = map(event_of, plan.cases)
-    events = [each for each in handled if each is not None and issubclass(each, Event) and hasattr(each, "type")]
-    if not any(map(sealed_names, events)):
-        return
-    for event in events:
-        for what, read in (("its key", plan.key_expression(event)), ("a condition", plan.condition(event))):
-            if found := sorted(_read(event, read)):
-                raise ValueError(f'{what} reads "{found[0]}" of "{event.type}", which is personal: {_reason("it")}')
+    """Raise ValueError if a column computes with a personal field."""
     for name, column in plan.columns.items():
         for fold in folds_of(column):
             _check_fold(f'the column "{name}"', fold)
+
+
+def check_found(plan: FoldPlan) -> None:
+    """Raise ValueError if a key or a condition reads a personal field."""
+    where = plan.where if isinstance(plan.where, Mapping) else dict.fromkeys(plan.cases, plan.where)
+    read: list[tuple[str, Any, Any]] = [("its key", case, plan.keys(case)) for case in plan.cases]
+    read += [("a condition", case, (condition,)) for case, condition in where.items()]
+    for what, case, expressions in read:
+        event = event_of(case)
+        if event is not None and (found := sorted(_read(event, expressions))):
+            raise ValueError(f'{what} reads "{found[0]}" of "{event.type}", which is personal: {_reason("it")}')
 
 
 def _reason(what: str) -> str:
@@ -145,5 +149,5 @@ def _personal_in(event: type[Event], expressions: Sequence[Any]) -> Iterator[str
             info = item_model(event, each.list).model_fields.get(each.name)
             if info is not None and (is_personal(info) or mentions_personal(info.annotation)):
                 yield f"{each.list}[].{each.name}"
-        elif isinstance(each, Field) and each.name in sealed_names(event):
-            yield each.name
+        elif isinstance(each, Field | KeyParts):
+            yield from each.fields() & sealed_names(event)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from projections.table.declared import storage_word
 from projections.table.expressions import Readable, expression
-from projections.table.folds.fold import Case, Cases, Ordering, Stored, event_of, one_kind, read
+from projections.table.folds.fold import Case, Cases, Ordering, Stored, case_text, one_kind, read
 from projections.table.mistaken import in_views
 from projections.table.monoids import Pick, StateField
 from projections.table.types import ColumnType
@@ -81,7 +81,7 @@ def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
     if by is None:
         return ordering
     if case not in by:
-        raise ValueError(f"`by` leaves out {getattr(event_of(case), 'type', 'EVERY')}: add what it is ordered by")
+        raise ValueError(f"`by` leaves out {case_text(case)}: add what it is ordered by")
     return ordering.under((rank_kind(by), by[case]))
 
 

@@ -21,6 +21,7 @@ from headwater import (
     TableView,
     add,
     approximate_distinct,
+    by_key,
     collect,
     count,
     distinct,
@@ -129,6 +130,16 @@ def test_columns_that_compute_are_refused(column: Any, name: str) -> None:
     ("more", "problem"),
     [
         ({"key": "sender", "columns": {"n": count(Sent)}}, 'its key reads "sender"'),
+        ({"key": ("parcel_id", "sender"), "columns": {"n": count(Sent)}}, 'its key reads "sender"'),
+        ({"key": {Sent: ["parcel_id", "sender"]}, "key_name": "who"}, 'its key reads "sender"'),
+        (
+            {
+                "where": {by_key(Sent, "place"): equals("sender", value("x"))},
+                "key": {Sent: ["parcel_id", "place"]},
+                "key_name": "who",
+            },
+            'a condition reads "sender"',
+        ),
         ({"where": {Sent: equals("sender", value("x"))}}, 'a condition reads "sender"'),
         ({"key": item("lines", "recipient"), "key_name": "to", "each": {Sent: "lines"}}, "its key reads"),
         ({"stores": (Postgres(indexes=(("sender",),)),)}, "sealed"),
