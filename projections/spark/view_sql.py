@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from commands.declaring.aggregate import Event
 from projections.spark.events import LogSchema, unchanged, unreadable
 from projections.table.fold_plan import Lift
-from projections.table.items import ItemField, items_spark, single_item
+from projections.table.items import Required, items_spark, single_item
 from projections.table.rows import is_row
-from projections.table.types import ColumnType
+from projections.table.types import ColumnType, spark_stored
 from projections.table.view import TableView
 
 
@@ -31,7 +31,7 @@ class Lifted:
     key: str
     fields: dict[str, str]
     event: type[Event] | None
-    required: tuple[str | ItemField, ...]
+    required: tuple[Required, ...]
     unreadable: str | None
     condition: str | None = None
     items: str | None = None
@@ -40,14 +40,15 @@ class Lifted:
 def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
     """Every kind of event that the view handles, by type; None stands for all others, if it handles all events."""
     kinds, found = view.plan.items, view.plan.lifts.values()
-    return {None if each.event is None else each.event.type: _lifted(each, kinds, schema) for each in found}
+    types = {field.name: field.type for field in view.layout.fields}
+    return {None if each.event is None else each.event.type: _lifted(each, kinds, types, schema) for each in found}
 
 
-def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], schema: LogSchema) -> Lifted:
-    """As Spark SQL; `reference.lift` defines it. kinds: of the items of `each`."""
+def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], types: Mapping[str, ColumnType], schema: LogSchema) -> Lifted:
+    """As Spark SQL; `reference.lift` defines it. kinds: of the items of `each`. types: of state fields."""
     event, condition = lift.event, lift.condition
     key = lift.key.spark(event, schema.parsed)
-    fields = {name: read.spark(event, schema.parsed) for name, read in lift.brings.items()}
+    fields = {name: spark_stored(read.spark(event, schema.parsed), types[name]) for name, read in lift.brings.items()}
     if event is not None and is_row(event):
         lacks = unchanged(event, lift.fields)
         refused = unreadable(event, lift.fields, schema.parsed)

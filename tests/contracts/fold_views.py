@@ -31,6 +31,7 @@ from projections.table.folds import (
 )
 from projections.table.items import item
 from projections.table.view import TableView
+from tests.contracts.exact_views import EXACT_VIEWS
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 from tests.support.recording import recording
 
@@ -185,4 +186,6 @@ def documented(page: str) -> dict[str, Any]:
 
 ever = documented("adding-a-fold.md")["ever"]
 WITH_OWN_FOLD = TableView("with_own_fold", "group", {"flagged": ever({Put: "flag", Taken: "flag"})}, STORES)
-FOLD_VIEWS = {view.name: view for view in (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, WITH_OWN_FOLD)}
+FOLD_VIEWS = {
+    view.name: view for view in (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, WITH_OWN_FOLD, *EXACT_VIEWS)
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from projections.table.decimals import added, extreme, fits_digits
 from projections.table.monoids.monoid import State, StateField
 
 
@@ -39,7 +40,10 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Add integers, from 0: `add` and `count`. Floats are refused, because their sum depends on the order."""
+    """Add integers or decimals, from 0: `add` and `count`. Floats are refused: their sum depends on the order.
+
+    Raises OverflowError if the sum of decimals needs more digits than its type has.
+    """
 
     field: StateField
 
@@ -48,7 +52,14 @@ class Sum:
         return (self.field,)
 
     def combine(self, row: State, patch: State) -> None:
-        row[self.field.name] = (row.get(self.field.name) or 0) + (patch.get(self.field.name) or 0)
+        name, kind = self.field.name, self.field.type
+        if kind.is_decimal:
+            total = added(row.get(name), patch.get(name), kind.places)
+            if not fits_digits(total, kind.digits):
+                raise OverflowError(f'the sum "{name}" has more than the {kind.digits} digits of its column')
+            row[name] = total
+            return
+        row[name] = (row.get(name) or 0) + (patch.get(name) or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +75,11 @@ class Extreme:
 
     def combine(self, row: State, patch: State) -> None:
         theirs, ours = patch.get(self.field.name), row.get(self.field.name)
-        if theirs is not None:
-            row[self.field.name] = theirs if ours is None else (max if self.highest else min)(ours, theirs)
+        if theirs is None:
+            return
+        if ours is None:
+            row[self.field.name] = theirs
+        elif self.field.type.is_decimal:
+            row[self.field.name] = extreme(ours, theirs, highest=self.highest)
+        else:
+            row[self.field.name] = (max if self.highest else min)(ours, theirs)

@@ -179,7 +179,7 @@ COLUMNS = [
     (last, 'last() lacks "cases": write last({Sold: "price"})'),
     (lambda: last({}), "a fold needs at least one event"),
     (lambda: first(Put), "first() is given the class Put, which does not say of which event: write first("),
-    (lambda: first({Put: value([1])}), "[1] is no constant: use a text, an integer, a float, True or False"),
+    (lambda: first({Put: value([1])}), "[1] is no constant: use a text, an integer, a float, True, False, a Decimal"),
     (lambda: first({Put: value(float("nan"))}), "no store holds the constant nan: use a finite number of at most 64"),
     (lambda: first({Put: 10**30}), "no store holds the constant 1000000000000000000000000000000: use a finite"),
     (lambda: first({Put: envelope("tiem")}), 'an envelope has no "tiem"'),
