@@ -22,7 +22,7 @@ from eventlog.kafka.shown_offsets import ShownGroup
 from eventlog.programs.cores import cores
 from eventlog.programs.metrics import collecting
 from eventlog.settings import LogSettings
-from projections.errors import NotPublished, StoreUnavailable
+from projections.errors import NotPublished, StoreUnavailable, Unloadable
 from projections.folding.slices import remove_left
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.dropping import drop_leftovers
@@ -47,7 +47,7 @@ from projections.running_parts import LIVE, NoParts, RunningParts
 from projections.settings import StoreSettings
 from projections.spark.stream_queries.continuing import why_lost
 from projections.stores.ledgers import position
-from projections.stores.open import open_store, opened_once
+from projections.stores.open import backend, open_store, opened_once
 from projections.stores.store import Ledger, Target, ViewStore
 from projections.table.view import TableView
 from projections.view import View
@@ -99,6 +99,32 @@ class Service:
             if lacks[view.name] == "names":
                 self._publish(view)
         return [*unbuilt, *others]
+
+    def add_to_stores(self) -> None:
+        """Add what declarations of stores got since their views were built, such as indexes; errors are logged."""
+        try:
+            serving = self.generations.serving(self.views.views.values())
+        except StoreUnavailable as error:
+            log.error("indexes of views are compared with their declarations at the next start: %s", error)
+            return
+        for view in self.views.views.values():
+            own = serving.get(view.name)
+            if own is not None and own.version == view.version:
+                for store in view.stores:
+                    self._add_to(store.name, Target(view, own.generation))
+
+    def _add_to(self, store: str, target: Target) -> None:
+        try:
+            added = backend(store).add_missing(self.stores, target)
+        except (StoreUnavailable, Unloadable) as error:
+            log.error(
+                "%s lacks indexes that %s declares: %s. It is tried again at the next start; `replay rebuild %s` "
+                "leaves out rows that are too long for them",
+                store, target.view.tag, error, target.view.name,
+            )  # fmt: skip
+        else:
+            for each in added:
+                log.info("%s: added the %s of %s", store, each, target.view.tag)
 
     def _check_events(self) -> None:
         """Log an error for each event whose fields changed without its version; record the versions that are new."""

@@ -16,6 +16,8 @@ from projections.generations.registry.generation import Generation, changes_sinc
 from projections.generations.registry.selection import ALL, Selection
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.upkeep.rates import last_bulk_rate
+from projections.stores.open import backend
+from projections.stores.store import Target
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, Cell, complain, one_line, print_json, show_notes, show_table
@@ -56,8 +58,9 @@ class Estimate:
 class Planned:
     """What happens to a view when this code is started.
 
-    action: "nothing", "build" (it is new), "rebuild" (a new version), "refuse" (changed, with the version that it had)
-    or "left over" (this code does not declare it). changes: lines of its declaration, as a diff.
+    action: "nothing", "add indexes" (to the live table, without a rebuild), "build" (it is new), "rebuild" (a new
+    version), "refuse" (changed, with the version that it had) or "left over" (this code does not declare it). changes:
+    lines of its declaration, as a diff, or the indexes.
     """
 
     view: str
@@ -122,7 +125,10 @@ def _planned(deployment: Deployment, view: View, live: Generation | None) -> Pla
     if live is None:
         return Planned(view.name, "build", None, view.tag, estimate(deployment, view))
     if has_declaration_of(live, view):
-        return Planned(view.name, "nothing", live.tag, view.tag)
+        target = Target(view, live.generation)
+        added = [each for store in view.stores for each in backend(store.name).missing(deployment.stores, target)]
+        changes = [f"+ {each}" for each in added]
+        return Planned(view.name, "add indexes" if added else "nothing", live.tag, view.tag, None, changes)
     changes = changes_since(live, view)
     if live.version == view.version:
         return Planned(view.name, "refuse", live.tag, view.tag, None, changes)

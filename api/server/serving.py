@@ -38,11 +38,16 @@ logger = logging.getLogger(__name__)
 
 TICKS: Final = 10
 """uvicorn ticks ten times per second."""
+KEEP_ALIVE_S: Final = 60
+"""Longer than `Limits.idle_s`, so that this limit counts. uvicorn's own is 5 s, the same as that of clients such as
+httpx: a request that they send just then would meet a closed connection."""
 
 
 def config_of(app: FastAPI, **options: Any) -> uvicorn.Config:
     """How uvicorn serves the application; options: more of its settings."""
-    return uvicorn.Config(app, http=BoundedProtocol, ws="none", log_level="warning", **options)
+    return uvicorn.Config(
+        app, http=BoundedProtocol, ws="none", log_level="warning", timeout_keep_alive=KEEP_ALIVE_S, **options
+    )
 
 
 class Server(uvicorn.Server):

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import orjson
 
 from commands.codec import read_back, read_event
 from commands.declaring.aggregate import Event, Message
+from commands.declaring.observation import Observation
 from commands.declaring.registry import AnyAggregate
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode_event, format_time, partition_of, stream_name, timestamp_ms
@@ -36,8 +37,36 @@ class Recorded:
     time: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """An observation that somebody reported. time: when it was observed; None: the latest time before it."""
+
+    observation: Observation
+    time: datetime | None = None
+
+
 Happened = Event | Recorded
 """The events that a test may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Nothing more came until this time."""
+
+    time: datetime
+
+
+GivenToStream = Happened | Observation | Reported | Heartbeat
+"""What a test may give a stream view."""
+
+
+def heartbeat(time: datetime) -> Heartbeat:
+    """The heartbeats that say that it is `time`, so that windows before it are closed although nothing else comes.
+
+    Raises ValueError if `time` has no zone.
+    """
+    check_zone(time)
+    return Heartbeat(time)
 
 
 def recorded(kind: type[Event], version: int, data: Mapping[str, Any] | str | bytes) -> Recorded:
@@ -50,12 +79,27 @@ def recorded(kind: type[Event], version: int, data: Mapping[str, Any] | str | by
     return Recorded(kind, version, orjson.dumps(orjson.loads(data)))
 
 
-def at(time: datetime, event: Happened) -> Recorded:
-    """An event that happened at `time`; raises ValueError if `time` has no zone."""
-    if time.tzinfo is None:
-        raise ValueError(f"the time {time} has no zone: write it like datetime(2026, 1, 31, 12, tzinfo=UTC)")
+@overload
+def at(time: datetime, event: Happened) -> Recorded: ...
+
+
+@overload
+def at(time: datetime, event: Observation) -> Reported: ...
+
+
+def at(time: datetime, event: Happened | Observation) -> Recorded | Reported:
+    """An event that happened, or an observation that was observed, at `time`; raises ValueError if it has no zone."""
+    check_zone(time)
+    if isinstance(event, Observation):
+        return Reported(event, time)
     stored = event if isinstance(event, Recorded) else as_recorded(event)
     return Recorded(stored.kind, stored.version, stored.data, time)
+
+
+def check_zone(time: datetime) -> None:
+    """Raise ValueError if a time has no zone."""
+    if time.tzinfo is None:
+        raise ValueError(f"the time {time} has no zone: write it like datetime(2026, 1, 31, 12, tzinfo=UTC)")
 
 
 def as_recorded(event: Event) -> Recorded:
@@ -84,7 +128,8 @@ def aggregate_of(kind: type[Message]) -> AnyAggregate:
 class Past:
     """The log of a test.
 
-    Versions count per stream, offsets per partition. An event without a time has the time of the event before it.
+    Versions count per stream, offsets per partition. An event without a time has the time of the event before it. Each
+    is recorded at the latest time until then.
     records: of `events`, in the order in which they were added. now: the latest time.
     """
 
@@ -94,6 +139,14 @@ class Past:
         self._partitions = partitions
         self._versions: Counter[str] = Counter()
         self._ends: Counter[int] = Counter()
+        self._begun = False
+
+    def pass_to(self, time: datetime | None) -> datetime:
+        """The time of the next record, which comes now. None: the latest time; the first one may be before START."""
+        time = time or self.now
+        self.now = max(self.now, time) if self._begun else time
+        self._begun = True
+        return time
 
     def add(self, event: Happened, aggregate: AnyAggregate | None = None) -> Record:
         """Record an event of `aggregate` (None: of the one that declares it).
@@ -104,14 +157,13 @@ class Past:
             raise TypeError(f"{event!r} is not an event: use an Event, or recorded(…)")
         stored = event if isinstance(event, Recorded) else as_recorded(event)
         aggregate = aggregate or aggregate_of(stored.kind)
-        time = stored.time or self.now
-        self.now = max(self.now, time)
+        time = self.pass_to(stored.time)
         stream = stream_name(aggregate.name, aggregate.identity.of(_read(aggregate, stored, time)))
         version = self._versions[stream] = self._versions[stream] + 1
         cause = Envelope(COMMAND_ID, "", stream, time, {})
         source = f"/headwater/{aggregate.name}"
-        text = format_time(time)
-        value = encode_event(cause, text, text, source, stored.kind.type, stored.version, version, stored.data)
+        times = format_time(time), format_time(self.now)
+        value = encode_event(cause, *times, source, stored.kind.type, stored.version, version, stored.data)
         partition = partition_of(stream, self._partitions)
         offset = self._ends[partition]
         self._ends[partition] += 1

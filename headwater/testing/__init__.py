@@ -15,12 +15,12 @@ from commands.testing.rewriting import with_shown_values
 
 if TYPE_CHECKING:
     from commands.testing.contracts import contracts_of
-    from commands.testing.past import at, recorded
+    from commands.testing.past import at, heartbeat, recorded
     from commands.testing.subjects import given
     from compose.testing.deployment import RunningDeployment
     from projections.testing.contracts import contracts_of_views
     from projections.testing.orders import check_any_order
-    from projections.testing.rows import rows_of
+    from projections.testing.rows import late_rows_of, rows_of
 
 __all__ = [
     "RunningDeployment",
@@ -29,6 +29,8 @@ __all__ = [
     "contracts_of",
     "contracts_of_views",
     "given",
+    "heartbeat",
+    "late_rows_of",
     "recorded",
     "rows_of",
 ]
@@ -40,6 +42,8 @@ _MODULES: Final = {
     "contracts_of": "commands.testing.contracts",
     "contracts_of_views": "projections.testing.contracts",
     "given": "commands.testing.subjects",
+    "heartbeat": "commands.testing.past",
+    "late_rows_of": "projections.testing.rows",
     "recorded": "commands.testing.past",
     "rows_of": "projections.testing.rows",
 }

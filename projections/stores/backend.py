@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from projections.settings import StoreSettings
 from projections.stores.row_reader import Compared, RowReader
-from projections.stores.store import ViewStore
+from projections.stores.store import Target, ViewStore
 from projections.view import View
 
 
@@ -16,11 +16,15 @@ class Backend:
     """How processes use a store; each function connects at the first use of what it returns.
 
     store: writes generations of views. reader: reads their rows. beside_rows: what else of a view can be compared, by
-    its name in the output of `replay diff`. grants: what `headwater grants` prints for its server; None if it has none
+    its name in the output of `replay diff`. missing: what a view declares that a generation lacks beside its rows,
+    such as indexes. add_missing: adds that while the generation is read and written, and returns it
+    (`DeclaredStore.grows`). grants: what `headwater grants` prints for its server; None if it has none
     of its own.
     """
 
     store: Callable[[StoreSettings], ViewStore]
     reader: Callable[[StoreSettings], RowReader]
     beside_rows: Callable[[View, StoreSettings], Mapping[str, Compared]] = lambda _view, _settings: {}
+    missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
+    add_missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
     grants: Callable[[StoreSettings], str] | None = None

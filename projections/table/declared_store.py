@@ -18,13 +18,15 @@ class DeclaredStore(ABC):
 
     name: of its folder in `projections.stores`, also in settings, the registry and commands.
     answers: whether the API reads views from it. finds: whether it finds rows by any column, and not only by key.
-    searches: whether it searches texts.
+    searches: whether it searches texts. grows: whether all of its declaration is about what it keeps beside the rows,
+    and what a live generation lacks of that is added while it is read and written (`Backend.add_missing`).
     """
 
     name: ClassVar[str]
     answers: ClassVar[bool] = True
     finds: ClassVar[bool] = True
     searches: ClassVar[bool] = False
+    grows: ClassVar[bool] = False
 
     @property
     @abstractmethod

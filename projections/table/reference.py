@@ -10,6 +10,7 @@ from msgspec import structs
 
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
+from projections.table.declared_view import DeclaredView
 from projections.table.event_data import current_data, is_partial, problem, with_json_texts
 from projections.table.expressions import Source
 from projections.table.items import items_of, lists_read
@@ -51,7 +52,7 @@ def is_deleted(row: State) -> bool:
     return bool(row.get(DELETED))
 
 
-def finish(view: TableView, key: str, row: State) -> dict[str, Any]:
+def finish(view: DeclaredView, key: str, row: State) -> dict[str, Any]:
     """The visible columns of a row, the key first."""
     return {view.key_name: key} | {name: shown.value(row) for name, shown in view.layout.shown.items()}
 

@@ -1,4 +1,4 @@
 """Tests of views, for `headwater.testing`: given events, then rows.
 
-May import `stores`, `table`, `commands` and `eventlog`. Only `contracts` needs the extra `testing`.
+May import all rooms of projections but `service`. Only `contracts` needs the extra `testing`, and only `streams` Spark.
 """

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import orjson
 
-from commands.testing.past import Happened
+from commands.testing.past import GivenToStream, Happened
+from projections.stream.declaring.view import StreamView
 from projections.table.expressions import Source
 from projections.table.monoids import State
 from projections.table.reference import finish, is_deleted, lift, states
 from projections.table.view import TableView
+from projections.testing.differing import SEED, differences, seed_of_run
 from projections.testing.rows import sources_of
 
 PARTITIONS: Final = 3
-SEED: Final = "HEADWATER_SEED"
-"""The environment variable that repeats a random run."""
 
 
-def check_any_order(view: TableView, *events: Happened, tries: int = 50) -> None:
-    """Check that the rows of `view` after `events` do not depend on the order in which patches are combined.
+@overload
+def check_any_order(view: TableView, *given: Happened, tries: int | None = None) -> None: ...
 
-    Streams are in several partitions. `tries` times, the patches are split into random parts, and the parts combined in
-    a random order, as loaders and replays do. Raises AssertionError with the rows that differ and the seed; set
-    HEADWATER_SEED to it to repeat the run. Raises the errors of `rows_of` for invalid events.
+
+@overload
+def check_any_order(view: StreamView, *given: GivenToStream, tries: int | None = None) -> None: ...
+
+
+def check_any_order(view: TableView | StreamView, *given: Any, tries: int | None = None) -> None:
+    """Check that the rows of `view` do not depend on how what was given is combined.
+
+    Of a table view, streams are in several partitions. `tries` times (50), the patches are split into random parts, and
+    the parts combined in a random order, as loaders and replays do. A stream view reads its records `tries` times (3)
+    in random batches, and must have the rows that it has after one. Raises AssertionError with the rows that differ and
+    the seed; set HEADWATER_SEED to it to repeat the run. Raises the errors of `rows_of` for invalid events.
     """
     __tracebackhide__ = True
-    seed = int(os.environ.get(SEED) or random.SystemRandom().randrange(2**32))
-    check_sources(view, sources_of([view], events, PARTITIONS), seed, tries)
+    if isinstance(view, StreamView):
+        from projections.testing import streams  # noqa: PLC0415 - Spark
+
+        streams.check_batches(view, given, seed_of_run(), streams.TRIES if tries is None else tries)
+    else:
+        check_sources(view, sources_of([view], given, PARTITIONS), seed_of_run(), 50 if tries is None else tries)
 
 
 def check_sources(view: TableView, sources: Sequence[Source], seed: int, tries: int = 1) -> None:
@@ -41,7 +53,7 @@ def check_sources(view: TableView, sources: Sequence[Source], seed: int, tries: 
     for _ in range(tries):
         actual = _shown(view, combined_anyhow(view, sources, chance))
         if actual != expected:
-            lines = "\n".join(_differences(expected, actual))
+            lines = "\n".join(differences(expected, actual, "in the order of the log", "in another"))
             raise AssertionError(
                 f'"{view.name}" has other rows if its events are combined in another order ({SEED}={seed} repeats it)\n'
                 + lines
@@ -70,10 +82,3 @@ def combined_anyhow(view: TableView, sources: Iterable[Source], chance: random.R
 def _shown(view: TableView, rows: dict[str, State]) -> dict[str, Any]:
     """The visible columns by key; None if the row is deleted."""
     return {key: None if is_deleted(row) else finish(view, key, row) for key, row in rows.items()}
-
-
-def _differences(expected: dict[str, Any], actual: dict[str, Any]) -> Iterable[str]:
-    for key in sorted(expected.keys() | actual.keys()):
-        if expected.get(key) != actual.get(key):
-            yield f"  {key!r}: in the order of the log {expected.get(key)!r}"
-            yield f"  {' ' * len(repr(key))}  in another        {actual.get(key)!r}"

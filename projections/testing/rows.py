@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, overload
 
 import orjson
 
-from commands.testing.past import Happened, Past
+from commands.testing.past import GivenToStream, Happened, Past
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope, Position, decode, timestamp_ms
+from projections.stream.declaring.late import late_view
+from projections.stream.declaring.view import StreamView
 from projections.table.changes import key_text
 from projections.table.event_data import problem
 from projections.table.expressions import Source
@@ -23,20 +25,49 @@ Row = Mapping[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+@overload
 def rows_of(
-    view: TableView, *events: Happened | Captured, others: Sequence[TableView] = ()
-) -> dict[str, dict[str, Any]]:
-    """The visible rows of `view` after `events`, by key; values are as the API shows them, times as text.
+    view: TableView, *given: Happened | Captured, others: Sequence[TableView] = ()
+) -> dict[str, dict[str, Any]]: ...
 
-    events: in the order of the log; events that the view does not handle are ignored. Use `recorded(…)` for an event of
-    an older version of the code, and `at(…)` to set its time (both from `headwater.testing`). An event without a time
-    has the time of the event before it, the first one the start of 2026. An instance of a captured class, such as
-    `Customer(id=1, …)`, stands for a change of that row.
-    others: the views in the `lookups` of this view. Without them, looked-up columns are omitted.
 
-    Raises ValueError for an event that the view cannot read, which is a dead letter in production, and for a lookup in
-    a view that is not in `others`; UnreadableEvent for an event that does not fit its type.
+@overload
+def rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str, Any]]: ...
+
+
+def rows_of(view: TableView | StreamView, *given: Any, others: Sequence[TableView] = ()) -> dict[str, dict[str, Any]]:
+    """The visible rows of `view` after what was given, by key; values are as the API shows them, times as text.
+
+    given: events in the order of the log; those that the view does not handle are ignored. Use `recorded(…)` for an
+    event of an older version of the code, and `at(…)` to set its time (both from `headwater.testing`). An event without
+    a time has the time of the event before it, the first one the start of 2026. An instance of a captured class, such
+    as `Customer(id=1, …)`, stands for a change of that row.
+    A stream view is given events, observations, and `heartbeat(…)` for the time when nothing came; each is accepted at
+    the latest time before it. Spark runs its query over all of them, as a rebuild does; the extra `projections` has it.
+    others: the views in the `lookups` of a table view. Without them, looked-up columns are omitted.
+
+    Raises ValueError for a record that the view cannot read, which is a dead letter in production, or left out by a
+    stream view, and for a lookup in a view that is not in `others`; UnreadableEvent for an event that does not fit its
+    type; ViewDeclarationError and StreamQueryFailed for a query that cannot work, or fails.
     """
+    if isinstance(view, StreamView):
+        from projections.testing import streams  # noqa: PLC0415 - Spark
+
+        return streams.stream_rows(view, [streams.records_of(given)])
+    return _table_rows(view, given, others)
+
+
+def late_rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str, Any]]:
+    """The rows of the view of what is late for `view`, by key, likewise. Raises ValueError if it keeps none."""
+    late = late_view(view)
+    if late is None:
+        raise ValueError(f'"{view.name}" keeps no late records: declare it with late="keep"')
+    return rows_of(late, *given)
+
+
+def _table_rows(
+    view: TableView, events: Sequence[Happened | Captured], others: Sequence[TableView]
+) -> dict[str, dict[str, Any]]:
     sources = sources_of([view, *others], events)
     rows = fold(view, sources)
     if not others:

@@ -18,10 +18,10 @@ from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.monoids import row_value
 from projections.table.view import TableView
+from projections.testing.streams import KAFKA_RECORD_DDL
 from tests.support.states import touched
 
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
-RECORDS = "topic string, key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
 
 Patches = dict[tuple[str, str, int, int], dict[str, Any]]
 
@@ -55,7 +55,7 @@ def records_of(sources: Iterable[Source]) -> list[Row]:
 
 
 def frame(records: Sequence[Row]) -> DataFrame:
-    return session().createDataFrame(records, RECORDS)
+    return session().createDataFrame(records, KAFKA_RECORD_DDL)
 
 
 def made_of(records: Sequence[Row], views: Sequence[TableView], settings: LogSettings) -> list[Row]:

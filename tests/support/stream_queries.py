@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Row
 
 from eventlog.envelope import partition_of
@@ -23,23 +20,14 @@ from projections.spark.stream_queries.running_query import RunningQuery
 from projections.stream.declaring.sources import StreamSource
 from projections.stream.declaring.view import BATCH, StreamView
 from projections.table.shown import DELETED
-from tests.support.spark_rows import RECORDS, SETTINGS, session
+from projections.testing.streams import read_batches, write_batch
+from tests.support.spark_rows import SETTINGS, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TAG = "gates@1.g1"
 IDLE_S = 60.0
-_ARROW = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-    ]
-)
 
 
 @dataclass
@@ -74,16 +62,15 @@ def run(
     partitions: of its state. until_idle: as a rebuild without heartbeats runs it.
     """
     records, ran = folder / "records", Ran()
-    records.mkdir(parents=True)
     for number, batch in enumerate(batches):
-        _write(records / f"{number:04}.parquet", batch, number)
+        write_batch(records, batch, number)
     own = stream_session(session())
     own.conf.set("spark.sql.shuffle.partitions", partitions)
     if until_idle:
         own.conf.set(NO_DATA_BATCHES, "true")
 
     def read(_: str, source: StreamSource) -> DataFrame:
-        frame = _read(own, records)
+        frame = read_batches(own, records)
         return frame if len(view.topics) == 1 else frame.where(frame.topic == SETTINGS.topic(source.topic))
 
     rows = computed(view, read)
@@ -133,16 +120,3 @@ def classes_compiled() -> int:
     """How many classes Spark has compiled in this JVM."""
     jvm: Any = session()
     return int(jvm._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
-
-
-def _read(own: Any, folder: Path) -> DataFrame:
-    frame: DataFrame = own.readStream.schema(RECORDS).option("maxFilesPerTrigger", 1).parquet(folder.as_uri())
-    return frame
-
-
-def _write(file: Path, batch: Sequence[Row], number: int) -> None:
-    """The file's time decides which batch it is."""
-    columns = list(zip(*batch, strict=True)) or [()] * len(_ARROW)
-    arrays = [pa.array(list(column), type_.type) for column, type_ in zip(columns, _ARROW, strict=True)]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=_ARROW), file)
-    os.utime(file, (1_000_000 + number, 1_000_000 + number))

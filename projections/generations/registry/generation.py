@@ -6,9 +6,13 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
+from projections.stores.declared import STORES
 from projections.table.declared_text import as_written
 from projections.view import View
+
+_GROWING: Final = tuple(f"{kind.__name__}(" for kind in STORES.values() if kind.grows)
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,17 @@ def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
 def has_declaration_of(generation: Generation, view: View) -> bool:
     """Whether its rows are those that this code declares: also in the types of their fields and columns.
 
-    Of a generation that a release built before types were stored, the fingerprint alone decides.
+    What stores keep beside the rows may differ, if they add what is missing (`DeclaredStore.grows`). Of a generation
+    that a release built before types were stored, the fingerprint alone decides.
     """
     same_types = generation.row_types is None or list(generation.row_types) == view.row_types
-    return generation.fingerprint == view.fingerprint and same_types
+    same_rows = _of_rows(generation.declaration) == _of_rows(view.declaration)
+    return same_types and (generation.fingerprint == view.fingerprint or same_rows)
+
+
+def _of_rows(declaration: Sequence[str]) -> list[str]:
+    """A declaration without what stores that grow keep beside the rows."""
+    return [next((word for word in _GROWING if line.startswith(word)), line) for line in declaration]
 
 
 def previous(

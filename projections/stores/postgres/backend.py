@@ -6,7 +6,8 @@ from typing import Final
 
 from projections.stores.backend import Backend
 from projections.stores.postgres.grants import grants
+from projections.stores.postgres.indexes import add_indexes, missing_indexes
 from projections.stores.postgres.rows import PostgresRows
 from projections.stores.postgres.store import PostgresStore
 
-BACKEND: Final = Backend(PostgresStore, PostgresRows, grants=grants)
+BACKEND: Final = Backend(PostgresStore, PostgresRows, missing=missing_indexes, add_missing=add_indexes, grants=grants)

@@ -97,9 +97,8 @@ def index_statements(schema: str, target: Target) -> list[str]:
     """The primary key, then the secondary indexes that the view declares."""
     view, table = target.view, table_name(*target.id)
     statements = [f'ALTER TABLE {_table(schema, target)} ADD CONSTRAINT "{table}_pk" PRIMARY KEY ("{view.key_name}")']
-    for number, columns in enumerate(_indexes(target)):
-        listed = ", ".join(map(_indexed, columns))
-        statements.append(f'CREATE INDEX "{table}_i{number}" ON {_table(schema, target)} ({listed})')
+    for number, columns in enumerate(indexes_of(target)):
+        statements.append(f"CREATE INDEX {index_definition(schema, target, f'{table}_i{number}', columns)}")
     statements.append(f"ANALYZE {_table(schema, target)}")
     return statements
 
@@ -112,7 +111,7 @@ def without_long_rows(schema: str, target: Target) -> list[str]:
     """
     sizes = [
         " + ".join(f'coalesce(pg_column_size("{column.removeprefix("-")}"), 0)' for column in columns)
-        for columns in ((target.view.key_name,), *_indexes(target))
+        for columns in ((target.view.key_name,), *indexes_of(target))
     ]
     long = " OR ".join(f"{size} > {SAFE_INDEX_BYTES}" for size in sizes)
     table, name = _table(schema, target), f"{table_name(*target.id)}_l"
@@ -125,7 +124,13 @@ def without_long_rows(schema: str, target: Target) -> list[str]:
     ]
 
 
-def _indexes(target: Target) -> Sequence[Sequence[str]]:
+def index_definition(schema: str, target: Target, name: str, columns: Sequence[str]) -> str:
+    """What follows CREATE INDEX for an index with this name."""
+    return f'"{name}" ON {_table(schema, target)} ({", ".join(map(_indexed, columns))})'
+
+
+def indexes_of(target: Target) -> Sequence[Sequence[str]]:
+    """The columns of each index that the view declares."""
     declared = target.view.store("postgres")
     return declared.indexes if isinstance(declared, Postgres) else ()
 

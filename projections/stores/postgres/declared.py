@@ -23,6 +23,7 @@ class Postgres(DeclaredStore):
 
     indexes: tuple[tuple[str, ...], ...] = ()
     name = "postgres"
+    grows = True
 
     @property
     def declaration(self) -> str:

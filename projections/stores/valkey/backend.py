@@ -20,4 +20,4 @@ def _rankings(view: View, settings: StoreSettings) -> Mapping[str, Compared]:
     return {"valkey rankings": Compared(ValkeyRankings(settings), row_of)} if ranked_of(view) else {}
 
 
-BACKEND: Final = Backend(ValkeyStore, ValkeyRows, _rankings, grants)
+BACKEND: Final = Backend(ValkeyStore, ValkeyRows, _rankings, grants=grants)

@@ -10,7 +10,7 @@ from projections.stream.declaring.checks import is_column_type, is_key_type
 from projections.stream.declaring.durations import duration
 from projections.stream.in_order.completeness import complete_ms, declare_early
 from projections.stream.in_order.early import EarlySteps
-from projections.stream.in_order.steps import Step, Steps
+from projections.stream.in_order.steps import OnTime, Step, Steps
 from projections.table.expressions import identifier, literal
 from projections.table.types import SPARK_TYPES, ColumnType, finite, spark_value_type
 
@@ -39,6 +39,7 @@ def in_order(
     forget_after: str,
     early: str | Sequence[str] = (),
     deleted_by: str = "",
+    on_time: OnTime | None = None,
 ) -> DataFrame:
     """The rows that `step` returns when it is given `rows` in the order of `(time, id)`, per key, each once.
 
@@ -58,6 +59,9 @@ def in_order(
     None; so the state of a key is not kept for longer.
     early: the key column or columns of the view, to send rows at once. All rows of the view with one key must come from
     one `key` of `rows`.
+    on_time: `on_time(state, time)` is called at the time that `step` returned as a third value, after all rows up to it
+    and before any later one, unless the step has returned another time, or none, since. It returns what a step does.
+    A step that returns two values asks for no time, but with UNCHANGED it stays. Not together with `early`.
     deleted_by: with `early`, the view's column of that name; it is true in a row that was sent and is taken back. If it
     is among `columns`, the step may delete rows by it as well.
 
@@ -68,7 +72,9 @@ def in_order(
     kinds = _kinds(rows)
     _check(kinds, keys, columns)
     _check_early(row_key, deleted_by, columns)
-    steps = Steps(step, dict(kinds), dict(columns), duration(forget_after))
+    if on_time is not None and row_key:
+        raise ValueError("in_order has both early and on_time: rows are sent on time only when nothing can change them")
+    steps = Steps(step, dict(kinds), dict(columns), duration(forget_after), on_time)
     values = ", ".join(f"{_plain(name, kind)} as {identifier(name)}" for name, kind in kinds.items())
     found = rows.where(" and ".join(f"{identifier(each)} is not null" for each in keys)).selectExpr(
         f"to_json(struct({', '.join(map(identifier, keys))})) as key",

@@ -13,6 +13,7 @@ from projections.stream.in_order.steps import Memory, Steps
 
 WINDOW_S: Final = 5
 """Spark collects the rows of so many seconds, and passes them on together when the watermark has passed all of them."""
+WINDOW_MS: Final = WINDOW_S * 1_000
 
 
 class OrderedRows(StatefulProcessor):
@@ -21,7 +22,7 @@ class OrderedRows(StatefulProcessor):
     Output rows have `made`, as Steps makes them. Spark passes a window on once, and no earlier than those before it. So
     in one batch the windows of a key are in any order, and all are later than those of earlier batches.
 
-    State per key: what the step keeps, and the time of its timer, which forgets it.
+    State per key: what the step keeps, and the time of its timer, which calls `on_time`, or forgets the state.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -39,36 +40,49 @@ class OrderedRows(StatefulProcessor):
             memory, made = self._steps.run(memory, orjson.loads(f"[{records}]"))
             for each in made:
                 yield Row(made=each)
-        if timer is None and memory.state is not None:
-            timer = self._forgotten_at(memory)
-            self._handle.registerTimer(timer)
+        due = self._due(memory)
+        if due is not None and (timer is None or due < timer):
+            if timer is not None:
+                self._handle.deleteTimer(timer)
+            self._handle.registerTimer(due)
+            timer = due
         if timer is not None:
             self._keep(memory, timer)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Forget the state, or if rows have come since the timer was set, look again later."""
+        """Call `on_time`, forget the state, or if rows have come since the timer was set, look again later."""
         memory, _ = self._read()
-        due = self._forgotten_at(memory)
-        if memory.state is None or due <= timerValues.getCurrentWatermarkInMs():
+        complete_ms = timerValues.getCurrentWatermarkInMs()
+        memory, made = self._steps.wake(memory, complete_ms // WINDOW_MS * WINDOW_MS * 1_000)
+        for each in made:
+            yield Row(made=each)
+        due = self._due(memory)
+        if due is None or due <= complete_ms:
             self._kept.clear()
         else:
             self._handle.registerTimer(due)
             self._keep(memory, due)
-        return iter(())
 
-    def _forgotten_at(self, memory: Memory) -> int:
-        """The end of the window in which a row could still find the state, in milliseconds."""
-        width_ms = WINDOW_S * 1_000
-        last_us = memory.last_us or 0
-        return ((last_us + self._steps.forget_after_us) // 1_000 // width_ms + 1) * width_ms
+    def _due(self, memory: Memory) -> int | None:
+        """When all rows are there up to the call of `on_time`, or else that could still find the state, in ms."""
+        if memory.wake_us is not None:
+            return _end_of_window(memory.wake_us)
+        if memory.state is None:
+            return None
+        return _end_of_window((memory.last_us or 0) + self._steps.forget_after_us)
 
     def _read(self) -> tuple[Memory, int | None]:
         found = self._kept.get()
         if found is None:
             return Memory(), None
-        state, last_us, timer = orjson.loads(found[0])
-        return Memory(None if state is None else state.encode(), last_us), timer
+        state, last_us, timer, *wake_us = orjson.loads(found[0])
+        return Memory(None if state is None else state.encode(), last_us, *wake_us), timer
 
     def _keep(self, memory: Memory, timer: int) -> None:
         state = None if memory.state is None else memory.state.decode()
-        self._kept.update((orjson.dumps([state, memory.last_us, timer]).decode(),))
+        wake = [] if memory.wake_us is None else [memory.wake_us]
+        self._kept.update((orjson.dumps([state, memory.last_us, timer, *wake]).decode(),))
+
+
+def _end_of_window(time_us: int) -> int:
+    return (time_us // 1_000 // WINDOW_MS + 1) * WINDOW_MS

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from commands.declaring.observation import Observation
 from projections.limits import MAX_ROWS
 from projections.stream.declaring.durations import duration
 from projections.stream.in_order.ordered import in_order
-from projections.stream.in_order.steps import microseconds, time_at
+from projections.stream.in_order.steps import UNCHANGED, microseconds, time_at
 from projections.table.types import ColumnType
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ class Occurs:
         return getattr(row, "type", self.kind.type) == self.kind.type and (self.where is None or bool(self.where(row)))
 
 
+Unwanted = type[Observation] | Occurs | Sequence[type[Observation] | Occurs]
+"""What must not come: one class or several."""
+
+
 @dataclass(frozen=True)
 class Pattern:
     """A pattern; see pattern. parts: one per row of a match."""
@@ -41,6 +47,7 @@ class Pattern:
     parts: tuple[Occurs, ...]
     within: str
     without: tuple[Occurs, ...]
+    unless: tuple[Occurs, ...] = ()
 
     def matches(
         self, rows: DataFrame, *, key: str | Sequence[str], row: Describe, columns: Mapping[str, ColumnType]
@@ -54,14 +61,17 @@ class Pattern:
 
         Raises ValueError that says what to change.
         """
-        kinds = {each.kind for each in (*self.parts, *self.without)}
+        kinds = {each.kind for each in (*self.parts, *self.without, *self.unless)}
         if "type" not in rows.columns and len(kinds) > 1:
             raise ValueError(
                 'a pattern needs the column "type": read its classes as one source, observations(A, B, late_after=…)'
             )
         times = tuple(name for name, kind in rows.dtypes if kind == "timestamp")
         step = Matcher(self, row, times, duration(self.within) // timedelta(microseconds=1))
-        return in_order(rows, key=key, step=step, columns=columns, forget_after=self.within)
+        if not self.unless:
+            return in_order(rows, key=key, step=step, columns=columns, forget_after=self.within)
+        waiting = Waiting(step)
+        return in_order(rows, key=key, step=waiting, on_time=waiting.report, columns=columns, forget_after=self.within)
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,11 @@ class Matcher:
         """Take in a row."""
         if any(each.matches(row) for each in self.pattern.without):
             return None, []
+        after, match = self.extended(state, row)
+        return after, [] if match is None else [self.described(match)]
+
+    def extended(self, state: Any, row: Any) -> tuple[Any, list[Any] | None]:
+        """The state after a row, and the stored rows of the match that it completes."""
         last, stored = len(self.pattern.parts), self._stored(row)
         found: list[Any] = [each if self._is_open(each, stored) else None for each in state or [None] * (last - 1)]
         for number in range(last, 0, -1):  # from the end, so that a row is not taken twice
@@ -95,10 +110,14 @@ class Matcher:
                 continue
             longer = [*before, stored]
             if number == last:
-                return None, [self.describe([self._read(row, each) for each in longer])]
+                return None, longer
             if found[number - 1] is None or found[number - 1][0] != longer[0]:
                 found[number - 1] = longer
-        return (found if any(found) else None), []
+        return (found if any(found) else None), None
+
+    def described(self, match: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The row of a match."""
+        return self.describe([self._read(each) for each in match])
 
     def _is_open(self, match: Any, row: Mapping[str, Any]) -> bool:
         return match is not None and row["time"] - match[0]["time"] <= self.within_us
@@ -108,9 +127,45 @@ class Matcher:
         values: dict[str, Any] = row._asdict()
         return values | {name: microseconds(values[name]) for name in self.times if values[name] is not None}
 
-    def _read(self, like: Any, stored: Mapping[str, Any]) -> Any:
+    def _read(self, stored: Mapping[str, Any]) -> Any:
         times = {name: time_at(stored[name]) for name in self.times if stored[name] is not None}
-        return type(like)(**{**stored, **times})
+        return _row_type(tuple(stored))(**{**stored, **times})
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The step of a pattern with `unless`.
+
+    Its state has `rows`, the match that waits for the end of `within`, or `open`, the state of the matcher.
+    """
+
+    matcher: Matcher
+
+    @property
+    def __name__(self) -> str:
+        """For errors."""
+        return self.matcher.__name__
+
+    def __call__(self, state: Any, row: Any) -> tuple[Any, list[Any]] | tuple[Any, list[Any], datetime]:
+        """Take in a row."""
+        known = state or {}
+        if any(each.matches(row) for each in self.matcher.pattern.unless):
+            return None, []
+        if "rows" in known:
+            return UNCHANGED, []
+        after, match = self.matcher.extended(known.get("open"), row)
+        if match is None:
+            return (None if after is None else {"open": after}), []
+        return {"rows": match}, [], time_at(match[0]["time"] + self.matcher.within_us)
+
+    def report(self, state: Any, _: datetime) -> tuple[None, list[Mapping[str, Any]]]:
+        """What must not come has not come."""
+        return None, [self.matcher.described(state["rows"])]
+
+
+@cache
+def _row_type(columns: tuple[str, ...]) -> Any:
+    return namedtuple("Row", columns)
 
 
 def occurs(kind: type[Observation], *, times: int = 1, where: Where | None = None) -> Occurs:
@@ -129,26 +184,38 @@ def occurs(kind: type[Observation], *, times: int = 1, where: Where | None = Non
 
 
 def pattern(
-    *parts: type[Observation] | Occurs, within: str, without: Sequence[type[Observation] | Occurs] = ()
+    *parts: type[Observation] | Occurs,
+    within: str,
+    without: Unwanted = (),
+    unless: Unwanted = (),
 ) -> Pattern:
     """Rows that follow one another in the order of `(time, id)`; other rows may come in between.
 
     parts: classes of observations, or `occurs(…)`. within: such as "10m", the longest time from the first row to the
-    last. without: what must not come between the first row and the last.
+    last. without: what must not come between the first row and the last. unless: what must not come between the first
+    row and the end of `within`; then one part is enough.
 
-    A match is reported at the row that completes it. If several sequences end with this row, the one that begins last
+    A match is reported at the row that completes it, or with `unless` at the end of `within`; rows that come until then
+    are in no other match. If several sequences end with this row, the one that begins last
     is reported, and of its other rows each is the earliest possible. A row is in one match at most: the next one begins
     after the last row of this one. Raises ValueError that says what to change.
     """
     wanted = [each if isinstance(each, Occurs) else occurs(each) for each in parts]
     single = tuple(Occurs(each.kind, 1, each.where) for each in wanted for _ in range(min(each.times, MAX_ROWS + 1)))
-    if not 2 <= len(single) <= MAX_ROWS:
-        raise ValueError(f"a pattern has 2 to {MAX_ROWS} rows, counting those of times=…, not {len(single)}")
-    excluded = tuple(each if isinstance(each, Occurs) else occurs(each) for each in without)
+    least = 1 if unless else 2
+    if not least <= len(single) <= MAX_ROWS:
+        raise ValueError(f"a pattern has {least} to {MAX_ROWS} rows, counting those of times=…, not {len(single)}")
+    duration(within)
+    return Pattern(single, within, _excluded("without", without, single), _excluded("unless", unless, single))
+
+
+def _excluded(word: str, given: Unwanted, parts: Sequence[Occurs]) -> tuple[Occurs, ...]:
+    """What must not come. word: of the declaration."""
+    classes = given if isinstance(given, Sequence) else [given]
+    excluded = tuple(each if isinstance(each, Occurs) else occurs(each) for each in classes)
     for each in excluded:
         if each.times > 1:
-            raise ValueError(f"without={each.kind.__name__} with times={each.times}: one is enough, leave out times")
-        if any(part.kind is each.kind for part in single):
-            raise ValueError(f"{each.kind.__name__} is both a part of the pattern and in without: leave it out of one")
-    duration(within)
-    return Pattern(single, within, excluded)
+            raise ValueError(f"{word}={each.kind.__name__} with times={each.times}: one is enough, leave out times")
+        if any(part.kind is each.kind for part in parts):
+            raise ValueError(f"{each.kind.__name__} is both a part of the pattern and in {word}: leave it out of one")
+    return excluded

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -17,8 +17,11 @@ from eventlog.envelope import EPOCH
 from projections.limits import MAX_STATE_BYTES
 from projections.table.types import ColumnType, canonical, exact_value
 
-Step = Callable[[Any, Any], tuple[Any, Sequence[Mapping[str, Any]]]]
-"""From the state and a row to the new state and the rows to send."""
+Rows = Sequence[Mapping[str, Any]]
+Step = Callable[[Any, Any], tuple[Any, Rows] | tuple[Any, Rows, datetime | None]]
+"""From the state and a row to the new state, the rows to send, and when to go on if nothing comes; see in_order."""
+OnTime = Callable[[Any, datetime], tuple[Any, Rows] | tuple[Any, Rows, datetime | None]]
+"""From the state and that time to the same."""
 Made = tuple[dict[str, Any], str]
 """A row that a step made: its values as Spark reads them, and the same as JSON."""
 
@@ -43,10 +46,15 @@ class StepFailed(Exception):
 
 @dataclass(frozen=True)
 class Memory:
-    """What is kept of a key. state: the step's, as JSON; None for none. last_us: time of the last row."""
+    """What is kept of a key.
+
+    state: the step's, as JSON; None for none. last_us: time of the last row, or of the last call of `on_time`. wake_us:
+    when `on_time` is to be called.
+    """
 
     state: bytes | None = None
     last_us: int | None = None
+    wake_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,28 +63,55 @@ class Steps:
 
     given: columns of its rows.
     made: columns that it returns.
-    forget_after: see in_order.
+    forget_after, on_time: see in_order.
     """
 
     step: Step
     given: Mapping[str, ColumnType]
     made: Mapping[str, ColumnType]
     forget_after: timedelta
+    on_time: OnTime | None = None
 
     def run(self, memory: Memory, records: Iterable[Mapping[str, Any]]) -> tuple[Memory, list[str]]:
         """Give all these records to the step; returns what to keep, and the rows that it made, as JSON.
 
         records: the members are the columns, and times are microseconds since 1970. Raises StepFailed.
         """
-        state, last_us, made = memory.state, memory.last_us, list[str]()
+        made = list[str]()
         for record in ordered(records):
-            if self.is_forgotten(last_us, record["time"]):
-                state = None
-            state, rows = self.one(state, record)
-            made += [text for _, text in rows]
-            last_us = record["time"]
+            memory, rows = self.wake(memory, record["time"])
+            made += rows
+            state = None if self.is_forgotten(memory.last_us, record["time"]) else memory.state
+            after, sent = self._call(self.step, state, self._given(record), f'row "{record["id"]}"')
+            made += [text for _, text in sent]
+            wake_us = memory.wake_us if after.keeps_wake else self._checked(after.wake_us, record["time"], record["id"])
+            memory = Memory(after.state, record["time"], wake_us)
         self.check_unchanged()
-        return Memory(state, last_us), made
+        return memory, made
+
+    def wake(self, memory: Memory, before_us: int) -> tuple[Memory, list[str]]:
+        """Call `on_time` if it is to be called before this time; what to keep, and the rows that it made, as JSON.
+
+        All rows up to that time must have been given to the step. Raises StepFailed.
+        """
+        made, on_time = list[str](), self.on_time
+        while on_time is not None and (due_us := memory.wake_us) is not None and due_us < before_us:
+            time, name = time_at(due_us), _name(on_time)
+            after, sent = self._call(on_time, memory.state, time, f'time "{time:%Y-%m-%dT%H:%M:%S.%fZ}"')
+            made += [text for _, text in sent]
+            next_us = self._checked(after.wake_us, due_us, str(time))
+            if next_us is not None and next_us <= due_us:
+                raise StepFailed(f'"{name}" wants to be called again at the time of its call: return a later one')
+            memory = Memory(after.state, due_us, next_us)
+        return memory, made
+
+    def _checked(self, wake_us: int | None, now_us: int, place: str) -> int | None:
+        if wake_us is not None and wake_us - now_us > self.forget_after_us:
+            raise StepFailed(
+                f'"{_name(self.step)}" asks at "{place}" to go on at {time_at(wake_us)}, when its state is forgotten: '
+                "raise forget_after"
+            )
+        return wake_us
 
     def is_forgotten(self, last_us: int | None, time_us: int) -> bool:
         """Whether a row at `time_us` finds no state, because the row before it was at `last_us`."""
@@ -99,32 +134,39 @@ class Steps:
         return [name for name, kind in self.given.items() if kind is ColumnType.TIME]
 
     def one(self, state: bytes | None, record: Mapping[str, Any]) -> tuple[bytes | None, list[Made]]:
-        """One row: the state after it, and the rows that it made. Raises StepFailed.
+        """One row: the state after it, and the rows that it made. Raises StepFailed."""
+        after, rows = self._call(self.step, state, self._given(record), f'row "{record["id"]}"')
+        return after.state, rows
+
+    def _given(self, record: Mapping[str, Any]) -> Any:
+        times = {name: time_at(record[name]) for name in self._times if record[name] is not None}
+        return self._row(**{**record, **times})
+
+    def _call(
+        self, function: Callable[[Any, Any], Any], state: bytes | None, argument: Any, place: str
+    ) -> tuple[_After, list[Made]]:
+        """What a function of the user returns for the state and a row or a time.
 
         The state is always read from JSON: otherwise a step that keeps a tuple could see it again or not, depending on
         what came in between. Only after UNCHANGED it is not read again."""
-        times = {name: time_at(record[name]) for name in self._times if record[name] is not None}
-        values = {**record, **times}
         try:
             before = self._last.take(state)
-            after, rows = _pair(self.step(before, self._row(**values)))
-            if after is UNCHANGED:
+            after, rows, *wake = _returned(function(before, argument), timed=self.on_time is not None)
+            if is_unchanged := after is UNCHANGED:
                 self._last.keep(state, before)
-            return state if after is UNCHANGED else _dumped(after), [self._sent(row) for row in rows]
+            keeps_wake = is_unchanged and not wake and function is self.step
+            kept = state if is_unchanged else _dumped(after)
+            return _After(kept, _time_us(wake[0]) if wake else None, keeps_wake), [self._sent(row) for row in rows]
         except Exception as error:  # a user's function may raise anything
             problem = str(error) if isinstance(error, _Wrong) else f"{type(error).__name__}: {error}"
-            raise StepFailed(
-                f'step "{self._name}" failed at row "{record["id"]}": {" ".join(problem.split())}'
-            ) from error
+            raise StepFailed(f'step "{_name(function)}" failed at {place}: {" ".join(problem.split())}') from error
 
     def check_unchanged(self) -> None:
         """Raise StepFailed if the step has changed the last state after which it returned UNCHANGED."""
         if not self._last.is_as_read:
-            raise StepFailed(f'step "{self._name}" changed its state and returned UNCHANGED: return the new state')
-
-    @property
-    def _name(self) -> str:
-        return getattr(self.step, "__name__", type(self.step).__name__)
+            raise StepFailed(
+                f'step "{_name(self.step)}" changed its state and returned UNCHANGED: return the new state'
+            )
 
     def _sent(self, row: Any) -> Made:
         if not isinstance(row, Mapping) or row.keys() != self.made.keys():
@@ -132,6 +174,14 @@ class Steps:
             raise _Wrong(f"a row must be a dict with {', '.join(self.made)}, not {found}")
         values = {name: _value(name, kind, row[name]) for name, kind in self.made.items()}
         return values, orjson.dumps(values).decode()
+
+
+class _After(NamedTuple):
+    """What a call leaves: the state as JSON, when to go on, and whether that is when it was to go on before."""
+
+    state: bytes | None
+    wake_us: int | None
+    keeps_wake: bool
 
 
 class _LastRead:
@@ -189,13 +239,29 @@ def time_at(microseconds: int) -> datetime:
     return EPOCH + timedelta(microseconds=microseconds)
 
 
-def _pair(returned: Any) -> tuple[Any, Sequence[Any]]:
-    if not isinstance(returned, tuple) or len(returned) != 2:
-        raise _Wrong("it must return a pair: the new state, and a list of rows")
-    state, rows = returned
-    if not isinstance(rows, list | tuple):
-        raise _Wrong(f"its rows must be a list, not {type(rows).__name__}")
-    return state, rows
+def _name(function: object) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _returned(returned: Any, *, timed: bool) -> Sequence[Any]:
+    """The state, the rows, and if there are three, the time."""
+    if not isinstance(returned, tuple) or len(returned) not in ((2, 3) if timed else (2,)):
+        with_time = ", or these and the time to call on_time at" if timed else ""
+        without = "" if timed or not isinstance(returned, tuple) or len(returned) != 3 else "; a time needs on_time"
+        raise _Wrong(f"it must return a pair: the new state, and a list of rows{with_time}{without}")
+    if not isinstance(returned[1], list | tuple):
+        raise _Wrong(f"its rows must be a list, not {type(returned[1]).__name__}")
+    return returned
+
+
+def _time_us(time: Any) -> int | None:
+    if time is None:
+        return None
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        raise _Wrong(
+            f"the time at which on_time is to be called must be a datetime with a time zone, not {time!r:.100}"
+        )
+    return microseconds(time)
 
 
 def _dumped(state: Any) -> bytes | None:

@@ -11,6 +11,7 @@ from http.client import HTTPResponse
 import orjson
 import pytest
 from fastapi import FastAPI
+from httpx._config import DEFAULT_LIMITS
 from uvicorn.server import ServerState
 
 from api.limits.requests import Limits
@@ -142,6 +143,12 @@ def test_a_head_of_nearly_the_limit_and_many_requests_on_a_connection_are_answer
         for _ in range(3):
             client.sendall(POST + b"content-length: %d\r\n\r\n" % len(body) + body)
             assert status_of(client) == 201
+
+
+def test_a_connection_is_kept_longer_than_common_clients_keep_one() -> None:
+    """Else a client would now and then send a request to a server that is just closing its connection."""
+    assert config_of(FastAPI()).timeout_keep_alive > PATIENT.idle_s
+    assert (DEFAULT_LIMITS.keepalive_expiry or 0) < PATIENT.idle_s
 
 
 def test_trailers_without_an_end_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, combinations
 from typing import Any, NamedTuple
@@ -13,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater import JSON, TEXT, TIME, Observation, occurs, pattern
-from projections.stream.in_order.patterns import Matcher, Occurs, Pattern
-from projections.stream.in_order.steps import Memory, StepFailed, Steps
+from projections.stream.in_order.patterns import Matcher, Occurs, Pattern, Waiting
+from projections.stream.in_order.steps import Memory, StepFailed, Steps, microseconds
 from tests.support.seeds import examples
 
 GIVEN = {"id": TEXT, "time": TIME, "type": TEXT, "note": TEXT}
@@ -73,6 +74,19 @@ def stored(row: Row) -> dict[str, Any]:
     return row._asdict() | {"time": (row.time - EPOCH) // timedelta(microseconds=1)}
 
 
+def reported_on_time(rule: Pattern, rows: Sequence[Row]) -> list[list[str]]:
+    """What a pattern with `unless` reports of rows in any order, taken in two parts."""
+    waiting = Waiting(Matcher(rule, ids, ("time",), 10_000_000))
+    steps = Steps(waiting, GIVEN, {"ids": JSON}, timedelta(seconds=10), waiting.report)
+    half = sorted(row.time for row in rows)[len(rows) // 2] if rows else EPOCH
+    memory, first = steps.run(Memory(), [stored(row) for row in rows if row.time < half])
+    memory, between = steps.wake(memory, microseconds(half))
+    memory, then = steps.run(memory, [stored(row) for row in rows if row.time >= half])
+    memory, last = steps.wake(memory, 2**62)
+    assert memory.wake_us is None
+    return [orjson.loads(orjson.loads(text)["ids"]) for text in [*first, *between, *then, *last]]
+
+
 def searched(rule: Pattern, rows: Sequence[Row]) -> Iterator[list[str]]:
     """By the definition: at each row, all sequences that end with it and begin after the previous match."""
     ordered, begin = sorted(rows, key=lambda row: (row.time, row.id)), 0
@@ -92,6 +106,29 @@ def searched(rule: Pattern, rows: Sequence[Row]) -> Iterator[list[str]]:
             best = min(places for places in found if places[0] == begins)
             yield [ordered[place].id for place in (*best, end)]
             begin = end + 1
+
+
+def searched_on_time(rule: Pattern, rows: Sequence[Row]) -> Iterator[list[str]]:
+    """By the definition: the first match that is complete, and then what comes until its time is over."""
+    left = sorted(rows, key=lambda row: (row.time, row.id))
+    apart = replace(rule, unless=(), without=(*rule.without, *rule.unless))
+    while match := next(iter_matches(apart, left), None):
+        first, last = (next(row for row in left if row.id == match[place]) for place in (0, -1))
+        behind = left[left.index(last) + 1 :]
+        due = first.time + timedelta(seconds=10)
+        stopped = [row for row in behind if row.time <= due and any(each.matches(row) for each in rule.unless)]
+        if stopped:
+            left = behind[behind.index(stopped[0]) + 1 :]
+        else:
+            yield match
+            left = [row for row in behind if row.time > due]
+
+
+def iter_matches(rule: Pattern, rows: Sequence[Row]) -> Iterator[list[str]]:
+    """As `searched`; a pattern of one part matches each of its rows."""
+    if len(rule.parts) > 1:
+        return searched(rule, rows)
+    return iter([row.id] for row in rows if rule.parts[0].matches(row))
 
 
 rows = st.lists(
@@ -119,6 +156,16 @@ def test_matches_are_those_that_the_definition_says(
     rule = pattern(*found, within="10s", without=without)
     chance.shuffle(given_rows)
     assert reported(rule, given_rows) == list(searched(rule, given_rows))
+
+
+@settings(max_examples=examples(60))
+@given(parts | parts.map(lambda found: found[:1]), st.sampled_from([C, (occurs(C, where=loud),)]), rows, st.randoms())
+def test_what_has_not_come_is_what_the_definition_says(
+    found: list[Occurs], unless: Any, given_rows: list[Row], chance: Any
+) -> None:
+    rule = pattern(*found, within="10s", unless=unless)
+    chance.shuffle(given_rows)
+    assert reported_on_time(rule, given_rows) == list(searched_on_time(rule, given_rows))
 
 
 def row(text: str) -> Row:
@@ -155,6 +202,25 @@ def test_what_is_a_match(rule: Pattern, given_rows: str, matches: list[str]) -> 
     found = [row(text) for text in given_rows.split()]
     assert [" ".join(each) for each in reported(rule, found)] == matches
     assert list(searched(rule, found)) == [each.split() for each in matches]
+
+
+@pytest.mark.parametrize(
+    ("rule", "given_rows", "matches"),
+    [
+        (pattern(A, within="10s", unless=C), "a0", ["a0"]),
+        (pattern(A, within="10s", unless=C), "a0 c10", []),
+        (pattern(A, within="10s", unless=C), "a0 c10.001", ["a0"]),
+        (pattern(A, within="10s", unless=C), "a0 a5 a10.001", ["a0", "a10.001"]),
+        (pattern(A, within="10s", unless=C), "a0 a5 c6 a7", ["a7"]),
+        (pattern(A, within="10s", unless=[C, occurs(B, where=loud)]), "a0 b1 a20 b21!", ["a0"]),
+        (pattern(A, B, within="10s", unless=C), "a0 b1 c2 a3 b4", ["a3 b4"]),
+        (pattern(A, B, within="10s", unless=C), "a0 c1 b2", []),
+    ],
+)
+def test_what_is_a_match_if_something_does_not_come(rule: Pattern, given_rows: str, matches: list[str]) -> None:
+    found = [row(text) for text in given_rows.split()]
+    assert [" ".join(each) for each in reported_on_time(rule, found)] == matches
+    assert list(searched_on_time(rule, found)) == [each.split() for each in matches]
 
 
 def test_one_class_needs_no_type() -> None:
@@ -194,6 +260,9 @@ class Nameless(Observation):
         (lambda: pattern(A, "b", within="1m"), "\"'b'\" is not a class of observations"),  # type: ignore[arg-type]
         (lambda: pattern(A, B, within="soon"), '"soon" is not a duration'),
         (lambda: pattern(A, B, within="1m", without=[A]), "A is both a part of the pattern and in without"),
+        (lambda: pattern(A, B, within="1m", unless=B), "B is both a part of the pattern and in unless"),
+        (lambda: pattern(A, within="1m", unless=occurs(C, times=2)), "unless=C with times=2: one is enough"),
+        (lambda: pattern(within="1m", unless=C), "a pattern has 1 to 20 rows"),
         (lambda: pattern(A, B, within="1m", without=[occurs(C, times=2)]), "one is enough, leave out times"),
     ],
 )

@@ -19,6 +19,7 @@ from projections.stream.in_order.steps import Memory, StepFailed, Steps
 GIVEN = {"id": TEXT, "time": TIME, "recordedtime": TIME, "value": INTEGER}
 ALL = {"text": TEXT, "number": INTEGER, "share": FLOAT, "flag": BOOLEAN, "at": TIME, "place": POINT, "json": JSON}
 ROW = dict.fromkeys(ALL)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def steps(step: Callable[..., Any], columns: Any = None, forget_after: timedelta = timedelta(seconds=1)) -> Steps:
@@ -182,3 +183,67 @@ def test_what_a_step_may_not_do_is_named(step: Any, problem: str) -> None:
 def test_steps_are_sent_to_workers() -> None:
     sent = pickle.loads(pickle.dumps(steps(seen)))
     assert sent.run(Memory(), [record(1, "a")]) == steps(seen).run(Memory(), [record(1, "a")])
+
+
+def reminding(state: Any, row: Any) -> Any:
+    """Says after three microseconds without another row that the last one was; a row 0 is to be left alone."""
+    if row.value == 0:
+        return state, []
+    if row.value == 1:
+        return UNCHANGED, []
+    return [row.id], [{"seen": ["row", row.id]}], row.time + timedelta(microseconds=3)
+
+
+def remind(state: Any, time: datetime) -> Any:
+    after = (time - EPOCH) // timedelta(microseconds=1)
+    if len(state) > 2:
+        return None, [{"seen": [after, state]}]
+    return [*state, "!"], [{"seen": [after, state]}], time + timedelta(microseconds=2)
+
+
+def timed(step: Callable[..., Any], on_time: Callable[..., Any] = remind) -> Steps:
+    return Steps(step, GIVEN, {"seen": JSON}, timedelta(microseconds=50), on_time)
+
+
+@given(st.lists(st.builds(record, st.integers(0, 30), st.sampled_from("abc"), st.integers(0, 3))), st.integers(0, 31))
+def test_time_passes_in_order_with_the_rows_whatever_the_parts(found: list[dict[str, Any]], time: int) -> None:
+    whole, rows = timed(reminding).run(Memory(), found)
+    memory, first = timed(reminding).run(Memory(), [each for each in found if each["time"] < time])
+    memory, between = timed(reminding).wake(memory, time)
+    memory, then = timed(reminding).run(memory, [each for each in found if each["time"] >= time])
+    ends = [timed(reminding).wake(each, 2**62) for each in (whole, memory)]
+    assert rows + ends[0][1] == first + between + then + ends[1][1]
+    assert ends[0][0].wake_us is None
+
+
+def test_a_time_is_asked_for_kept_and_given_up() -> None:
+    def of(*values: int) -> list[Any]:
+        memory, rows = timed(reminding).run(
+            Memory(), [record(at, "abcdef"[at], value) for at, value in enumerate(values)]
+        )
+        return made(rows + timed(reminding).wake(memory, 2**62)[1])
+
+    assert of(2) == [["row", "a"], [3, ["a"]], [5, ["a", "!"]], [7, ["a", "!", "!"]]]
+    assert of(2, 1) == of(2), "UNCHANGED keeps the time"
+    assert of(2, 0) == [["row", "a"]], "two values ask for none"
+    assert of(2, 2)[:3] == [["row", "a"], ["row", "b"], [4, ["b"]]], "another row asks for another"
+    assert of(2, 1, 1, 1)[:2] == [["row", "a"], [3, ["a"]]], "a row at that time comes before it"
+
+
+@pytest.mark.parametrize(
+    ("step", "on_time", "problem"),
+    [
+        (lambda *_: (None, [], 5), remind, "must be a datetime with a time zone, not 5"),
+        (lambda *_: (None, [], datetime(2026, 1, 1)), remind, "must be a datetime with a time zone"),
+        (lambda *_: (None, [], EPOCH + timedelta(seconds=1)), remind, "its state is forgotten: raise forget_after"),
+        (lambda *_: (None, [], EPOCH, 1), remind, "or these and the time to call on_time at"),
+        (lambda *_: (None, [], EPOCH), lambda _, time: (None, [], time), "return a later one"),
+        (lambda *_: (None, [], EPOCH), lambda *_: 1 / 0, '"<lambda>" failed at time "1970-01-01T00:00:00.000000Z"'),
+        (lambda *_: (None, [], EPOCH), None, "it must return a pair: the new state, and a list of rows; a time needs"),
+    ],
+)
+def test_a_wrong_time_is_named(step: Any, on_time: Any, problem: str) -> None:
+    with pytest.raises(StepFailed) as failed:
+        memory, _ = timed(step, on_time).run(Memory(), [record(0, "a")])
+        timed(step, on_time).wake(memory, 2**62)
+    assert problem in str(failed.value)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from headwater import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order
+from commands.testing.past import Reported
+from headwater import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order, observations, pattern
+from headwater.testing import at, check_any_order, heartbeat, rows_of
 from projections.errors import ViewDeclarationError
 from projections.spark.stream_queries.failures import reason
 from projections.spark.stream_queries.query import computed
-from tests.support.observed import LATE_AFTER, START, Report, beat, cut, gate_view, record_of, reports
+from tests.support.observed import LATE_AFTER, START, Closed, Passed, Report, beat, cut, gate_view, record_of, reports
 from tests.support.seeds import batches
 from tests.support.stream_queries import Ran, run
 from tests.unit.projections_spark.test_stream_queries import endless
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 FORGET_AFTER = timedelta(minutes=2)
+MINUTE = timedelta(minutes=1)
 COLUMNS = {"id": TEXT, "gate": TEXT, "time": TIME, "count": INTEGER, "before": TEXT, "all": JSON, "at": POINT}
 
 
@@ -270,3 +274,81 @@ def test_a_query_that_cannot_work_is_named_before_anything_runs(changes: Any, pr
     with pytest.raises(ViewDeclarationError) as refused:
         computed(ordered_view(**changes), lambda *_: endless())
     assert problem in str(refused.value)
+
+
+NOT_CLOSED = pattern(Passed, within="3m", unless=Closed)
+
+
+def left_open(rows: Sequence[Any]) -> dict[str, Any]:
+    (passed,) = rows
+    return {"id": passed.id, "gate": passed.gate, "weight": passed.weight}
+
+
+def gates_left_open(reports: DataFrame) -> DataFrame:
+    columns = {"id": TEXT, "gate": TEXT, "weight": INTEGER}
+    return NOT_CLOSED.matches(reports, key="gate", row=left_open, columns=columns)
+
+
+LEFT_OPEN = gate_view(
+    name="left_open",
+    key="id",
+    columns={"id": TEXT, "gate": TEXT, "weight": INTEGER},
+    sources={"reports": observations(Passed, Closed, late_after="10m")},
+    query=gates_left_open,
+    final=True,
+)
+
+
+class Seen(NamedTuple):
+    """A gate that was passed, or closed: without a weight."""
+
+    time: datetime
+    gate: str
+    weight: int | None
+
+    @property
+    def reported(self) -> Reported:
+        data = Closed(gate=self.gate) if self.weight is None else Passed(gate=self.gate, weight=self.weight)
+        return at(self.time, data)
+
+
+def weights_left_open(seen: Sequence[Seen]) -> set[int | None]:
+    """What Python finds in the order of time."""
+    found = set[int | None]()
+    for gate in "abcd":
+        opened: Seen | None = None
+        for each in sorted(each for each in seen if each.gate == gate):
+            if opened and each.time - opened.time > timedelta(minutes=3):
+                found.add(opened.weight)
+                opened = None
+            opened = None if each.weight is None else opened or each
+        found |= {opened.weight} if opened else set()
+    return found
+
+
+def test_what_has_not_come_in_time_is_reported_whatever_the_batches() -> None:
+    """Also for a gate of which nothing else comes: heartbeats let its time pass."""
+    chance = random.Random(3)
+    seen = [
+        Seen(START + timedelta(seconds=20 * number), gate, None if chance.random() < 0.3 else 10 * number + place)
+        for number in range(40)
+        for place, gate in enumerate("abcd")
+        if chance.random() < 0.3
+    ]
+    expected, closed = weights_left_open(seen), heartbeat(START + timedelta(hours=2))
+    assert 4 < len(expected) < len(seen) / 2
+    shuffled = [each.reported for each in sorted(seen, key=lambda each: each.time + chance.random() * 4 * MINUTE)]
+    assert {row["weight"] for row in rows_of(LEFT_OPEN, *shuffled, closed).values()} == expected
+    check_any_order(LEFT_OPEN, *shuffled, heartbeat(START + timedelta(hours=1)), closed, tries=2)
+
+
+def early_and_on_time(passed: DataFrame) -> DataFrame:
+    return in_order(
+        passed, key="gate", step=numbered, columns=COLUMNS, forget_after="2m", early="id", deleted_by="taken_back",
+        on_time=numbered,
+    )  # fmt: skip
+
+
+def test_a_time_of_its_own_needs_rows_that_cannot_change() -> None:
+    with pytest.raises(ViewDeclarationError, match="in_order has both early and on_time"):
+        rows_of(early_view(query=early_and_on_time), heartbeat(START))

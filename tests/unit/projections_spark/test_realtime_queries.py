@@ -30,11 +30,12 @@ from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import LAST_NUMBER, Batch, Target
 from projections.stream.declaring.view import BATCH, StreamView
 from projections.table.patch import WHOLE, Place
+from projections.testing.streams import KAFKA_RECORD_DDL
 from tests.support.carts import LATE_AFTER, Move, cart_view, carts, rows_in_python
 from tests.support.gate_events import Entered, event_of, owner_s_beat
 from tests.support.observed import START, Report, beat, raw
 from tests.support.process_world import World
-from tests.support.spark_rows import RECORDS, SETTINGS, frame, session
+from tests.support.spark_rows import SETTINGS, frame, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +57,7 @@ def moved(move: Move, offset: int, partition: int = 0, now: datetime = START) ->
 
 def made(view: StreamView, records: Sequence[Row]) -> list[Row]:
     """The output of these records, in one partition of Spark, so that it is in their order."""
-    frame_of = session().createDataFrame(session().sparkContext.parallelize(records, 1), RECORDS)
+    frame_of = session().createDataFrame(session().sparkContext.parallelize(records, 1), KAFKA_RECORD_DDL)
     return realtime_records(frame_of, view, SETTINGS).collect()
 
 

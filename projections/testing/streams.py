@@ -1,0 +1,202 @@
+"""The rows of a stream view after the records of a test: Spark runs its query, with files in place of Kafka.
+
+Needs the extra `projections`. The first query of a process starts Spark, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from commands.declaring.observation import Observation, Report, to_entry
+from commands.testing.past import GivenToStream, Heartbeat, Past, Reported
+from eventlog.envelope import timestamp_ms
+from eventlog.heartbeats import heartbeat_key
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, OBSERVATIONS
+from projections.errors import StreamQueryFailed
+from projections.spark.session import SparkSettings, start_session
+from projections.spark.stream_queries.failures import reason
+from projections.spark.stream_queries.frames import UNREADABLE
+from projections.spark.stream_queries.output import numbered, row_texts
+from projections.spark.stream_queries.query import computed, output_mode, stream_session
+from projections.stream.declaring.sources import StreamSource
+from projections.stream.declaring.view import StreamView
+from projections.table.reference import finish
+from projections.table.shown import DELETED
+from projections.testing.differing import SEED, differences
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TAG: Final = "tested"
+THREADS: Final = 2
+TRIES: Final = 3
+"""How often records are cut into batches at random: a query takes about a second."""
+MOST_BATCHES: Final = 6
+SETTINGS: Final = LogSettings(environment="tests", partitions=1, patch_partitions=1)
+KAFKA_RECORD: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+KAFKA_RECORD_DDL: Final = (
+    "topic string, key binary, value binary, `partition` int, `offset` bigint, timestamp timestamp"
+)
+
+
+KafkaRecord = tuple[str, bytes, bytes | None, int, int, datetime]
+"""Has the columns of KAFKA_RECORD."""
+
+
+def records_of(given: Sequence[GivenToStream]) -> list[KafkaRecord]:
+    """Their records, in `events` and in `observations`.
+
+    Each is accepted at the latest time that was given until then; so one whose own time is earlier came later than it
+    happened. Raises TypeError for anything else, and UnreadableEvent for an event that does not fit its type.
+    """
+    past, found = Past(), list[KafkaRecord]()
+    for offset, each in enumerate(given):
+        match each:
+            case Heartbeat(time):
+                past.pass_to(time)
+                found += [
+                    (SETTINGS.topic(topic), heartbeat_key(0).encode(), b"{}", 0, offset, time)
+                    for topic in (EVENTS, OBSERVATIONS)
+                ]
+            case Observation() | Reported():
+                found.append(_observed(each if isinstance(each, Reported) else Reported(each), past, offset))
+            case _:
+                made = past.add(each)
+                time = datetime.fromtimestamp(made.timestamp_ms / 1000, UTC)
+                found.append((SETTINGS.topic(EVENTS), made.key.encode(), made.value, 0, offset, time))
+    return found
+
+
+def _observed(reported: Reported, past: Past, offset: int) -> KafkaRecord:
+    time = past.pass_to(reported.time)
+    # not validated: a test may be about any time
+    report = Report.model_construct(id=str(offset), source="test", time=time, data=reported.observation)
+    entry = to_entry(report, past.now, None, None)
+    sent = datetime.fromtimestamp(timestamp_ms(time) / 1000, UTC)
+    return (SETTINGS.topic(OBSERVATIONS), entry.key.encode(), entry.value, 0, offset, sent)
+
+
+def stream_rows(view: StreamView, batches: Sequence[Sequence[KafkaRecord]]) -> dict[str, dict[str, Any]]:
+    """The visible rows of `view` after these batches, by key.
+
+    Raises ViewDeclarationError for a query that cannot work, StreamQueryFailed for one that fails, and ValueError for a
+    record that the view cannot read, which production counts and leaves out.
+    """
+    run = _Run(view)
+    with TemporaryDirectory(prefix="headwater-stream-") as folder:
+        run.until_idle(batches, Path(folder))
+    if run.unreadable:
+        raise ValueError(f'"{view.name}" cannot read {run.unreadable} of the records: they would be left out')
+    left = {key: row for key, row in run.rows.items() if not row.get(DELETED)}
+    return {key: finish(view, key, row) for key, row in left.items()}
+
+
+def check_batches(view: StreamView, given: Sequence[GivenToStream], seed: int, tries: int = TRIES) -> None:
+    """Check that the rows of `view` are the same in whatever batches the records come; the same for the same seed.
+
+    Raises AssertionError with the rows that differ from those of one batch, as which a rebuild reads the log.
+    """
+    __tracebackhide__ = True
+    chance, records = random.Random(seed), records_of(given)
+    expected = stream_rows(view, [records])
+    for _ in range(tries):
+        batches = cut(records, chance)
+        actual = stream_rows(view, batches)
+        if actual != expected:
+            sizes = ", ".join(str(len(batch)) for batch in batches)
+            raise AssertionError(
+                f'"{view.name}" has other rows if its records come in batches of {sizes} ({SEED}={seed} repeats it)\n'
+                + "\n".join(differences(expected, actual, "in one batch", "in several"))
+            )
+
+
+def cut(records: Sequence[KafkaRecord], chance: random.Random) -> list[list[KafkaRecord]]:
+    """The records in a random number of consecutive batches."""
+    number = chance.randrange(2, MOST_BATCHES)
+    at = sorted(chance.randrange(len(records) + 1) for _ in range(number - 1))
+    parts = [list(records[start:end]) for start, end in zip([0, *at], [*at, len(records)], strict=True)]
+    return [part for part in parts if part]
+
+
+@dataclass
+class _Run:
+    """One run of a query. rows: the state fields of each key, as its last batch has sent them."""
+
+    view: StreamView
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unreadable: int = 0
+
+    def until_idle(self, batches: Sequence[Sequence[KafkaRecord]], folder: Path) -> None:
+        """Run the query over all batches, and over the one without records that sends what is final then."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        for number, batch in enumerate(batches):
+            write_batch(folder / "records", batch, number)
+        frame = read_batches(_session(), folder / "records")
+        texts = row_texts(computed(self.view, lambda _, source: _of_topic(frame, source)), self.view, TAG, SETTINGS)
+        writer = texts.writeStream.outputMode(output_mode(self.view)).foreachBatch(self._take)
+        try:
+            query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
+            try:
+                query.processAllAvailable()
+                for progress in query.recentProgress:
+                    counted = progress["observedMetrics"].values()
+                    self.unreadable += sum(metrics[UNREADABLE] for metrics in counted)
+            finally:
+                query.stop()
+        except PySparkException as error:
+            raise StreamQueryFailed(self.view.name, reason(error)) from error
+
+    def _take(self, batch: DataFrame, number: int) -> None:
+        for made in numbered(batch, number, SETTINGS).collect():
+            self.rows[made.key.removeprefix(f"{TAG}/")] = json.loads(made.value)["c"]
+
+
+def _of_topic(frame: DataFrame, source: StreamSource) -> DataFrame:
+    return frame.where(frame.topic == SETTINGS.topic(source.topic))
+
+
+def write_batch(folder: Path, batch: Sequence[Sequence[Any]], number: int) -> None:
+    """A file that `read_batches` reads as batch `number`. batch: rows with the columns of KAFKA_RECORD."""
+    columns = list(zip(*batch, strict=True)) or [()] * len(KAFKA_RECORD)
+    arrays = [pa.array(list(column), each.type) for column, each in zip(columns, KAFKA_RECORD, strict=True)]
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{number:04}.parquet"
+    pq.write_table(pa.Table.from_arrays(arrays, schema=KAFKA_RECORD), file)
+    os.utime(file, (1_000_000 + number, 1_000_000 + number))  # its time decides when Spark reads it
+
+
+def read_batches(session: SparkSession, folder: Path) -> DataFrame:
+    """A stream of these files, each one a batch."""
+    frame = session.readStream.schema(KAFKA_RECORD_DDL).option("maxFilesPerTrigger", 1)
+    return frame.parquet(folder.as_uri())
+
+
+@cache
+def _session() -> SparkSession:
+    """One for all tests of a process: Spark keeps a part of each for ever."""
+    own = stream_session(start_session(SparkSettings(), name="tests", threads=THREADS), without_heartbeats=True)
+    own.conf.set("spark.sql.shuffle.partitions", 1)
+    return own
