@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from projections.stream.in_order.ordered import in_order
     from projections.stream.in_order.patterns import occurs, pattern
     from projections.stream.in_order.steps import UNCHANGED
+    from projections.table.by_key import by_key
     from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
     from projections.table.expressions import envelope, field, minus, negative, point, value, when
     from projections.table.folds import (
@@ -119,6 +120,7 @@ __all__ = [
     "at_most",
     "average",
     "below",
+    "by_key",
     "collect",
     "convert",
     "count",
@@ -178,6 +180,7 @@ _WORDS: Final = {
     "projections.stream.declaring.sources": "events observations",
     "projections.stream.in_order.steps": "UNCHANGED",
     "projections.stream.declaring.view": "StreamView",
+    "projections.table.by_key": "by_key",
     "projections.table.conditions": "above all_of any_of at_least at_most below differs equals negated",
     "projections.stores.declared": "Cache Elasticsearch Postgres Ranking Topic",
     "projections.table.expressions": "envelope field minus negative point value when",

@@ -10,6 +10,7 @@ from commands.declaring.process import Process
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.declaring.tenant_keys import missing_parts
 from eventlog.capturing.declaring import Captured, SourceRegistry
+from eventlog.declaring import quoted
 from eventlog.places import declared_in
 from eventlog.programs.modules import find
 from projections.errors import UnknownView, ViewDeclarationError
@@ -45,8 +46,9 @@ def _shared(aggregate: AnyAggregate, part: str) -> str:
     """Why callers that must not know of each other would share rows, and what to write."""
     return (
         f'its key has a part of the id of "{aggregate.name}" without "{part}", which the API fills with a claim: rows '
-        'of different callers would be one. Write key=envelope("stream"), key_name="stream"; or, if events of several '
-        f'aggregates meet in a row, give them a field with "{part}" and the rest as one text, and use that as the key'
+        f"of different callers would be one. Write key=({quoted(aggregate.identity.names)}), or "
+        'key=envelope("stream"), key_name="stream"; if events of several aggregates meet in a row, give each a field '
+        f'with "{part}", and a key with it'
     )
 
 
@@ -99,8 +101,10 @@ class ViewRegistry:
                         )
                 elif problem := commands.why_not_recorded(each):
                     raise ViewDeclarationError(view.name, f'reads "{each.type}"{problem} ({declared_in(module, view)})')
-                elif (missing := missing_parts(commands, each, view.key_fields(each))) is not None:
-                    raise ViewDeclarationError(view.name, f"{_shared(*missing)} ({declared_in(module, view)})")
+                else:
+                    for key in view.key_fields(each):
+                        if (missing := missing_parts(commands, each, key)) is not None:
+                            raise ViewDeclarationError(view.name, f"{_shared(*missing)} ({declared_in(module, view)})")
         registry = cls(found)
         for module, process in find(modules, Process):
             check_view_rows(process, module, registry.views)

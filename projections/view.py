@@ -134,8 +134,11 @@ class View(Protocol):
     def handles(self, event_type: str) -> bool:
         """Whether events of this type can change its rows."""
 
-    def key_fields(self, event: type[Event]) -> Collection[str]:
-        """The fields of an event that are the key of its row; empty if the key is none, or not of the event alone."""
+    def key_fields(self, event: type[Event]) -> Sequence[Collection[str]]:
+        """The fields of an event that are a key, for each row that it changes; no fields if the key is none of them.
+
+        Empty if the event alone does not tell.
+        """
 
     def rows_of(self, envelope: Envelope) -> Sequence[str] | None:
         """Keys of the rows that the event may change, one per patch; None if the event alone does not tell."""

@@ -19,7 +19,7 @@ from projections.folding.compiled_lists import INDENT, ListCode, list_code
 from projections.folding.decoders import is_raw
 from projections.folding.program import OnlySpark, Program
 from projections.table.expressions import Expression, Value, attribute
-from projections.table.fold_plan import Lift
+from projections.table.fold_plan import Lift, RowLift
 from projections.table.folds.fold import EVERY, Case, event_of
 from projections.table.items import items_python
 from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
@@ -89,12 +89,14 @@ def _decimals(source: str) -> str:
 def _function(name: str, view: TableView, case: Case) -> str:
     """The function that folds one event type: it reads everything, and then changes a row, or one per item."""
     event, lift = event_of(case), view.plan.lifts[case]
-    reading = _reading(view, lift, event)
+    read = [(row, _reading(view, row, event)) for row in lift.rows]
     checks = [] if event is None else _checks(lift, event)
-    if lift.through is None:
-        lines = _one_row(lift, event, reading)
+    if lift.through is not None:
+        lines = _row_per_item(*read[0], event, items_python(lift.through, event))
+    elif len(read) == 1:
+        lines = _one_row(*read[0], event)
     else:
-        lines = _row_per_item(lift, event, reading, items_python(lift.through, event))
+        lines = _several_rows(read, event)
     lines = [*checks, *_read_once(lines)]
     return "\n".join([f"def {name}(head, data, message, partition, rows):", *_recorded(lines), *lines])
 
@@ -110,7 +112,7 @@ class _Reading(NamedTuple):
     changes: Sequence[str]
 
 
-def _reading(view: TableView, lift: Lift, event: type[Event] | None) -> _Reading:
+def _reading(view: TableView, lift: RowLift, event: type[Event] | None) -> _Reading:
     monoids, brought = view.layout.monoids, lift.brings
     lists = _lists(view, brought, event)
     texts = {
@@ -135,7 +137,7 @@ def _reading(view: TableView, lift: Lift, event: type[Event] | None) -> _Reading
     return _Reading(read, changes)
 
 
-def _one_row(lift: Lift, event: type[Event] | None, reading: _Reading) -> list[str]:
+def _one_row(lift: RowLift, reading: _Reading, event: type[Event] | None) -> list[str]:
     lines = ["index = 0"]
     if lift.condition is not None:
         lines += [f"if not {lift.condition.python(event)}:", "    return"]
@@ -143,12 +145,31 @@ def _one_row(lift: Lift, event: type[Event] | None, reading: _Reading) -> list[s
     return [INDENT + line for line in (*lines, *reading.changes)]
 
 
-def _row_per_item(lift: Lift, event: type[Event] | None, reading: _Reading, items: str) -> list[str]:
+def _several_rows(read: Sequence[tuple[RowLift, _Reading]], event: type[Event] | None) -> list[str]:
+    """All is read before any row changes: they may be one row."""
+    reads, changes = ["index = 0"], list[str]()
+    for number, (lift, reading) in enumerate(read):
+        made = _made(lift, reading, event)
+        only = "" if lift.condition is None else f" if {lift.condition.python(event)} else None"
+        reads.append(f"made_{number} = {made}{only}")
+        changes += [
+            f"if made_{number} is not None:",
+            f"    ({', '.join(['key', *reading.variables])},) = made_{number}",
+            *(INDENT + line for line in reading.changes),
+        ]
+    return [INDENT + line for line in (*reads, *changes)]
+
+
+def _made(lift: RowLift, reading: _Reading, event: type[Event] | None) -> str:
+    """The source of what one row takes: its key, and the values of the variables."""
+    return f"({', '.join([lift.key.python(event), *reading.variables.values()])},)"
+
+
+def _row_per_item(lift: RowLift, reading: _Reading, event: type[Event] | None, items: str) -> list[str]:
     """items: the source of the list."""
     only = "" if lift.condition is None else f" if {lift.condition.python(event)}"
-    made = ", ".join([lift.key.python(event), *reading.variables.values()])
     return [
-        f"    made = [({made},) for index, item in enumerate({items}){only}]",
+        f"    made = [{_made(lift, reading, event)} for index, item in enumerate({items}){only}]",
         f"    for ({', '.join(['key', *reading.variables])},) in made:",
         *(2 * INDENT + line for line in reading.changes),
     ]

@@ -12,6 +12,7 @@ from eventlog.envelope import Envelope, Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from projections.table.expressions import Field, FromEnvelope, Source
 from projections.table.fold_plan import Lift
+from projections.table.key_parts import KeyParts
 from projections.table.monoids import State
 from projections.table.reference import finish, is_deleted, lift
 from projections.table.rows import is_row
@@ -95,7 +96,9 @@ def _streams_of(
     effect: Lift, event: type[Event] | None, key: str, aggregates: Iterable[AnyAggregate]
 ) -> list[str] | None:
     """The same for one of the view's events."""
-    match effect.key:
+    if len(effect.rows) > 1:  # another stream may change the row
+        return None
+    match effect.rows[0].key:
         case FromEnvelope(name="stream"):
             return [key]
         case FromEnvelope(name="id"):
@@ -104,4 +107,9 @@ def _streams_of(
             declaring = [each for each in aggregates if event.type in each.events]
             if declaring and all(each.identity.names == (name,) for each in declaring):
                 return [f"{each.name}/{key}" for each in declaring]
+        case KeyParts(names=names) as parts if event is not None:
+            declaring = [each for each in aggregates if event.type in each.events]
+            found = parts.parts_of(key)
+            if found and declaring and all(set(each.identity.names) == set(names) for each in declaring):
+                return [f"{each.name}/{each.identity.of_data(found)}" for each in declaring]
     return None

@@ -16,6 +16,7 @@ from projections.folding.lists import Gathered, PartRows, Ranks, Values, combine
 from projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
 from projections.table.expressions import computed, format_milliseconds
 from projections.table.json_text import canonical_text, dumps, loads
+from projections.table.key_parts import key_of_parts
 from projections.table.monoids.sketches import register_of
 from projections.table.types import ColumnType, exact_value, format_time
 
@@ -43,6 +44,7 @@ __all__ = [
     "is_null",
     "json_text",
     "kept",
+    "key_of_parts",
     "log_place",
     "minus",
     "place",

@@ -20,7 +20,7 @@ from projections.spark.events import (
     unreadable,
     unreadable_reason,
 )
-from projections.spark.view_sql import Lifted, lifts
+from projections.spark.view_sql import Lifted, LiftedRow, lifts
 from projections.table.expressions import identifier, literal
 from projections.table.items import INDEX, ITEM, Required
 from projections.table.rows import is_row
@@ -139,11 +139,12 @@ def _of_type(
         case = kinds.get(event_type, None if of_rows else kinds.get(None))
         if case is None:
             continue
-        patch = _patch(tag, case, schema, settings)
-        if case.items is not None:
-            patch = f"transform({case.items}, ({ITEM}, {INDEX}) -> {patch})"
-        readable = f"if({case.unreadable}, null, {patch})" if case.unreadable else patch
-        (made if case.items is None else exploded).append(readable)
+        for number, row in enumerate(case.rows):
+            patch = _patch(tag, case, row, str(number) if case.items is None else INDEX, schema, settings)
+            if case.items is not None:
+                patch = f"transform({case.items}, ({ITEM}, {INDEX}) -> {patch})"
+            readable = f"if({case.unreadable}, null, {patch})" if case.unreadable else patch
+            (made if case.items is None else exploded).append(readable)
         if case.event is not None:
             event, required = case.event, required | set(case.required)
     if event is not None and (required or not of_rows):
@@ -156,17 +157,17 @@ def _of_type(
     return arrays[0] if len(arrays) == 1 else f"concat({', '.join(arrays)})"
 
 
-def _patch(tag: str, case: Lifted, schema: LogSchema, settings: LogSettings) -> str:
-    key = f"concat({literal(tag + '/')}, {case.key})"
-    fields = ", ".join(f"{text} as {identifier(name)}" for name, text in case.fields.items())
-    number = "0" if case.items is None else INDEX
+def _patch(tag: str, case: Lifted, row: LiftedRow, number: str, schema: LogSchema, settings: LogSettings) -> str:
+    """number: Spark SQL of the patch's number in the event."""
+    key = f"concat({literal(tag + '/')}, {row.key})"
+    fields = ", ".join(f"{text} as {identifier(name)}" for name, text in row.fields.items())
     source = SOURCE if is_row(case.event) else "`partition`"
     head = f"{source} as p, `offset` as o, {number} as i, timestamp_ms as t"
     if schema.traced:  # `to_json` leaves out what is null
         head += f", traceparent as {TRACEPARENT}, if(traceparent is null, null, decided) as {DECIDED}"
     value = f"to_json(struct({head}, struct({fields}) as c))"
     made = output_record(PATCHES, key, value, partition_sql(key, settings), settings)
-    return made if case.condition is None else f"if({case.condition}, {made}, null)"
+    return made if row.condition is None else f"if({row.condition}, {made}, null)"
 
 
 def partition_sql(key: str, settings: LogSettings) -> str:

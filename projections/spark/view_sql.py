@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from commands.declaring.aggregate import Event
 from projections.spark.events import LogSchema, unchanged, unreadable
-from projections.table.fold_plan import Lift
+from projections.table.fold_plan import Lift, RowLift
 from projections.table.items import Required, items_spark, single_item
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, spark_stored
@@ -15,25 +15,35 @@ from projections.table.view import TableView
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
-    """The effect of one kind of event on a row of a view, as Spark SQL over the parsed log.
+class LiftedRow:
+    """The effect of one kind of event on one row, as Spark SQL over the parsed log.
 
     key: of the row.
     fields: by state field, in the layout's order; unchanged fields are absent.
-    event: its class (None: any that the view does not name).
-    required: fields of `data` that must not be null.
-    unreadable: the condition that the event cannot be read (None: all can).
     condition: whether the event counts (None: always).
-    items: the list whose items make one patch each, and are read by key, fields and condition as `item` and `i` (None:
-    one patch). An event without a list has one item, which is null.
     """
 
     key: str
     fields: dict[str, str]
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """The effect of one kind of event on a view.
+
+    rows: on each row that it changes, in their order.
+    event: its class (None: any that the view does not name).
+    required: fields of `data` that must not be null.
+    unreadable: the condition that the event cannot be read (None: all can).
+    items: the list whose items make one patch each, and are read by the one row as `item` and `i` (None: a patch per
+    row). An event without a list has one item, which is null.
+    """
+
+    rows: tuple[LiftedRow, ...]
     event: type[Event] | None
     required: tuple[Required, ...]
     unreadable: str | None
-    condition: str | None = None
     items: str | None = None
 
 
@@ -46,22 +56,31 @@ def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
 
 def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], types: Mapping[str, ColumnType], schema: LogSchema) -> Lifted:
     """As Spark SQL; `reference.lift` defines it. kinds: of the items of `each`. types: of state fields."""
-    event, condition = lift.event, lift.condition
-    key = lift.key.spark(event, schema.parsed)
-    fields = {name: spark_stored(read.spark(event, schema.parsed), types[name]) for name, read in lift.brings.items()}
+    event = lift.event
+    rows = tuple(_lifted_row(row, event, types, schema) for row in lift.rows)
     if event is not None and is_row(event):
         lacks = unchanged(event, lift.fields)
         refused = unreadable(event, lift.fields, schema.parsed)
-        return Lifted(key, fields, event, lift.fields, refused, None if lacks is None else f"not {lacks}")
+        known = tuple(replace(row, condition=None if lacks is None else f"not {lacks}") for row in rows)
+        return Lifted(known, event, lift.fields, refused)
     items = None
-    if kinds:
+    if kinds and len(rows) == 1:
         items = single_item(kinds) if lift.through is None else items_spark(lift.through, kinds)
     return Lifted(
-        key=key,
-        fields=fields,
+        rows=rows,
         event=event,
         required=lift.required,
         unreadable=None if event is None else unreadable(event, lift.required, schema.parsed),
-        condition=None if condition is None else f"coalesce({condition.spark(event, schema.parsed)}, false)",
         items=items,
+    )
+
+
+def _lifted_row(
+    row: RowLift, event: type[Event] | None, types: Mapping[str, ColumnType], schema: LogSchema
+) -> LiftedRow:
+    condition = row.condition
+    return LiftedRow(
+        key=row.key.spark(event, schema.parsed),
+        fields={name: spark_stored(read.spark(event, schema.parsed), types[name]) for name, read in row.brings.items()},
+        condition=None if condition is None else f"coalesce({condition.spark(event, schema.parsed)}, false)",
     )

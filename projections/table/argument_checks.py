@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import must_be_text, must_be_version, shown
+from projections.table.by_key import ByKey
 from projections.table.declared_store import DeclaredStore
-from projections.table.expressions import FromEnvelope
 from projections.table.folds.fold import Derived
-from projections.table.items import Item
 from projections.table.lookups import check_lookup
 from projections.table.mistaken import Mistaken
 from projections.table.readable import check_readable_types
+from projections.table.row_keys import check_key_types
 
 
 class Shared(Protocol):
@@ -71,10 +71,7 @@ def check_types(
     key: object, columns: object, deleted_by: object, restored_by: object, where: object, each: object
 ) -> None:
     """Check the fields of a TableView."""
-    if isinstance(key, Mistaken):
-        raise ValueError(f"its key: {key.problem}")
-    if not isinstance(key, FromEnvelope | Item):
-        must_be_text("key", key, 'the name of a field, as in key="owner", or envelope("stream")')
+    check_key_types(key)
     if not isinstance(columns, Mapping):
         raise ValueError(f'columns={shown(columns)} is no mapping: write columns={{"accounts": count(Opened)}}')
     for name, column in columns.items():
@@ -100,22 +97,28 @@ def _check_column(name: object, column: object) -> None:
 def _check_events(word: str, events: object) -> None:
     if isinstance(events, type):
         raise ValueError(f"{word} is one class: write {word}=({events.__name__},)")
+    if isinstance(events, ByKey):
+        raise ValueError(f"{word} is one event: write {word}=({events},)")
     if not isinstance(events, tuple | list):
         raise ValueError(f"{word}={shown(events)} is no tuple of classes of events: write {word}=(Closed,)")
     for number, event in enumerate(events):
-        if not is_event(event):
+        if isinstance(event, Mistaken):
+            raise ValueError(f"{word}: {event.problem}")
+        if not isinstance(event, ByKey) and not is_event(event):
             raise ValueError(
                 f"{word} has {shown(event)}, which is no class of events with a type: write {word}=(Closed,)"
             )
         if event in events[:number]:
-            raise ValueError(f"{word} has {event.__name__} twice: remove one")
+            raise ValueError(f"{word} has {getattr(event, '__name__', event)} twice: remove one")
 
 
 def _check_where(where: object) -> None:
     example = 'where={Opened: equals("city", value("Galt"))}'
     conditions = where.values() if isinstance(where, Mapping) else [where]
     for event in where if isinstance(where, Mapping) else ():
-        if not is_event(event):
+        if isinstance(event, Mistaken):
+            raise ValueError(f"where: {event.problem}")
+        if not isinstance(event, ByKey) and not is_event(event):
             raise ValueError(f"where has a condition for {shown(event)}, which is no class of events: write {example}")
     for condition in conditions:
         if isinstance(condition, Mistaken):

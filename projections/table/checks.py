@@ -8,12 +8,14 @@ from typing import Final
 
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
+from projections.table.by_key import ByKey
 from projections.table.conditions import must_be_condition
 from projections.table.declared_store import DeclaredStore
 from projections.table.expressions import UnknownField
 from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import Case, event_of
+from projections.table.folds.fold import EVERY, Case, case_text, event_of, folds_of
 from projections.table.items import Item, items_read
+from projections.table.row_keys import KeyExpression, check_by_keys, check_each_once, key_name_of
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, item_model
 
@@ -63,8 +65,10 @@ def check_folded_stores(stores: Sequence[DeclaredStore]) -> None:
 def check_plan(plan: FoldPlan) -> None:
     """Check what a table view reads of events, and its columns."""
     _check_rows(plan)
+    _check_keys(plan)
     _check_events(plan)
     _check_items(plan)
+    _check_each_row(plan)
 
 
 def _check_rows(plan: FoldPlan) -> None:
@@ -87,34 +91,72 @@ def _check_rows(plan: FoldPlan) -> None:
         raise ValueError("deleted_by=(Deleted(…),) stands alone: the row is there while that table's row is")
 
 
-def _check_events(plan: FoldPlan) -> None:
-    for event in _named(plan):
-        if event not in plan.cases:
-            raise ValueError(f'no column reads "{event.type}", which `where` or `each` names')
+def _check_keys(plan: FoldPlan) -> None:
+    """Each event has a key, and each case for one of its rows names one that it has."""
+    if isinstance(plan.key, tuple) and plan.tables:
+        raise ValueError("rows of captured tables have their own key, which is one text: leave them out, or use it")
+    check_by_keys(plan.key, {*plan.cases, *_named(plan)})
+    for name, column in plan.columns.items():
+        for fold in folds_of(column):
+            check_each_once(f'column "{name}"', fold.cases)
+    check_each_once("deleted_by, or restored_by,", [*plan.deleted_by, *plan.restored_by])
+    for case in plan.key if isinstance(plan.key, Mapping) else ():
+        event = event_of(case)
+        if not plan.handles_every and (event is None or event not in plan.events.values()):
+            raise ValueError(f"no column reads {case_text(case)}, which `key` names: leave it out")
     for case in plan.cases:
+        event = event_of(case)
+        if not plan.keys(case):
+            name = "EVERY" if event is None else event.__name__
+            raise ValueError(f'key has no {name}: add {name}: "…", with the field that is its key')
+        if event in plan.each and isinstance(plan.key, Mapping) and isinstance(plan.key.get(event or EVERY), list):
+            raise ValueError(
+                f"{case_text(case)} goes through a list with `each`, so each item changes one row: give it one key, "
+                "as in item(…)"
+            )
+
+
+def _check_each_row(plan: FoldPlan) -> None:
+    for lift in plan.lifts.values():
+        for row in lift.rows if len(lift.rows) > 1 else ():
+            if not row.brings and lift.event is not None:
+                case = ByKey(lift.event, key_name_of(row.key))
+                raise ValueError(f"nothing changes the row of {case}: read it in a column, or leave that key out")
+
+
+def _check_events(plan: FoldPlan) -> None:
+    known = {event_of(case) for case in plan.cases}
+    named = _named(plan)
+    for case in named:
+        if event_of(case) not in known:
+            raise ValueError(f'no column reads "{case_text(case)}", which `where` or `each` names')
+    for case in {*plan.cases, *named}:
         subject, found, condition = event_of(case), plan.list_of(case), plan.condition(case)
         try:
             if condition is not None:
                 must_be_condition(condition, subject)
-            if isinstance(plan.key, Item) and found not in (None, plan.key.list):
-                raise ValueError(f'it is an item of "{plan.key.list}", but `each` goes through "{found}"')
-            kind = _key_kind(plan, case)
+            kinds = [_key_kind(key, subject, found) for key in plan.keys(case)]
             if subject is not None and found is not None:
                 item_model(subject, found)
         except ValueError as error:
             raise ValueError(f"its key or condition: {error}") from error
-        if kind is not ColumnType.TEXT:
-            raise ValueError(f"its key must be text, not {kind.value}")
+        for kind in kinds:
+            if kind is not ColumnType.TEXT:
+                raise ValueError(f"its key must be text, not {kind.value}")
 
 
-def _key_kind(plan: FoldPlan, case: Case) -> ColumnType:
+def _key_kind(key: KeyExpression, event: type[Event] | None, through: str | None) -> ColumnType:
+    """through: the list of the event whose items make a patch each."""
+    if isinstance(key, Item) and through != key.list:
+        instead = f'`each` goes through "{through}"' if through else f'nothing goes through "{key.list}": use `each`'
+        raise ValueError(f'it is an item of "{key.list}", but {instead}')
     try:
-        return plan.key_expression(case).kind(event_of(case))
+        return key.kind(event)
     except UnknownField as error:  # a key is a field, so it cannot be meant as a constant
         raise ValueError(error.problem) from error
 
 
-def _named(plan: FoldPlan) -> list[type[Event]]:
+def _named(plan: FoldPlan) -> list[Case]:
     """The events that `each` and `where` name."""
     return [*plan.each, *(plan.where if isinstance(plan.where, Mapping) else ())]
 

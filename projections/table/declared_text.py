@@ -22,7 +22,7 @@ class _Unknown(ValueError):
     """The text has another form, as that of a user's own fold may."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Call:
     word: str
     fields: Mapping[str, Any]
@@ -217,6 +217,8 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "Field": lambda of: _text(of["name"]),
     "Value": _constant,
     "FromEnvelope": lambda of: _call("envelope", of["name"]),
+    "KeyParts": lambda of: f"({', '.join(map(_text, of['names']))})",
+    "ByKey": lambda of: _call("by_key", of["event"], of["key"]),
     "Item": lambda of: _call("item", of["list"], of["name"]),
     "Point": lambda of: _call("point", of["latitude"], of["longitude"]),
     "When": lambda of: _call("when", of["condition"], of["then"], of["otherwise"]),

@@ -13,7 +13,8 @@ from typing import Any, Final
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
-from projections.table.expressions import Expression, Field, FromEnvelope
+from projections.table.by_key import ByKey
+from projections.table.expressions import Expression, Field, FromEnvelope, Value
 from projections.table.folds.arranging import Arrangement, arrange
 from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
 from projections.table.items import (
@@ -26,7 +27,9 @@ from projections.table.items import (
     items_required,
     list_in,
 )
+from projections.table.key_parts import KeyPart, KeyParts
 from projections.table.layout import Layout
+from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of
 from projections.table.rows import CapturedRow, is_row, row_of
 from projections.table.types import ColumnType, field_types, is_exact, is_required
 
@@ -37,26 +40,41 @@ BY_TIME: Final = Ordering(((ColumnType.TEXT, LogPlace()),))
 
 
 @dataclass(frozen=True, eq=False)
+class RowLift:
+    """What one event changes in one row.
+
+    key: of the row.
+    condition: whether the event counts (None: always).
+    brings: by state field, in the layout's order; unchanged fields are absent.
+    """
+
+    key: KeyExpression
+    condition: Expression | None
+    brings: Mapping[str, Expression]
+
+    @property
+    def reads(self) -> list[Expression]:
+        """Everything that is read of the event."""
+        return [self.key, *self.brings.values(), *([] if self.condition is None else [self.condition])]
+
+
+@dataclass(frozen=True, eq=False)
 class Lift:
     """How one event becomes patches of a view.
 
     event: None: any that the view does not name.
-    key: of the row.
-    condition: whether the event counts (None: always).
-    through: the list whose items make a patch each (None: the event makes one).
-    brings: by state field, in the layout's order; unchanged fields are absent.
+    rows: what it changes in each of its rows, in this order; several if the view lists several keys for it.
+    through: the list whose items make a patch each (None: the event makes one per row); then there is one of `rows`.
     """
 
     event: type[Event] | None
-    key: Field | FromEnvelope | Item
-    condition: Expression | None
+    rows: tuple[RowLift, ...]
     through: str | None
-    brings: Mapping[str, Expression]
 
     @cached_property
     def reads(self) -> list[Expression]:
         """Everything that is read of the event."""
-        return [self.key, *self.brings.values(), *([] if self.condition is None else [self.condition])]
+        return [read for row in self.rows for read in row.reads]
 
     @cached_property
     def items(self) -> frozenset[Item]:
@@ -77,31 +95,37 @@ class Lift:
         """
         if self.event is None:
             return ()
-        always = self.key.fields() | ({self.through} if self.through else set())
+        keys = [row.key for row in self.rows]
+        always = {name for key in keys for name in key.fields()} | ({self.through} if self.through else set())
         names = tuple(name for name in self.fields if name in always or is_required(self.event, name))
         kinds = field_types(self.event)
         fitting = (FittingField(name, kinds[name]) for name in self.fields if name not in names)
         exact = (each for each in fitting if is_exact(each.kind))
-        return (*names, *exact, *items_required(self.items, self.event, self.key))
+        return (*names, *exact, *items_required(self.items, self.event, keys))
 
     def keys(self, data: Mapping[str, Any], envelope: Envelope) -> tuple[str, ...]:
         """The rows that an event changes, from its data in the current version: a key for each of its patches."""
         items = [data] if self.through is None else list_in(data, self.through) or ()
-        if isinstance(self.key, Item):
-            return tuple(str(each[self.key.name]) for each in items)
-        key = getattr(envelope, self.key.name) if isinstance(self.key, FromEnvelope) else data[self.key.name]
-        return (str(key),) * len(items)
+        return tuple(str(_key(row.key, each, data, envelope)) for row in self.rows for each in items)
+
+
+def _key(key: KeyExpression, item: Any, data: Mapping[str, Any], envelope: Envelope) -> Any:
+    if isinstance(key, KeyParts):
+        return key.of_data(data)
+    if isinstance(key, Item):
+        return item[key.name]
+    return getattr(envelope, key.name) if isinstance(key, FromEnvelope) else data[key.name]
 
 
 @dataclass(frozen=True, eq=False)
 class FoldPlan:
     """The plan of a table view. The fields are those of the TableView."""
 
-    key: str | FromEnvelope | Item
+    key: Key | KeysByEvent
     columns: Mapping[str, Column]
-    deleted_by: tuple[type[Event], ...]
-    restored_by: tuple[type[Event], ...]
-    where: Expression | Mapping[type[Event], Expression]
+    deleted_by: tuple[type[Event] | ByKey, ...]
+    restored_by: tuple[type[Event] | ByKey, ...]
+    where: Expression | Mapping[type[Event] | ByKey, Expression]
     each: Mapping[type[Event], str]
 
     @cached_property
@@ -117,10 +141,13 @@ class FoldPlan:
 
     @cached_property
     def events(self) -> Mapping[str, type[Event]]:
-        """The event classes that it handles, by type; empty if it handles EVERY."""
+        """The event classes that it handles, by type; of EVERY, those that have a key of their own."""
         handled = (event_of(case) for fold in self.folds for case in fold.cases)
-        marks = [*self.deleted_by, *(row_of(each.table) for each in self.deleted_by if issubclass(each, CapturedRow))]
-        return {event.type: event for event in (*handled, *marks, *self.restored_by) if event is not None}
+        deleting = [event for each in self.deleted_by if (event := event_of(each)) is not None]
+        marks = [*deleting, *(row_of(each.table) for each in deleting if issubclass(each, CapturedRow))]
+        restoring = map(event_of, self.restored_by)
+        keyed = map(event_of, self.key if self.handles_every and isinstance(self.key, Mapping) else ())
+        return {event.type: event for event in (*handled, *marks, *restoring, *keyed) if event is not None}
 
     @cached_property
     def handles_every(self) -> bool:
@@ -163,18 +190,22 @@ class FoldPlan:
         event = self.events.get(event_type)
         return self.lifts.get(EVERY if event is None else event)
 
-    def key_expression(self, case: Case) -> Field | FromEnvelope | Item:
-        """The key as an expression of this event."""
+    def keys(self, case: Case) -> tuple[KeyExpression, ...]:
+        """The key of each row that this event changes, as an expression of it; none if it has none."""
         if is_row(case):
-            return FromEnvelope("stream")
+            return (FromEnvelope("stream"),)
+        if isinstance(self.key, Mapping):
+            return keys_of(self.key, case)
         if isinstance(self.key, Item) and event_of(case) not in self.each:
-            return Field(self.key.name)
-        return Field(self.key) if isinstance(self.key, str) else self.key
+            return (Field(self.key.name),)
+        return (key_expression(self.key),)
 
     def condition(self, case: Case) -> Expression | None:
         """The condition whether this event counts; None if it always does."""
         if not isinstance(self.where, Mapping):
             return None if is_row(case) else self.where
+        if isinstance(case, ByKey) and case in self.where:
+            return self.where[case]
         event = event_of(case)
         return None if event is None else self.where.get(event)
 
@@ -189,22 +220,48 @@ class FoldPlan:
 
         Its events are of several aggregates whose ids have the same name, and its rows depend on their order.
         """
-        if isinstance(self.key, FromEnvelope) or not self._has_ids_as_key or len(self._aggregates) < 2:
+        if isinstance(self.key, FromEnvelope | Mapping) or not self._has_ids_as_key or len(self._aggregates) < 2:
             return False
         return self._arranged(BY_VERSION).layout.fields != self.layout.fields
 
     @cached_property
     def _arrangement(self) -> Arrangement:
-        return self._arranged(BY_VERSION if self._is_per_stream() else BY_TIME)
+        return self._arranged(self._ordering)
 
-    def _arranged(self, ordering: Ordering) -> Arrangement:
-        if self.each:
+    @cached_property
+    def _ordering(self) -> Ordering:
+        return BY_VERSION if self._is_per_stream() else BY_TIME
+
+    def _arranged(self, ordering: Ordering, number: int | None = None) -> Arrangement:
+        """number: of a row among several that an event changes, which may be one row."""
+        if self.each and number is None:
             ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
-        return arrange(self.columns, ordering, self.deleted_by, self.restored_by)
+        elif self.each or self._lists_keys:
+            ordering = ordering.within((ColumnType.INTEGER, Value(number or 0)))
+        return arrange({**self._parts, **self.columns}, ordering, self.deleted_by, self.restored_by)
+
+    @property
+    def _parts(self) -> dict[str, KeyPart]:
+        """The columns with the fields of the key, if all events have the same fields."""
+        if not isinstance(self.key, tuple):
+            return {}
+        return {name: KeyPart({case: Field(name) for case in self._cases}) for name in self.key}
+
+    @property
+    def _lists_keys(self) -> bool:
+        """Whether some event changes several rows."""
+        return isinstance(self.key, Mapping) and any(isinstance(each, list) for each in self.key.values())
 
     def _lift(self, case: Case) -> Lift:
-        brings = self._arrangement.lifted(case)
-        return Lift(event_of(case), self.key_expression(case), self.condition(case), self.list_of(case), brings)
+        event, keys = event_of(case), self.keys(case)
+        if len(keys) > 1 and event is not None:
+            rows = tuple(self._row_lift(ByKey(event, key_name_of(key)), key, at) for at, key in enumerate(keys))
+        else:
+            rows = tuple(RowLift(key, self.condition(case), self._arrangement.lifted(case)) for key in keys)
+        return Lift(event, rows, self.list_of(case))
+
+    def _row_lift(self, case: ByKey, key: KeyExpression, number: int) -> RowLift:
+        return RowLift(key, self.condition(case), self._arranged(self._ordering, number).lifted(case))
 
     def _is_per_stream(self) -> bool:
         """Whether all events of a row come from one stream, so that its version orders them.
@@ -212,15 +269,29 @@ class FoldPlan:
         An event's `id_field` is known when its aggregate is declared, which may be in a module that is imported later:
         so this is asked only when the view is used, and never while it is declared.
         """
-        if isinstance(self.key, FromEnvelope):
+        if isinstance(self.key, Mapping):
+            keys = [key for case in self._cases for key in self.keys(case)]
+            if all(isinstance(key, FromEnvelope) and key.name in ("id", "stream") for key in keys):
+                return True
+        elif isinstance(self.key, FromEnvelope):
             return self.key.name in ("id", "stream")
         return self._has_ids_as_key and len(self._aggregates) <= 1
 
     @property
     def _has_ids_as_key(self) -> bool:
         """Whether the key is the id of each event's aggregate."""
+        if isinstance(self.key, Mapping):
+            names = [[key_name_of(key) for key in self.keys(case)] for case in self._cases]
+            ids = [[getattr(event_of(case), "id_field", None)] for case in self._cases]
+            return names == ids and not any(isinstance(each, FromEnvelope | Item) for each in self.key.values())
         events = (event for event in self.events.values() if not is_row(event))
         return all(getattr(event, "id_field", None) == self.key for event in events)
+
+    @property
+    def _cases(self) -> list[Case]:
+        """What it handles of `events`."""
+        every: list[Case] = [EVERY] if self.handles_every else []
+        return [*every, *(event for event in self.events.values() if not is_row(event))]
 
     @property
     def _aggregates(self) -> frozenset[str]:

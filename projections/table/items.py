@@ -394,15 +394,15 @@ def item_type(kinds: Mapping[str, ColumnType]) -> str:
     return f"struct<{fields}>"
 
 
-def items_required(read: frozenset[Item], event: type[Event], key: Expression) -> tuple[ItemField, ...]:
-    """The read fields that every item must have: a row's key, and those that may be neither null nor missing.
+def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Expression]) -> tuple[ItemField, ...]:
+    """The read fields that every item must have: keys of rows, and those that may be neither null nor missing.
 
     Also those of which a wrong value is refused.
     """
     ordered = sorted(read, key=lambda each: (each.list, each.name))
     fields = (
         ItemField(
-            each.list, each.name, each.kind(event), not (each == key or is_required_item(event, each.list, each.name))
+            each.list, each.name, each.kind(event), not (each in keys or is_required_item(event, each.list, each.name))
         )
         for each in ordered
     )

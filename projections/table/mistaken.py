@@ -69,5 +69,6 @@ def in_views(example: str) -> Callable[[Callable[Arguments, Made]], Callable[Arg
 
 
 def mistaken_in(values: Sequence[Any]) -> Mistaken | None:
-    """The first of these that is written wrongly."""
-    return next((each for each in values if isinstance(each, Mistaken)), None)
+    """The first of these, or of the events of cases, that is written wrongly."""
+    found = (each for value in values for each in (value, *(value if isinstance(value, Mapping) else ())))
+    return next((each for each in found if isinstance(each, Mistaken)), None)

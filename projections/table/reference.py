@@ -37,13 +37,14 @@ def lift(view: TableView, source: Source) -> list[Patch]:
     place = source.position
     return [
         Patch(
-            str(effect.key.evaluate(each)),
+            str(row.key.evaluate(each)),
             source_id(source.topic, place.partition),
-            Place(place.offset, each.index),
-            {name: fields[name].canonical(read.evaluate(each)) for name, read in effect.brings.items()},
+            Place(place.offset, number + each.index),
+            {name: fields[name].canonical(read.evaluate(each)) for name, read in row.brings.items()},
         )
+        for number, row in enumerate(effect.rows)
         for each in ([source] if effect.through is None else items_of(source, effect.through))
-        if effect.condition is None or effect.condition.evaluate(each)
+        if row.condition is None or row.condition.evaluate(each)
     ]
 
 

@@ -19,17 +19,19 @@ from eventlog.topics import EVENTS
 from projections.errors import ViewDeclarationError
 from projections.table import event_data
 from projections.table.argument_checks import as_stores, check_shared, check_types
+from projections.table.by_key import ByKey
 from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
 from projections.table.declared import described
 from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
-from projections.table.expressions import Expression, Field, FromEnvelope
+from projections.table.expressions import Expression, Field
 from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import Column
-from projections.table.items import Item
+from projections.table.folds.fold import Column, case_text
+from projections.table.key_parts import KeyParts
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.readable import check_readable, check_unmasked
+from projections.table.row_keys import Key, KeysByEvent, described_key
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, earlier_type, field_types, item_model
 
@@ -54,8 +56,10 @@ class TableView(DeclaredView):
     Its rows:
 
     key: the field of every handled event that names the row, an `envelope(…)` text, or an `item(…)` of the list of
-    `each` (then events without `each` have a field with that name).
-    key_name: the name of the key column; needed if `key` is not a field.
+    `each` (then events without `each` have a field with that name). A tuple of several fields: each is a column too,
+    and the key is their texts, joined by "/". Or one of these by event, and a list of them for an event that changes
+    several rows, one for each: `by_key(…)` is the event as it changes one of them.
+    key_name: the name of the key column; "key" if the key is a tuple; else needed if it is not a field.
     columns: the visible columns; the key is one too, under `key_name`.
     deleted_by, restored_by: events that delete the row, and restore it; or Deleted(table) of one captured table: then
     the row is there while that table's row is.
@@ -76,14 +80,14 @@ class TableView(DeclaredView):
     """
 
     name: str
-    key: str | FromEnvelope | Item
+    key: Key | KeysByEvent
     columns: Mapping[str, Column]
     stores: tuple[DeclaredStore, ...]
     version: int = 1
-    deleted_by: tuple[type[Event], ...] = ()
-    restored_by: tuple[type[Event], ...] = ()
+    deleted_by: tuple[type[Event] | ByKey, ...] = ()
+    restored_by: tuple[type[Event] | ByKey, ...] = ()
     key_name: str = ""
-    where: Expression | Mapping[type[Event], Expression] = field(default_factory=dict)
+    where: Expression | Mapping[type[Event] | ByKey, Expression] = field(default_factory=dict)
     each: Mapping[type[Event], str] = field(default_factory=dict)
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
@@ -94,8 +98,8 @@ class TableView(DeclaredView):
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", called_from())
         object.__setattr__(self, "stores", as_stores(self.stores))
-        if not self.key_name and isinstance(self.key, str):
-            object.__setattr__(self, "key_name", self.key)
+        if not self.key_name and isinstance(self.key, str | tuple):
+            object.__setattr__(self, "key_name", self.key if isinstance(self.key, str) else "key")
         try:
             self._check()
         except ValueError as error:
@@ -127,11 +131,11 @@ class TableView(DeclaredView):
 
     @cached_property
     def declaration(self) -> list[str]:
-        parts = [self.tag, described(self.key), self.key_name]
+        parts = [self.tag, described_key(self.key), self.key_name]
         parts += [f"{name}={described(column)}" for name, column in sorted(self.columns.items())]
         parts += [store.declaration for store in self.stores]
-        parts += [f"deleted by {event.type}" for event in self.deleted_by]
-        parts += [f"restored by {event.type}" for event in self.restored_by]
+        parts += [f"deleted by {case_text(event)}" for event in self.deleted_by]
+        parts += [f"restored by {case_text(event)}" for event in self.restored_by]
         parts += [f"where {described(self.where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # their rows were wrong before, so that they need a new version
@@ -167,9 +171,10 @@ class TableView(DeclaredView):
     def handles(self, event_type: str) -> bool:
         return self.plan.lift_of(event_type) is not None
 
-    def key_fields(self, event: type[Event]) -> frozenset[str]:
-        key = self.plan.key_expression(event)
-        return key.fields() if isinstance(key, Field) else frozenset()
+    def key_fields(self, event: type[Event]) -> tuple[frozenset[str], ...]:
+        return tuple(
+            key.fields() if isinstance(key, Field | KeyParts) else frozenset() for key in self.plan.keys(event)
+        )
 
     def rows_of(self, envelope: Envelope) -> tuple[str, ...]:
         return event_data.rows_of(self.plan, envelope)
@@ -184,9 +189,13 @@ class TableView(DeclaredView):
         check_types(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)
         if not self.key_name:
             raise ValueError('if the key is not a field, add a "key_name"')
-        check_columns([self.key_name, *self.columns, *(name for each in self.lookups for name in each.columns)])
-        if self.key_name in self.columns:
-            raise ValueError(f'the key "{self.key_name}" is already a column: remove it')
+        parts = list(self.key) if isinstance(self.key, tuple) else []
+        check_columns([self.key_name, *parts, *self.columns, *(name for each in self.lookups for name in each.columns)])
+        for name in [self.key_name, *parts]:
+            if name in self.columns:
+                raise ValueError(f'the key "{name}" is already a column: remove it')
+        if self.key_name in parts:
+            raise ValueError(f'the text of its key needs a column of its own, not "{self.key_name}": set key_name="…"')
         # not `self.plan`, which would keep the order of events although their aggregates may be declared later
         plan = self._planned()
         check_plan(plan)

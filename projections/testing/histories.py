@@ -24,7 +24,8 @@ from eventlog.topics import EVENTS
 from projections.stores.names import patch_key
 from projections.stores.store import Batch
 from projections.table.decimals import EXACT, MAX_DIGITS
-from projections.table.expressions import Source
+from projections.table.expressions import Field, Source
+from projections.table.key_parts import KeyParts
 from projections.table.patch import Patch
 from projections.table.reference import lift
 from projections.table.rows import CapturedRow
@@ -116,8 +117,8 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
         for name in event.identity.names:
             if type(data[name]) is not int:
                 data[name] = chance.choice(KEYS)
-        if isinstance(view.key, str) and view.key in data:
-            data[view.key] = chance.choice(KEYS)
+        for name in _key_fields(view, event):
+            data[name] = chance.choice(KEYS)
         if "sku" in data:
             data["sku"] = chance.choice(KEYS[:8])
         stream = f"{event.type.partition('.')[0]}/{event.identity.of_data(data)}"
@@ -131,6 +132,15 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
         )
         made.append(Source(what, Position(partition, offset), timestamp_ms(time), encode(what).decode()))
     return made
+
+
+def _key_fields(view: TableView, event: type[Event]) -> list[str]:
+    """The fields of an event that are keys of rows, or that have the name of one."""
+    if isinstance(view.key, str):
+        return [view.key] if view.key in field_kinds(event) else []
+    keys = view.plan.keys(event) if isinstance(view.key, Mapping | tuple) else ()
+    named = {name for key in keys if isinstance(key, Field | KeyParts) for name in key.fields()}
+    return sorted(name for name in named if field_kinds(event)[name].kind is str)
 
 
 def _changed(

@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from commands.declaring.aggregate import Event
-from projections.stores.declared import Cache, Elasticsearch, Postgres
+from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
 from projections.table.conditions import above, all_of, any_of, at_least, differs, negated
 from projections.table.expressions import field as read
 from projections.table.expressions import minus, negative, value, when
@@ -141,4 +141,10 @@ EXACT_BY_SKU = TableView(
     },
     stores=(Postgres(), Elasticsearch(), Cache()),
 )
-EXACT_VIEWS = (EXACT_BY_GROUP, EXACT_BY_SKU)
+EXACT_BY_DUE = TableView(
+    name="exact_by_due",
+    key=("group", "due", "reference"),
+    columns={"price": add({Billed: "price"}), "latest_rate": last({Billed: "rate"})},
+    stores=(Postgres(), Elasticsearch(), Cache(rankings=(Ranking("-price", within=("due",)),))),
+)
+EXACT_VIEWS = (EXACT_BY_GROUP, EXACT_BY_SKU, EXACT_BY_DUE)

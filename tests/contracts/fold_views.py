@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
+from eventlog.envelope import Envelope, Position, encode
 from projections.stores.declared import Cache, Elasticsearch, Postgres
+from projections.table.by_key import by_key
 from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-from projections.table.expressions import envelope, negative, point, value
+from projections.table.expressions import Source, envelope, negative, point, value
 from projections.table.expressions import field as read
 from projections.table.folds import (
     add,
@@ -76,7 +78,18 @@ class LineDropped(Event, type="thing.line_dropped"):
     sku: str
 
 
-thing = recording("thing", "thing_id", Put, Taken, Removed, Restored, Packed, LineAdded, LineDropped)
+class Moved(Event, type="thing.moved"):
+    """Changes two rows, which may be one."""
+
+    thing_id: str
+    from_group: str
+    to_group: str
+    small: int
+    text: str | None
+    lines: list[Line]
+
+
+thing = recording("thing", "thing_id", Put, Taken, Removed, Restored, Packed, LineAdded, LineDropped, Moved)
 
 SKU, PIECES, PRICE = item("lines", "sku"), item("lines", "pieces"), item("lines", "price")
 
@@ -174,6 +187,78 @@ BY_PACKED_GROUP = TableView(
     stores=STORES,
 )
 
+LEFT, ARRIVED = by_key(Moved, "from_group"), by_key(Moved, "to_group")
+BETWEEN_GROUPS = TableView(
+    name="between_groups",
+    key={Put: "group", Removed: "group", Moved: ["from_group", "to_group"]},
+    key_name="group",
+    where={LEFT: at_least("small", 0)},
+    columns={
+        "small": add({Put: "small", LEFT: negative("small"), ARRIVED: "small"}),
+        "moves": count(Moved),
+        "arrived": count(ARRIVED),
+        "text": last({Put: "text", LEFT: value("left"), ARRIVED: "text"}),
+        "first_text": first({Moved: "text"}),
+        "by_small": last({LEFT: "to_group", ARRIVED: "from_group"}, by="small"),
+        "most": maximum({ARRIVED: "small"}),
+        "held": distinct(members({ARRIVED: [(1, "thing_id")], LEFT: [(-1, "thing_id")]})),
+        "groups": distinct({LEFT: "to_group", ARRIVED: "from_group"}, limit=4),
+        "about": approximate_distinct({LEFT: "text", ARRIVED: "text"}),
+        "story": collect(
+            {
+                LEFT: {"other": "to_group", "small": negative("small")},
+                ARRIVED: {"other": "from_group", "small": "small"},
+            },
+            limit=4,
+        ),
+        "largest": top(3, {LEFT: "to_group", ARRIVED: "from_group"}, by="small"),
+        "here": nested(
+            "thing",
+            {LEFT: "thing_id", ARRIVED: "thing_id"},
+            {"since": last({ARRIVED: envelope("time")}), "moves": count(LEFT, ARRIVED)},
+            deleted_by=(LEFT,),
+            restored_by=(ARRIVED,),
+            limit=5,
+        ),
+        "lines": nested(
+            "sku",
+            {LEFT: SKU, ARRIVED: SKU},
+            {"pieces": add({LEFT: negative(PIECES), ARRIVED: PIECES}), "price": last({LEFT: PRICE, ARRIVED: PRICE})},
+            limit=4,
+        ),
+    },
+    deleted_by=(Removed, LEFT),
+    restored_by=(Put, ARRIVED),
+    stores=STORES,
+)
+ITEMS_AND_MOVES = TableView(
+    name="items_and_moves",
+    key={Packed: SKU, LineAdded: "sku", Moved: ["to_group", "from_group"]},
+    key_name="sku",
+    each={Packed: "lines"},
+    where={Packed: above(PIECES, 0)},
+    columns={
+        "pieces": add({Packed: PIECES, LineAdded: "pieces", LEFT: negative("small"), ARRIVED: "small"}),
+        "text": last({Packed: "text", LEFT: "text", ARRIVED: "to_group"}),
+        "things": collect({Packed: "thing_id", LineAdded: "group", Moved: "from_group"}, limit=4),
+    },
+    stores=STORES,
+)
+
+BY_GROUP_AND_SMALL = TableView(
+    name="by_group_and_small",
+    key=("group", "small"),
+    columns={"events": count(Put, Taken), "flag": last({Put: "flag", Taken: "flag"})},
+    stores=(Postgres(indexes=(("group", "-events"),)), Elasticsearch(facets=("group",)), Cache()),
+)
+MOVES_OF_SMALL = TableView(
+    name="moves_of_small",
+    key={Put: ("group", "small"), Moved: [("from_group", "small"), ("to_group", "small")]},
+    key_name="place",
+    columns={"put": count(Put), "arrived": count(by_key(Moved, ("to_group", "small"))), "moves": count(Moved)},
+    stores=STORES,
+)
+
 
 def documented(page: str) -> dict[str, Any]:
     """The names that the Python samples of a page of `docs/` define."""
@@ -186,6 +271,34 @@ def documented(page: str) -> dict[str, Any]:
 
 ever = documented("adding-a-fold.md")["ever"]
 WITH_OWN_FOLD = TableView("with_own_fold", "group", {"flagged": ever({Put: "flag", Taken: "flag"})}, STORES)
-FOLD_VIEWS = {
-    view.name: view for view in (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, WITH_OWN_FOLD, *EXACT_VIEWS)
-}
+_OF_LISTS = (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, BETWEEN_GROUPS, ITEMS_AND_MOVES, WITH_OWN_FOLD)
+_VIEWS = (*_OF_LISTS, BY_GROUP_AND_SMALL, MOVES_OF_SMALL, *EXACT_VIEWS)
+FOLD_VIEWS = {view.name: view for view in _VIEWS}
+
+
+def odd_moves() -> list[Source]:
+    """Events that change two rows, or that cannot be read, because of one of them or of both."""
+    line = {"sku": "A", "pieces": 1, "price": None, "weight": None, "at": None}
+    plain: dict[str, Any] = {
+        "thing_id": "T", "from_group": "a", "to_group": "b", "small": 1, "text": None, "lines": [line]
+    }  # fmt: skip
+    odd: list[dict[str, Any]] = [
+        {},
+        {"to_group": "a"},
+        {"from_group": None},
+        {"to_group": None},
+        {"to_group": 5, "from_group": True},
+        {"to_group": 1.5, "from_group": {"a": [1]}},
+        {"small": "one"},
+        {"small": -1},
+        {"lines": [line, {"pieces": 1}]},
+        {"from_group": "a/1", "to_group": "a%2F1", "small": 2**62},
+        {"from_group": "", "to_group": ""},
+    ]
+    found = []
+    for at, changed in enumerate(odd, 1):
+        time = datetime(2026, 1, 1, tzinfo=UTC)
+        data = {name: each for name, each in {**plain, **changed}.items() if name != "to_group" or each is not None}
+        made = Envelope(f"thing/T/{at}", "thing.moved", "thing/T", time, data, sequence=at)
+        found.append(Source(made, Position(0, at), 1_767_323_045_000, encode(made).decode()))
+    return found

@@ -63,8 +63,8 @@ class WholeRows(DeclaredView):
     def reads(self, topic: str) -> bool:
         return topic in self.topics
 
-    def key_fields(self, event: type[Event]) -> frozenset[str]:
-        return frozenset()
+    def key_fields(self, event: type[Event]) -> tuple[()]:
+        return ()
 
     def handles(self, event_type: str) -> bool:
         return True

@@ -17,7 +17,8 @@ import headwater
 from commands.declaring.observation import ObservationRegistry
 from eventlog.capturing import Source
 from headwater import Aggregate, Lookup, Postgres, Process, Reaction, StreamView, TableView
-from headwater.testing import given
+from headwater.testing import given, rows_of
+from tests.support.recording import recording
 
 PAGE = (Path(__file__).parents[2] / "docs" / "declarations.md").read_text()
 DECLARED = (Aggregate, Process, Reaction, Source, TableView, StreamView, Lookup)
@@ -92,7 +93,29 @@ def test_the_samples_work(page: ModuleType) -> None:
 @pytest.mark.parametrize("usage", [code(row[1]) for row in table("## Folds")])
 def test_the_usage_of_a_fold_declares_a_column(page: ModuleType, usage: str) -> None:
     fold = eval(usage, names(page))  # noqa: S307
-    TableView("usage", key=page.envelope("stream"), key_name="stream", columns={"shown": fold}, stores=(Postgres(),))
+    key, columns = page.envelope("stream"), {"shown": fold}
+    if "by_key" in usage:
+        key = {page.Transferred: ["from_account", "to_account"]}
+        columns |= {"sent": page.count(page.sent)}
+    TableView("usage", key=key, key_name="stream", columns=columns, stores=(Postgres(),))
+
+
+def test_the_recipes_of_several_rows_per_event_fold_as_they_say(page: ModuleType) -> None:
+    recording("account", "account_id", page.AccountOpened)
+    recording("transfer", "transfer_id", page.Transferred)
+    recording("parcel", "parcel_id", page.ParcelReceived, page.ParcelMoved)
+    opened = [page.AccountOpened(account_id=each, owner=each) for each in "AB"]
+    transfer = page.Transferred(transfer_id="T", from_account="A", to_account="B", cents=500)
+    assert rows_of(page.accounts, *opened, transfer) == {
+        "A": {"account_id": "A", "owner": "A", "cents": -500, "sent": 1, "transfers": 1},
+        "B": {"account_id": "B", "owner": "B", "cents": 500, "sent": 0, "transfers": 1},
+    }
+    received = page.ParcelReceived(parcel_id="P", depot="Oslo")
+    moved = page.ParcelMoved(parcel_id="P", from_depot="Oslo", to_depot="Rome")
+    assert rows_of(page.depots, received, moved) == {
+        "Oslo": {"depot": "Oslo", "parcels": 0, "here": []},
+        "Rome": {"depot": "Rome", "parcels": 1, "here": [{"parcel_id": "P", "from": "Oslo"}]},
+    }
 
 
 @pytest.mark.parametrize("usage", [code(row[0]) for row in table("## Expressions")])

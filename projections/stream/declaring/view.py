@@ -198,9 +198,9 @@ class StreamView(DeclaredView):
     def handles(self, event_type: str) -> bool:
         return any(event_type in source.types for source in self._events)
 
-    def key_fields(self, event: type[Event]) -> frozenset[str]:
+    def key_fields(self, event: type[Event]) -> tuple[()]:
         """Its key is that of its query's rows."""
-        return frozenset()
+        return ()
 
     def rows_of(self, envelope: Envelope) -> None:
         """They depend on the query."""

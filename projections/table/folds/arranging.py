@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from commands.declaring.aggregate import Event
+from projections.table.by_key import ByKey
 from projections.table.expressions import Expression, FromEnvelope, Value
 from projections.table.folds.current import BEFORE_ALL, CHANGES
 from projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored, folds_of
@@ -34,18 +35,22 @@ class Arrangement:
     stored: tuple[Stored, ...]
 
     def lifted(self, case: Case) -> dict[str, Expression]:
-        """The contribution of one event to each state field, in the layout's order; unchanged fields are absent."""
+        """The contribution of one event to each state field, in the layout's order; unchanged fields are absent.
+
+        What a fold reads of an event, it reads for each row that the event changes.
+        """
+        names: list[Case] = [case, case.event, EVERY] if isinstance(case, ByKey) else [case, EVERY]
         lifted: dict[str, Expression] = {}
         for stored in self.stored:
-            lifted |= stored.lifted.get(case, stored.lifted.get(EVERY, {}))
+            lifted |= next((stored.lifted[name] for name in names if name in stored.lifted), {})
         return {field.name: lifted[field.name] for field in self.layout.fields if field.name in lifted}
 
 
 def arrange(
     columns: Mapping[str, Column],
     ordering: Ordering,
-    deleted_by: Sequence[type[Event]] = (),
-    restored_by: Sequence[type[Event]] = (),
+    deleted_by: Sequence[type[Event] | ByKey] = (),
+    restored_by: Sequence[type[Event] | ByKey] = (),
 ) -> Arrangement:
     """The arrangement of rows with these columns; raises WrongColumn.
 
@@ -123,12 +128,15 @@ def _shown(declared: Column, names: Mapping[int, str]) -> Shown:
 
 
 def _deletion(
-    ordering: Ordering, deleted_by: Sequence[type[Event]], restored_by: Sequence[type[Event]], cases: Set[Case]
+    ordering: Ordering,
+    deleted_by: Sequence[type[Event] | ByKey],
+    restored_by: Sequence[type[Event] | ByKey],
+    cases: Set[Case],
 ) -> Stored:
     """cases: events that the folds read. If a table decides, an event does not make a row that the table lacks."""
     order = "_order_deleted"
-    rows = [row_of(each.table) for each in deleted_by if issubclass(each, CapturedRow)]
-    absent: dict[Case, dict[str, Expression]] = {}
+    rows = [row_of(each.table) for each in deleted_by if isinstance(each, type) and issubclass(each, CapturedRow)]
+    absent: dict[Case, Mapping[str, Expression]] = {}
     if rows:
         ordering, restored_by = CHANGES, rows
         absent = {case: {order: Value(BEFORE_ALL), DELETED: Value(value=True)} for case in cases}

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import shown
+from projections.table.by_key import ByKey
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, expression, without_digits
 from projections.table.monoids import Monoid, StateField
@@ -23,7 +24,7 @@ class _Every:
 
 
 EVERY: Final = _Every()
-Case = type[Event] | _Every
+Case = type[Event] | ByKey | _Every
 ENTRY_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 Cases = Mapping[Case, Expression]
 
@@ -100,7 +101,14 @@ def folds_of(column: Column) -> tuple[Fold, ...]:
 
 def event_of(case: Case) -> type[Event] | None:
     """The event class of a case; None for EVERY."""
+    if isinstance(case, ByKey):
+        return case.event
     return None if isinstance(case, _Every) else case
+
+
+def case_text(case: Case) -> str:
+    """A case in a message."""
+    return str(getattr(case, "type", case.__name__) if isinstance(case, type) else case)
 
 
 def read(cases: Mapping[Case, Readable]) -> Cases:
@@ -122,7 +130,7 @@ def checked_cases(cases: Mapping[Case, Read]) -> Mapping[Case, Read]:
 
 def must_be_case(case: object) -> None:
     """Raise ValueError unless it is EVERY, or a class of events with a type."""
-    if case is EVERY or (isinstance(case, type) and issubclass(case, Captured)):
+    if case is EVERY or isinstance(case, ByKey) or (isinstance(case, type) and issubclass(case, Captured)):
         return  # a view says of captured tables what to use instead
     if not (isinstance(case, type) and issubclass(case, Event) and hasattr(case, "type")):
         raise ValueError(f"is given {shown(case)}, which is no class of events with a type")

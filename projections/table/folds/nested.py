@@ -10,6 +10,7 @@ from typing import Final
 from commands.declaring.aggregate import Event
 from eventlog.declaring import shown
 from projections.limits import MAX_PARTS
+from projections.table.by_key import ByKey
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, Value
 from projections.table.folds.arranging import Arrangement, arrange
@@ -19,8 +20,8 @@ from projections.table.folds.fold import (
     Fold,
     Ordering,
     Stored,
+    case_text,
     entry_name,
-    event_of,
     must_be_case,
     one_kind,
     positive,
@@ -44,8 +45,8 @@ class Parts:
     key_name: str
     key: Mapping[Case, Expression]
     columns: Mapping[str, Fold]
-    deleted_by: tuple[type[Event], ...]
-    restored_by: tuple[type[Event], ...]
+    deleted_by: tuple[type[Event] | ByKey, ...]
+    restored_by: tuple[type[Event] | ByKey, ...]
     limit: int
 
     @property
@@ -60,9 +61,9 @@ class Parts:
         if any(isinstance(each, Derived) for each in self.columns.values()):
             raise ValueError(PLAIN)
         used = {case for fold in self.columns.values() for case in fold.cases} | {*self.deleted_by, *self.restored_by}
-        lost = sorted(getattr(event_of(case), "type", "EVERY") for case in used if case not in self.key)
+        lost = sorted(str(case) if isinstance(case, ByKey) else f'"{case_text(case)}"' for case in used - {*self.key})
         if lost:
-            raise ValueError(f'its key has no "{lost[0]}": add which part that event changes')
+            raise ValueError(f"its key has no {lost[0]}: add which part that event changes")
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         limit = positive(self.limit, MAX_PARTS)
@@ -101,8 +102,8 @@ def nested(
     key: Mapping[Case, Readable],
     columns: Mapping[str, Fold],
     *,
-    deleted_by: Sequence[type[Event]] = (),
-    restored_by: Sequence[type[Event]] = (),
+    deleted_by: Sequence[type[Event] | ByKey] = (),
+    restored_by: Sequence[type[Event] | ByKey] = (),
     limit: int = 100,
 ) -> Derived:
     """A list of parts of the row, such as the lines of an order, in the order of their keys.

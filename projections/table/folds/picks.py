@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from projections.table.declared import storage_word
 from projections.table.expressions import Readable, Sortable, expression
-from projections.table.folds.fold import Case, Cases, Ordering, Stored, digits_hint, event_of, one_kind, read
+from projections.table.folds.fold import Case, Cases, Ordering, Stored, case_text, digits_hint, one_kind, read
 from projections.table.mistaken import in_views
 from projections.table.monoids import Pick, StateField
 from projections.table.types import ColumnType
@@ -86,7 +86,7 @@ def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
     if by is None:
         return ordering
     if case not in by:
-        raise ValueError(f"`by` leaves out {getattr(event_of(case), 'type', 'EVERY')}: add what it is ordered by")
+        raise ValueError(f"`by` leaves out {case_text(case)}: add what it is ordered by")
     kind = rank_kind(by)
     part = (ColumnType.TEXT, Sortable(by[case], kind)) if kind.is_decimal else (kind, by[case])
     return ordering.under(part)

@@ -227,8 +227,9 @@ def test_rows_of_every_view_are_the_references(log: Log, engine: str, tmp_path: 
     log.append_raw("heartbeat/1", HEARTBEAT, 1)
     log.append_raw("listing/gone/1", None, 0)
     sources += log.append(events[60:])
+    sources += log.append(folded_events(log.settings.partitions))
     seen: list[tuple[int, int]] = []
-    for view in VIEWS:
+    for view in (*VIEWS, FOLD_VIEWS["between_groups"], FOLD_VIEWS["items_and_moves"]):
         writer = ToFiles(tmp_path / view.name)
         writer.folder.mkdir()
         result = load(log, view, writer, engine=engine, on_progress=lambda done, total: seen.append((done, total)))

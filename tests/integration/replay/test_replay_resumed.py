@@ -9,6 +9,7 @@ import pytest
 
 from projections.errors import BulkLoadFailed
 from projections.folding import pool
+from projections.folding.combining import DiskFull
 from projections.folding.engine import FoldingEngine
 from projections.generations.rebuild.engine import BulkResult, Load
 from tests.integration.commands.small_disk import small_disk
@@ -47,7 +48,8 @@ def test_a_full_disk_is_named_and_is_not_kept_full(deployed: Deployed, tmp_path:
     deployed.append(things(400))
     with small_disk(16 * 1024, tmp_path) as disk:
         full = replace(deployed, settings=replace(deployed.settings, state=disk))
-        with pytest.raises(BulkLoadFailed, match=r"no room is left in .*HEADWATER_STATE"):
+        # a process that folds may be the one that finds it full, or the one that started it
+        with pytest.raises((BulkLoadFailed, DiskFull), match=r"no room is left in .*HEADWATER_STATE"):
             load(full, ToFiles(tmp_path))
         assert kept(full) == {}
         assert [each for each in disk.rglob("*") if each.is_file() and each.suffix != ".msgpack"] == []

@@ -12,7 +12,7 @@ from api.waiting.awaited import After
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
 from projections.table.patch import Place
-from tests.contracts.fold_views import BY_SKU
+from tests.contracts.fold_views import BETWEEN_GROUPS, BY_SKU
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, event
 
@@ -87,6 +87,28 @@ def test_an_event_with_several_patches_counts_once_the_last_of_each_row_is_appli
     assert waits(Place(100, 0), b, "A", "B", "A")
     assert not waits(101, 101, "A", "B", "A")
     assert not waits(0, 0)
+
+
+def test_an_event_of_two_rows_counts_once_both_are_applied(service: FakeService, stored: MemoryReader) -> None:
+    of_a, of_b = (patches_partition(BETWEEN_GROUPS.tag, group) for group in ("A", "B"))
+    assert of_a != of_b
+
+    def waits(a: int | Place, b: int | Place, come_from: str, go_to: str) -> bool:
+        moved = {"thing_id": "T", "from_group": come_from, "to_group": go_to, "small": 1, "text": None, "lines": []}
+        service.events.events[AT] = event("thing/T", 1, "thing.moved", **moved)
+        stored.applied = {of_a: {"2": a}, of_b: {"2": b}}
+        try:
+            asyncio.run(service.waiter.wait(BETWEEN_GROUPS, stored, After("2:100", 0)))
+        except NotCaughtUp:
+            return True
+        return False
+
+    first, second = Place(100, 0), Place(100, 1)
+    assert not waits(first, second, "A", "B")
+    assert waits(99, second, "A", "B")
+    assert waits(first, first, "A", "B")  # of an earlier patch of the partition
+    assert not waits(second, first, "B", "A")
+    assert [waits(at, 0, "A", "A") for at in (first, second, 101)] == [True, False, False]
 
 
 def test_an_observation_is_no_event_and_counts_as_applied(

@@ -46,7 +46,7 @@ from projections.table.types import format_time
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
 from tests.bench._flight_views import Flown
-from tests.contracts.fold_views import FOLD_VIEWS
+from tests.contracts.fold_views import FOLD_VIEWS, odd_moves
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.support.bad_records import BAD
 from tests.support.domains import SHIPPED
@@ -161,6 +161,16 @@ def test_every_fold_over_every_type_is_the_references(name: str, seed: int) -> N
     if name in FOLD_VIEWS:
         events = list(view.plan.events.values())
     check(view, random_history(view, events, seed, length=150).sources, seed)
+
+
+@pytest.mark.parametrize("name", ["between_groups", "items_and_moves", "moves_of_small"])
+def test_an_event_that_is_odd_changes_all_of_its_rows_or_none(name: str) -> None:
+    view, sources = FOLD_VIEWS[name], odd_moves()
+    rows, reasons, others = whole(view, sources)
+    told = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
+    assert reasons == {offset: reason for offset, reason in told.items() if reason is not None}
+    assert 0 < len(reasons) < len(sources) and not others
+    assert differences(states(view, rows), expected_states(view, sources)) == []
 
 
 SHORT_LISTS = TableView(

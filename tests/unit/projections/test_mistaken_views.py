@@ -11,6 +11,7 @@ import pytest
 
 from eventlog.declaring import WrongDeclaration
 from headwater import (
+    EVERY,
     INTEGER,
     POINT,
     TEXT,
@@ -110,7 +111,18 @@ FIELDS = [
     (lambda: table(doc=5), 'doc=5 is no text: write doc="One line for users."'),
     (lambda: table(key=5), 'key is 5, which is no text: write the name of a field, as in key="owner", or envelope('),
     (lambda: table(key=""), "key is empty: write the name of a field"),
-    (lambda: table(key=("thing_id", "group")), "key is ('thing_id', 'group'), which is no text: write"),
+    (lambda: table(key=["thing_id", "group"]), "key is ['thing_id', 'group'], which is no text: write"),
+    (lambda: table(key=("thing_id",)), "key is the tuple ('thing_id',): write the one name alone, or several"),
+    (lambda: table(key=("thing_id", 5)), "a name in key is 5, which is no text: write the names of fields"),
+    (lambda: table(key=("thing_id", "thing_id")), 'key has "thing_id" twice: remove one'),
+    (lambda: table(key=("thing_id", "real")), '"real" is float, but a part of a key is a text, an integer, a bool'),
+    (lambda: table(key=("thing_id", "n")), 'the key "n" is already a column: remove it'),
+    (lambda: table(key=("thing_id", "group"), key_name="group"), "the text of its key needs a column of its own"),
+    (lambda: table(key=("thing_id", "group"), columns={"n": count(EVERY)}), "needs an event class: not every event"),
+    (
+        lambda: table(key=("id", "name"), columns={"n": current(Customer, "name")}),
+        "rows of captured tables have their own key, which is one text",
+    ),
     (lambda: table(key="thing_ids"), 'event "thing.put" has no field "thing_ids" (did you mean "thing_id"?)'),
     (lambda: table(key=item(ANY)), 'its key: item() lacks "name": write item("lines", "sku")'),
     (lambda: table(key_name=5), 'key_name=5 is no text: write key_name="id"'),

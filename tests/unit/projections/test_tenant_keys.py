@@ -123,5 +123,5 @@ def test_right_keys_of_processes_stay(module: types.ModuleType, key: Any) -> Non
 
 
 def test_keys_of_items_are_no_ids() -> None:
-    assert view("account_id").key_fields(Opened) == {"account_id"}
-    assert view(envelope("stream"), key_name="stream").key_fields(Opened) == frozenset()
+    assert view("account_id").key_fields(Opened) == (frozenset({"account_id"}),)
+    assert view(envelope("stream"), key_name="stream").key_fields(Opened) == (frozenset(),)

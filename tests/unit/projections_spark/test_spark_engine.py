@@ -35,7 +35,7 @@ from projections.table.monoids import State
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.histories import history as random_history
-from tests.contracts.fold_views import FOLD_VIEWS
+from tests.contracts.fold_views import FOLD_VIEWS, odd_moves
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.support.bad_records import BAD
 from tests.support.domains import SHIPPED
@@ -187,13 +187,29 @@ def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
     _check([view], sources)
 
 
-@pytest.mark.parametrize(
-    "name", ["lists_by_group", "by_sku", "by_packed_group", "with_own_fold", "exact_by_group", "exact_by_sku"]
-)
-def test_every_list_where_and_each_are_the_references(name: str) -> None:
+OF_LISTS = ("lists_by_group", "by_sku", "by_packed_group", "between_groups", "items_and_moves", "with_own_fold")
+OF_KEYS = ("by_group_and_small", "moves_of_small")
+EXACT = ("exact_by_group", "exact_by_sku", "exact_by_due")
+
+
+@pytest.mark.parametrize("name", OF_LISTS + OF_KEYS + EXACT)
+def test_every_list_where_each_and_key_are_the_references(name: str) -> None:
     view = FOLD_VIEWS[name]
     sources = random_history(view, list(view.plan.events.values()), 2, length=150).sources
     _check([view], sources)
+
+
+def test_an_event_that_is_odd_changes_all_of_its_rows_or_none() -> None:
+    views, sources = [FOLD_VIEWS["between_groups"], FOLD_VIEWS["moves_of_small"]], odd_moves()
+    rows = made_of(records_of(sources), views, SETTINGS)
+    letters = {row.key: json.loads(row.value)["reason"] for row in rows if row.topic.endswith("dead-letters")}
+    told = {
+        f"events/0/{each.position.offset}": problem([view.plan for view in views], each.envelope) for each in sources
+    }
+    assert letters == {key: reason for key, reason in told.items() if reason is not None}
+    assert 0 < len(letters) < len(sources)
+    found = patches((row.key, row.value) for row in rows if row.topic.endswith("patches"))
+    assert differences(found, expected_patches(views, sources)) == []
 
 
 def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:

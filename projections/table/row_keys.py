@@ -1,0 +1,150 @@
+"""The keys of a view's rows as they are declared: which rows an event changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from eventlog.capturing.declaring import Captured
+from eventlog.declaring import must_be_text, must_be_texts, shown
+from projections.table.by_key import ByKey
+from projections.table.declared import described
+from projections.table.expressions import Field, FromEnvelope
+from projections.table.folds.fold import EVERY, Case, case_text, event_of, must_be_case
+from projections.table.items import Item
+from projections.table.key_parts import KeyParts
+from projections.table.mistaken import Mistaken
+from projections.table.rows import CapturedRow, is_row
+
+Key = str | tuple[str, ...] | FromEnvelope | Item
+"""A key as it is declared: the name of a field, or of several, a text of the envelope, or a field of an item."""
+KeysByEvent = Mapping[Case, Key | Sequence[str | tuple[str, ...]]]
+"""By event, its key; a list of keys if it changes several rows."""
+KeyExpression = Field | KeyParts | FromEnvelope | Item
+
+EXAMPLE: Final = 'key={Opened: "account_id", Transferred: ["from_account", "to_account"]}'
+ONE: Final = 'the name of a field, as in key="owner", or envelope("stream")'
+
+
+def key_expression(key: Key) -> KeyExpression:
+    """The key of one row as an expression."""
+    if isinstance(key, tuple):
+        return KeyParts(key)
+    return Field(key) if isinstance(key, str) else key
+
+
+def key_name_of(key: KeyExpression) -> str | tuple[str, ...]:
+    """What a declaration calls a key: the name of its field, or of several."""
+    return key.names if isinstance(key, KeyParts) else key.name
+
+
+def described_key(key: Key | KeysByEvent) -> str:
+    """The text of keys in a fingerprint, in which a list of two fields is no key of two fields."""
+    if not isinstance(key, Mapping):
+        return described(KeyParts(key) if isinstance(key, tuple) else key)
+    return described({case: _with_parts(of_event) for case, of_event in key.items()})
+
+
+def _with_parts(key: Any) -> Any:
+    if isinstance(key, list):
+        return [_with_parts(each) for each in key]
+    return KeyParts(key) if isinstance(key, tuple) else key
+
+
+def keys_of(keys: KeysByEvent, case: Case) -> tuple[KeyExpression, ...]:
+    """The keys of the rows that an event changes, in the order in which it changes them; none if `keys` has none."""
+    event = event_of(case)
+    found: Any = keys.get(EVERY if event is None else event, keys.get(EVERY, []))
+    return tuple(map(key_expression, found if isinstance(found, list) else [found]))
+
+
+def check_key_types(key: object) -> None:
+    """Raise ValueError unless it is a key, or one by event."""
+    if not isinstance(key, Mapping):
+        _check_one(key, "key", ONE)
+        return
+    if not key:
+        raise ValueError(f"key is empty: write {EXAMPLE}")
+    for case, of_event in key.items():
+        if isinstance(case, Mistaken):
+            raise ValueError(f"its key: {case.problem}")
+        if is_row(case) or (isinstance(case, type) and issubclass(case, Captured | CapturedRow)):
+            raise ValueError(f"key has {shown(case)}, but rows of captured tables have their own key: leave it out")
+        if isinstance(case, ByKey):
+            raise ValueError(f"key has {case}: write the event alone, as in {EXAMPLE}")
+        try:
+            must_be_case(case)
+        except ValueError as error:
+            raise ValueError(f"key {error}: write {EXAMPLE}") from error
+        _check_of_event(case, of_event)
+    _check_same_length(key)
+
+
+def check_by_keys(keys: Key | KeysByEvent, cases: Iterable[Case]) -> None:
+    """Raise ValueError if one of these cases is a row that its event does not change."""
+    for case in sorted({each for each in cases if isinstance(each, ByKey)}, key=str):
+        if isinstance(keys, Mapping) and not keys_of(keys, case):
+            continue  # it has no key at all
+        of_event = keys.get(case.event) if isinstance(keys, Mapping) else keys
+        if not isinstance(of_event, list):
+            raise ValueError(
+                f"{case} is one of several rows, but {case_text(case.event)} changes one row only: write "
+                f"{case.event.__name__}, or list its keys, as in {EXAMPLE}"
+            )
+        if case.key not in of_event:
+            known = " or ".join(str(ByKey(case.event, each)) for each in of_event)
+            raise ValueError(f"{case} is no row of this view: write {known}")
+
+
+def check_each_once(what: str, cases: Iterable[Case]) -> None:
+    """Raise ValueError if these name an event, and one of its rows too."""
+    found = list(cases)
+    for case in found:
+        if isinstance(case, ByKey) and case.event in found:
+            raise ValueError(
+                f"{what} has {case_text(case.event)}, which stands for all of its rows, and {case}: write by_key for "
+                "each of its keys"
+            )
+
+
+def _check_of_event(case: Case, key: object) -> None:
+    name = case_text(case)
+    if not isinstance(key, list):
+        _check_one(key, f"the key of {name}", 'the name of a field, as in Opened: "account_id"')
+        return
+    for number, each in enumerate(key):
+        if isinstance(each, FromEnvelope | Item):
+            raise ValueError(f"the key of {name} lists {shown(each)}: only fields of the event make several rows")
+        _check_one(each, f"a key of {name}", 'the name of a field, as in ["from_account", "to_account"]')
+        if each in key[:number]:
+            raise ValueError(f"the key of {name} has {shown(each)} twice: remove one")
+    if len(key) < 2:
+        raise ValueError(f"the key of {name} lists fewer than two: list one per row that it changes")
+    if case is EVERY:
+        raise ValueError(f"the key of EVERY lists fields, which not every event has: write {EXAMPLE}")
+
+
+def _check_same_length(keys: KeysByEvent) -> None:
+    """A text may have a slash, so the key of one field could be that of several."""
+    lengths: dict[int, str] = {}
+    for case in keys:
+        for key in keys_of(keys, case):
+            lengths.setdefault(len(key.names) if isinstance(key, KeyParts) else 1, case_text(case))
+    if len(lengths) > 1:
+        (few, of_few), (many, of_many), *_ = sorted(lengths.items())
+        fields = f"{few} field" if few == 1 else f"{few} fields"
+        raise ValueError(
+            f"a key of {of_many} has {many} fields, and a key of {of_few} has {fields}: give all the same number; if "
+            f"an event changes several rows, list their keys, as in {EXAMPLE}"
+        )
+
+
+def _check_one(key: object, what: str, example: str) -> None:
+    if isinstance(key, Mistaken):
+        raise ValueError(f"its key: {key.problem}")
+    if isinstance(key, tuple):
+        must_be_texts(what, key, 'the names of fields, as in key=("tenant", "day")')
+        if len(key) < 2:
+            raise ValueError(f"{what} is the tuple {shown(key)}: write the one name alone, or several")
+    elif not isinstance(key, FromEnvelope | Item):
+        must_be_text(what, key, example)
