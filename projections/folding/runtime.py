@@ -59,6 +59,8 @@ __all__ = [
 """The names that compiled source uses."""
 
 _TIME: Final = re.compile(TIME)
+KNOWN_DECIMALS: Final = 10_000
+"""Texts of decimals, per type, that are read once per process: most prices and fees come again and again."""
 
 
 class Unclear(ValueError):
@@ -122,9 +124,17 @@ def decimals_of(digits: int, places: int) -> Callable[[str | float | None], Deci
     whole = f"[0-9]{{1,{digits - places}}}" if digits > places else "0"
     usual = re.compile(rf"-?{whole}(?:\.[0-9]{{1,{places}}})?" if places else f"-?{whole}").fullmatch
 
+    known: dict[str | float | None, Decimal] = {}
+
     def read(value: str | float | None) -> Decimal | None:
+        found = known.get(value)
+        if found is not None:
+            return found
         if value.__class__ is str and usual(value):
-            return Decimal(value)
+            found = Decimal(value)
+            if len(known) < KNOWN_DECIMALS:
+                known[value] = found
+            return found
         if value is None:
             return None
         found = exact_decimal(value, digits, places)
