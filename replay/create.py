@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
 
 import typer
 
@@ -21,13 +21,22 @@ EPILOG: Final = "Settings are environment variables; docs/security.md says when 
 app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 
-class Create(OnlyCommand, AuditedCommand):
+class Create(AuditedCommand):
     """The command, which is recorded in the audit log that it creates."""
 
     program = "create"
 
+    def invoke(self, ctx: Any) -> Any:
+        """Invoke it; a mistake in a module or a setting is named before a server is asked for."""
+        with open_deployment(os.environ):
+            return super().invoke(ctx)
 
-@app.command(cls=Create, epilog=EPILOG)
+
+class Complaining(OnlyCommand, Create):
+    """The command, whose errors are printed in one line."""
+
+
+@app.command(cls=Complaining, epilog=EPILOG)
 def create() -> None:
     """Create the topics and tables that are missing, and check the topics that there are.
 

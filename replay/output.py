@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eventlog.audit.commands import Declined
+from eventlog.programs.command_line import called_as
 from replay.errors import NoTerminal
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
@@ -43,7 +44,9 @@ def say(text: str) -> None:
 
 def complain(text: str) -> None:
     """Print one line on standard error without wrapping."""
-    errors().print(f"replay: {text}", style="red", soft_wrap=True)
+    name = called_as() or ""
+    program = name if name.startswith("headwater ") else "replay"  # `headwater create` and others complain here, too
+    errors().print(f"{program}: {text}", style="red", soft_wrap=True)
 
 
 def fail(error: Exception, code: int) -> None:

@@ -23,6 +23,7 @@ PROGRAMS = {
     "testing": ("-m", "commands.testing"),
     "status": ("-m", "headwater", "status"),
     "grants": ("-m", "headwater", "grants"),
+    "create": ("-m", "headwater", "create"),
 }
 MISTAKES = {
     "raises": (RAISES, "desk/views.py:3: RuntimeError: no rates for today; module"),
@@ -43,6 +44,7 @@ MISTAKES = {
         ("testing", "no_store"),
         ("status", "no_store"),
         ("grants", "raises"),
+        ("create", "no_store"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_place(tmp_path: Path, program: str, mistake: str) -> None:

@@ -73,8 +73,9 @@ def has_declaration_of(generation: Generation, view: View) -> bool:
     that a release built before types were stored, the fingerprint alone decides.
     """
     same_types = generation.row_types is None or list(generation.row_types) == view.row_types
-    same_rows = _of_rows(generation.declaration) == _of_rows(view.declaration)
-    return same_types and (generation.fingerprint == view.fingerprint or same_rows)
+    return same_types and (
+        generation.fingerprint == view.fingerprint or _of_rows(generation.declaration) == _of_rows(view.declaration)
+    )
 
 
 def _of_rows(declaration: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ from headwater import (
 )
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
+from projections.stream.in_order.steps import Memory, Steps
 from projections.table.types import ColumnType
 from tests.contracts.exact_views import Billed
 from tests.support.observed import Closed, Passed, by_minute, gate_view
@@ -202,8 +204,8 @@ def documented() -> tuple[str, list[str]]:
 
 def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
     _, blocks = documented()
-    ordered, early = (block for block in blocks if "in_order" in block)
-    (pattern,) = (block for block in blocks if "pattern(" in block)
+    ordered, timed, early = (block for block in blocks if "in_order" in block)
+    pattern, unpaid = (block for block in blocks if "pattern(" in block)
     compare = imported("documented_step", ordered, tmp_path).compare
     charges = [SimpleNamespace(id=name, cents=cents) for name, cents in (("a", 4), ("b", 4), ("c", 9))]
     state, sent = None, []
@@ -214,8 +216,14 @@ def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
     assert sent == [{"id": "c", "cents": 9, "previous": 4}]
     above = imported("documented_early", ordered + early, tmp_path).above
     assert (above.final, above.deleted_by, above.key_columns) == (False, "taken_back", ("id",))
+    silence = imported("documented_time", ordered + timed, tmp_path)
+    given = {"id": ColumnType.TEXT, "time": ColumnType.TIME, "card": ColumnType.TEXT}
+    steps = Steps(silence.heard, given, {"card": ColumnType.TEXT}, silence.HOUR, silence.silent)
+    memory, _ = steps.run(Memory(), [{"id": "a", "time": 0, "card": "c"}])
+    assert steps.wake(memory, silence.HOUR // timedelta(microseconds=1) + 1)[1] == ['{"card":"c"}']
     guessed = imported("documented_pattern", pattern, tmp_path).guessed
     assert "type" in guessed.sources["reports"].columns
+    assert imported("documented_absence", pattern + unpaid, tmp_path).UNPAID.unless
 
 
 def test_the_documented_real_time_view_is_one(tmp_path: Path) -> None:
