@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from commands.declaring.times import TIME
+from eventlog.integers import HIGHEST, LOWEST
 from projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
 from projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
 from projections.table.expressions import computed, format_milliseconds
@@ -171,17 +172,23 @@ def extreme_of_texts(left: str | None, right: str | None, highest: bool) -> str 
 
 def plus(left: Any, right: Any) -> Any:
     """`left + right`; see Arithmetic."""
-    return None if left is None or right is None else computed("+", left, right)
+    if left is None or right is None:
+        return None
+    return computed("+", left, right) if _are_decimals(left, right) else _bounded(left + right)
 
 
 def minus(left: Any, right: Any) -> Any:
     """`left - right`; see Arithmetic."""
-    return None if left is None or right is None else computed("-", left, right)
+    if left is None or right is None:
+        return None
+    return computed("-", left, right) if _are_decimals(left, right) else _bounded(left - right)
 
 
 def times(left: Any, right: Any) -> Any:
     """`left * right`; see Arithmetic."""
-    return None if left is None or right is None else computed("*", left, right)
+    if left is None or right is None:
+        return None
+    return computed("*", left, right) if _are_decimals(left, right) else _bounded(left * right)
 
 
 def place(latitude: float | None, longitude: float | None) -> dict[str, float] | None:
@@ -236,3 +243,12 @@ def kept(entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict
 def registers(value: Any) -> list[dict[str, int]]:
     """See Register."""
     return [] if value is None else [register_of(value)]
+
+
+def _are_decimals(left: Any, right: Any) -> bool:
+    """Whether their result is a decimal."""
+    return left.__class__ is Decimal or right.__class__ is Decimal
+
+
+def _bounded(result: Any) -> Any:
+    return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -64,17 +65,17 @@ class ColumnType(Enum):
             )
         return cls(f"decimal({digits}, {places})")
 
-    @property
+    @cached_property
     def is_decimal(self) -> bool:
         """Whether it is a type of decimals."""
         return self._value_.startswith("decimal")
 
-    @property
+    @cached_property
     def digits(self) -> int:
         """Of its decimals, altogether."""
         return int(self._value_[len("decimal(") :].partition(",")[0])
 
-    @property
+    @cached_property
     def places(self) -> int:
         """Of its decimals, behind the point."""
         return int(self._value_.partition(", ")[2].rstrip(")"))

@@ -23,7 +23,7 @@ from projections.table.folds.fold import (
 )
 from projections.table.folds.picks import is_ranked
 from projections.table.mistaken import in_views
-from projections.table.monoids import Extreme, StateField, Sum
+from projections.table.monoids import StateField, extreme_of, sum_of
 from projections.table.shown import Quotient
 from projections.table.types import ColumnType
 
@@ -39,7 +39,7 @@ class Total:
         return sum_kind(one_kind(self.cases), self.cases)
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        return Stored(Sum(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
+        return Stored(sum_of(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
 
 
 @storage_word("Bound")
@@ -59,7 +59,7 @@ class Bound:
         return kind
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        monoid = Extreme(StateField(name, self.kind()), self.highest)
+        monoid = extreme_of(StateField(name, self.kind()), highest=self.highest)
         return Stored(monoid, {case: {name: each} for case, each in self.cases.items()})
 
 

@@ -40,10 +40,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Add integers or decimals, from 0: `add` and `count`. Floats are refused: their sum depends on the order.
-
-    Raises OverflowError if the sum of decimals needs more digits than its type has.
-    """
+    """Add integers, from 0: `add` and `count`. Floats are refused, because their sum depends on the order."""
 
     field: StateField
 
@@ -52,14 +49,19 @@ class Sum:
         return (self.field,)
 
     def combine(self, row: State, patch: State) -> None:
+        row[self.field.name] = (row.get(self.field.name) or 0) + (patch.get(self.field.name) or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalSum(Sum):
+    """Add decimals, which are texts. Raises OverflowError if the sum needs more digits than its type has."""
+
+    def combine(self, row: State, patch: State) -> None:
         name, kind = self.field.name, self.field.type
-        if kind.is_decimal:
-            total = added(row.get(name), patch.get(name), kind.places)
-            if not fits_digits(total, kind.digits):
-                raise OverflowError(f'the sum "{name}" has more than the {kind.digits} digits of its column')
-            row[name] = total
-            return
-        row[name] = (row.get(name) or 0) + (patch.get(name) or 0)
+        total = added(row.get(name), patch.get(name), kind.places)
+        if not fits_digits(total, kind.digits):
+            raise OverflowError(f'the sum "{name}" has more than the {kind.digits} digits of its column')
+        row[name] = total
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,25 @@ class Extreme:
 
     def combine(self, row: State, patch: State) -> None:
         theirs, ours = patch.get(self.field.name), row.get(self.field.name)
-        if theirs is None:
-            return
-        if ours is None:
-            row[self.field.name] = theirs
-        elif self.field.type.is_decimal:
-            row[self.field.name] = extreme(ours, theirs, highest=self.highest)
-        else:
-            row[self.field.name] = (max if self.highest else min)(ours, theirs)
+        if theirs is not None:
+            row[self.field.name] = theirs if ours is None else (max if self.highest else min)(ours, theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalExtreme(Extreme):
+    """The same of decimals, which are texts."""
+
+    def combine(self, row: State, patch: State) -> None:
+        theirs, ours = patch.get(self.field.name), row.get(self.field.name)
+        if theirs is not None:
+            row[self.field.name] = theirs if ours is None else extreme(ours, theirs, highest=self.highest)
+
+
+def sum_of(field: StateField) -> Sum:
+    """The sum of values of this field's type."""
+    return DecimalSum(field) if field.type.is_decimal else Sum(field)
+
+
+def extreme_of(field: StateField, *, highest: bool) -> Extreme:
+    """The highest or lowest value of this field's type."""
+    return DecimalExtreme(field, highest) if field.type.is_decimal else Extreme(field, highest)
