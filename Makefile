@@ -25,11 +25,15 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD = build --file compose/Dockerfile --build-arg VERSION=$(VERSION) \
     --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) $(if $(BASE),--build-arg BASE=$(BASE)) $(BUILD_OPTIONS)
 
+# the environment that builds the site of the docs: nothing of it is among the dependencies of Headwater
+DOCS := build/docs/environment
+LOCKING = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11
+
 # the samples that `run` and `demo` are about
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chosen spark up down run demo test soak check audit bench lock images clean
+.PHONY: help setup chosen spark up down run demo test soak check audit bench docs lock images release clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -88,12 +92,19 @@ audit: setup ## write a bill of all packages and jars (CycloneDX), and look for 
 bench: spark ## run benchmarks, on the running servers or on its own; NAME=... selects some
 	@$(PY) -m tests.bench $(NAME)
 
+docs: $(DOCS)/.installed ## build the site of docs/ in build/docs/site; broken links are errors, and so is what a page loads from elsewhere
+	@$(DOCS)/bin/python -m compose.publishing.site
+
+$(DOCS)/.installed: docs/requirements.lock | setup
+	$(PY) -m venv --clear --without-pip $(DOCS)
+	$(UV) pip install --python $(DOCS)/bin/python --require-hashes --requirement docs/requirements.lock
+	@touch $@
+
 lock: setup ## resolve and lock the Python dependencies again
-	$(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	    --python-version 3.11 --all-extras pyproject.toml -o requirements.lock
+	$(LOCKING) --all-extras pyproject.toml -o requirements.lock
 	@# with setuptools, for what the lock has as source only
-	{ sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml; echo 'setuptools>=80'; } | $(UV) pip compile --universal --generate-hashes --no-emit-index-url \
-	    --no-emit-find-links --no-header --python-version 3.11 - -o compose/containers/build.lock
+	{ sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml; echo 'setuptools>=80'; } | $(LOCKING) - -o compose/containers/build.lock
+	$(LOCKING) docs/requirements.in -o docs/requirements.lock
 
 images: ## build the container images headwater:VERSION and headwater:VERSION-api with docker or podman (ENGINE, BASE, BUILD_OPTIONS)
 	@test -n "$(ENGINE)" || { echo "error: no docker and no podman; install one of them, or set ENGINE to its path" >&2; exit 1; }
@@ -101,8 +112,11 @@ images: ## build the container images headwater:VERSION and headwater:VERSION-ap
 	BUILDAH_FORMAT=docker $(ENGINE) $(BUILD) --target api --tag headwater:$(VERSION)-api .
 	BUILDAH_FORMAT=docker $(ENGINE) $(BUILD) --target headwater --tag headwater:$(VERSION) .
 
+release: setup ## build wheel, sdist, bill of materials and images of one version into dist/VERSION; refuses a tree that is not committed, a version that CHANGELOG.md lacks, and one that is tagged
+	@$(PY) -m compose.publishing.release --uv "$(UV)" --engine "$(ENGINE)"
+
 clean: ## stop the local stack and remove its data, the environment and all caches
 	@if test -x $(PY); then $(PY) -m compose down || true; fi
 	@# root's PostgreSQL has its data where its user can reach it
 	@test ! -L .headwater/postgres || rm -rf "$$(readlink .headwater/postgres)"
-	rm -rf .headwater $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .headwater $(VENV) build/docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

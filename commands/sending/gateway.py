@@ -55,6 +55,7 @@ class CommandGateway:
         self.registry = registry
         self._log = log
         self._waiting = WaitingCommands(timeout_s)
+        self._turns: dict[str, asyncio.Future[None]] = {}  # by stream, while one of its commands looks for its receipt
         self._follower = ReceiptFollower(
             log, open_index or (lambda: RecentReceipts(remembered)), self._waiting, self._waiting.deliver, remembered
         )
@@ -95,7 +96,7 @@ class CommandGateway:
         return await answer
 
     def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Future[Receipt]]:
-        """Append commands in this order; the future of each has its receipt (see `submit`), or an error.
+        """Append commands, each stream's in this order; the future of each has its receipt (see `submit`), or an error.
 
         linger: they may wait a few milliseconds for others, as those of a sender of many (see `EventLog.send`).
         Unanswered: no receipt came in time. LogUnavailable: the command may be in the log; send it again with its id.
@@ -106,11 +107,15 @@ class CommandGateway:
         answers, new = list[asyncio.Future[Receipt]](), list[Waiting]()
         for command in commands:
             place = None if command.is_new else places.get(self._name(command))
-            if place is None:
+            before = self._turns.get(command.stream)
+            if place is None and before is None:
                 new.append(self._waiting.add(command))
                 answers.append(new[-1].answer)
             else:
-                answers.append(asyncio.create_task(self._send_again(command, place)))
+                turn = self._turns[command.stream] = asyncio.get_running_loop().create_future()
+                answers.append(asyncio.create_task(self._send_in_turn(command, place, before, turn)))
+                # also of one that fails, or is cancelled before it begins
+                answers[-1].add_done_callback(partial(self._end_turn, command.stream, turn))
         self._append(new, linger)
         for command, answer in zip(commands, answers, strict=True):
             if command.span is not None:
@@ -148,14 +153,36 @@ class CommandGateway:
             failed = partial(self._waiting.fail, some)
             self._log.send([each.command.entry for each in some], partition, failed, linger=linger)
 
-    async def _send_again(self, command: Outgoing, place: Place) -> Receipt:
-        """The answer to a command whose id may have been used before: it is the key of the receipt at this place."""
-        earlier = await asyncio.to_thread(self._earlier, command, place)
+    async def _send_in_turn(
+        self, command: Outgoing, place: Place | None, before: asyncio.Future[None] | None, turn: asyncio.Future[None]
+    ) -> Receipt:
+        """The answer to a command whose id may have been used before, or that follows such a command of its stream.
+
+        place: of a receipt with this id. before: is done once the command before it has been appended, or answered
+        without; None: none is. turn: likewise for this command.
+        """
+        earlier = None if place is None else await asyncio.to_thread(self._earlier, command, place)
+        if before is not None:
+            await asyncio.wait([before])
+        answer = self._send_again(command, earlier)
+        self._end_turn(command.stream, turn)
+        return await answer
+
+    def _end_turn(self, stream: str, turn: asyncio.Future[None], _answered: object = None) -> None:
+        if not turn.done():
+            turn.set_result(None)
+        if self._turns.get(stream) is turn:
+            del self._turns[stream]
+
+    def _send_again(self, command: Outgoing, earlier: Receipt | None) -> asyncio.Future[Receipt]:
+        """The answer to a command whose id has this receipt, or none that is known."""
         if earlier is None:
             again = self._waiting.add(command)
             self._append([again])
-            return await again.answer
-        return earlier if earlier.fingerprint == command.fingerprint else key_reused(earlier, command)
+            return again.answer
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(earlier if earlier.fingerprint == command.fingerprint else key_reused(earlier, command))
+        return answer
 
     def _earlier(self, command: Outgoing, place: Place) -> Receipt | None:
         """The receipt of the command's id, at this place or beside it; None if the handler must decide."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from compose.publishing import release
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment
 from tests.support.collector import Collector, collecting
 from tests.support.waiting import eventually
+from tests.unit.test_extras import installed_by
 
 PACKAGE = Path(__file__).parent / "own_package"
+ROOT = Path(__file__).parents[2]
 RESERVED_STOCK = Path(__file__).parent / "reserved_stock"
 """The folder with this module."""
 
@@ -72,6 +76,32 @@ class Service:
     api: str
     environment: dict[str, str]
     deployment: RunningDeployment
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Headwater's own, built once for all tests that install it: as `make release` does, from the sdist beside it."""
+    target = tmp_path_factory.mktemp("dist")
+    if uv := shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"):
+        release.build(ROOT, target, uv)
+    else:
+        words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), str(ROOT)]
+        subprocess.run(words, check=True, timeout=600)
+    (built,) = target.glob("headwater-*.whl")
+    return built
+
+
+def install(wheel: Path, extra: str, folder: Path) -> None:
+    """Do in the environment in `folder`, which has no pip, what `pip install headwater[EXTRA]` does, from the wheel and
+    the libraries of this environment.
+    """
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], check=True, timeout=600)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    for name, each in installed_by("headwater", frozenset({extra}), set()).items():
+        for top in {file.parts[0] for file in each.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+            if name != "headwater" and not (site / top).exists():
+                (site / top).symlink_to(str(each.locate_file(top)))
 
 
 @pytest.fixture(scope="session")

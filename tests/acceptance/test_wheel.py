@@ -10,9 +10,11 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.unit.test_extras import installed_by
+from eventlog.programs.modules import PACKAGES
+from tests.acceptance.conftest import ROOT, install
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("a wheel")
+
 SHOP = Path(__file__).parent / "own_package"
 TESTS = """
 from commands import testing
@@ -46,21 +48,25 @@ settings.load_profile("few")
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("wheel")
-    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), str(ROOT)]
-    subprocess.run(words, check=True, timeout=600)
-    (built,) = target.glob("headwater-*.whl")
-    return built
-
-
 def test_the_wheel_has_the_kit_and_no_test_of_headwaters_own(wheel: Path) -> None:
     packed = set(ZipFile(wheel).namelist())
     for package in ("commands", "projections"):
         there = {str(file.relative_to(ROOT)) for file in (ROOT / package / "testing").glob("*.py")}
         assert len(there) > 4 and there <= packed
     assert not [name for name in packed if name.startswith("tests/")]
+
+
+NOT_PACKED = ("compose/chart/", "compose/publishing/")
+"""For Helm, and for those who publish Headwater: from a checkout only."""
+
+
+def test_the_wheel_has_each_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
+    """It is built from the sdist, if uv is there: so the sdist has them, too."""
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PACKAGES]
+    listed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    expected = {path for path in listed if not path.startswith(NOT_PACKED) and (ROOT / path).is_file()}
+    packed = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == expected
 
 
 def test_the_wheel_has_what_the_pages_of_the_console_need(wheel: Path) -> None:
@@ -91,14 +97,7 @@ def programs(wheel: Path, tmp_path: Path) -> Path:
     """The programs of a fresh environment in which `pip install headwater[testing]` has put the wheel and libraries."""
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=600)
-    words = ["install", "--quiet", "--no-index", "--no-deps", str(wheel)]
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), *words]
-    subprocess.run(pip, check=True, timeout=600)
-    (site,) = folder.glob("lib/python3*/site-packages")
-    for name, each in installed_by("headwater", frozenset({"testing"}), set()).items():
-        for top in {file.parts[0] for file in each.files or () if file.parts[0] not in {"..", "__pycache__"}}:
-            if name != "headwater" and not (site / top).exists():
-                (site / top).symlink_to(str(each.locate_file(top)))
+    install(wheel, "testing", folder)
     return folder / "bin"
 
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "headwater" / "samples"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(SAMPLES.rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IMPORT = re.compile(r"^ *(?:from ([\w.]+) import (\([^)]*\)|.*)|import ([\w.]+))", re.MULTILINE)
 INLINE = re.compile(r"`from ([\w.]+) import")
 PACKAGES = {"api", "commands", "compose", "eventlog", "headwater", "projections", "replay"}

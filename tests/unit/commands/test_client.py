@@ -6,18 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from commands.declaring.aggregate import Command
 from commands.declaring.registry import CommandRegistry
 from commands.errors import IdempotencyKeyReused, MalformedCommand, Rejected, Unanswered, UnknownCommand, WrongVersion
 from commands.handling.command_task import CommandTask
 from commands.local_state.state import MemoryStore
 from commands.owning.ownership import PartitionWorker
 from commands.sending.client import BlockingCommandClient, CommandClient, Request
-from commands.sending.outgoing import Options
-from eventlog.envelope import decode
+from commands.sending.outgoing import Options, prepare
+from eventlog.envelope import decode, partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Failed
@@ -207,6 +209,41 @@ def test_many_commands_in_the_order_of_each_aggregate() -> None:
         assert all(sorted(found) == [1, 2, 3, 4] for found in versions.values())
         again = [outcome async for outcome in client.send_many([refused.command])]
         assert isinstance(again[0].error, Rejected)
+
+    play(scenario)
+
+
+def test_a_command_whose_id_another_stream_has_keeps_its_place_in_its_own() -> None:
+    first, second = [f"L{n}" for n in range(20) if partition_of(f"listing/L{n}", 2) == 0][:2]
+
+    async def scenario(client: CommandClient) -> None:
+        await client.send(listed(first), command_id="list")
+        prices = [ChangePrice(listing_id=second, price=price) for price in range(1, 20)]
+        taken = [Request(price, command_id="list") for price in prices[:1]]  # by the next command
+        requests: list[Command | Request] = [Request(listed(second), command_id="list"), *prices, *taken]
+        outcomes = [outcome async for outcome in client.send_many(requests)]
+        refused = [outcome for outcome in outcomes if outcome.error]
+        assert [type(outcome.error) for outcome in refused] == [IdempotencyKeyReused]
+        accepted = {outcome.request.command: outcome.receipt for outcome in outcomes if outcome.receipt}
+        versions = [receipt.version for command in prices if (receipt := accepted[command])]
+        assert versions == list(range(2, 21))
+
+    play(scenario)
+
+
+def test_a_command_that_is_cancelled_while_it_looks_for_its_receipt_holds_up_no_later_one() -> None:
+    first, second = [f"L{n}" for n in range(20) if partition_of(f"listing/L{n}", 2) == 0][:2]
+
+    async def scenario(client: CommandClient) -> None:
+        await client.send(listed(first), command_id="list")
+        body = listed(second).model_dump_json().encode()
+        (never,) = client._gateway.send(
+            [prepare(client._gateway.registry.command(ListProperty.type), body, datetime.now(UTC), command_id="list")]
+        )
+        never.cancel()  # before it begins
+        later = client.send(listed(second), command_id="other")
+        assert (await asyncio.wait_for(later, 60)).version == 1
+        assert client._gateway._turns == {}
 
     play(scenario)
 

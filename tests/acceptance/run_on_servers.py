@@ -1,0 +1,23 @@
+"""`headwater run` on servers that run already: started in the folder of a project, by the Python of its environment."""
+
+from __future__ import annotations
+
+import sys
+
+from compose import run
+from compose.stack import Stack
+from headwater.__main__ import main
+
+
+class RunningAlready(Stack):
+    """Starts and stops nothing."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+if __name__ == "__main__":
+    run.Stack = RunningAlready  # type: ignore[attr-defined]
+    sys.argv[:] = ["headwater", "run", *sys.argv[1:]]
+    sys.exit(main())
