@@ -244,11 +244,13 @@ def field_types(model: type[BaseModel]) -> dict[str, ColumnType]:
 
 def type_of(kind: FieldKind) -> ColumnType:
     """The column type of a field; JSON if views have no type for it."""
+    if kind.kind is not object:
+        return PYTHON_TYPES.get(kind.kind, ColumnType.JSON)
     if isinstance(kind.form, Digits):
         digits, places = kind.form.total, kind.form.places
         fits = 1 <= digits <= MAX_DIGITS and 0 <= places <= digits
         return ColumnType.decimal(digits, places) if fits else ColumnType.JSON
-    return FORMS.get(kind.form) or PYTHON_TYPES.get(kind.kind, ColumnType.JSON)
+    return FORMS.get(kind.form, ColumnType.JSON)
 
 
 def earlier_type(model: type[BaseModel], name: str) -> ColumnType:
