@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from commands.errors import Rejected
     from eventlog.capturing import Captured, Hashed, Source, Truncated
     from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
-    from projections.stream.declaring.columns import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
+    from projections.stream.declaring.columns import BOOLEAN, DATE, DECIMAL, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
     from projections.stream.declaring.sources import events, observations
     from projections.stream.declaring.view import StreamView
     from projections.stream.in_order.ordered import in_order
@@ -75,6 +75,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOOLEAN",
+    "DATE",
+    "DECIMAL",
     "EVERY",
     "FLOAT",
     "INTEGER",
@@ -175,7 +177,7 @@ _WORDS: Final = {
     "commands.declaring.view_rows": "ViewRow",
     "commands.errors": "Rejected",
     "eventlog.capturing": "Captured Hashed Source Truncated",
-    "projections.stream.declaring.columns": "BOOLEAN FLOAT INTEGER JSON POINT TEXT TIME",
+    "projections.stream.declaring.columns": "BOOLEAN DATE DECIMAL FLOAT INTEGER JSON POINT TEXT TIME",
     "projections.stream.in_order.ordered": "in_order",
     "projections.stream.in_order.patterns": "occurs pattern",
     "projections.stream.declaring.sources": "events observations",

@@ -11,21 +11,31 @@ from commands.errors import DeclarationError
 from eventlog.capturing.columns import WORDS, Kind
 from eventlog.places import declared_in
 from projections.stores.topic.declared import Topic
-from projections.table.types import ColumnType
+from projections.table.types import ByType, ColumnType
 from projections.view import View
 
 _TEXTS: Final = frozenset(
     {Kind.TEXT, Kind.ENUM, Kind.UUID, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.INTERVAL, Kind.BYTES}
 )
-FITTING: Final[Mapping[ColumnType, frozenset[Kind]]] = {
-    ColumnType.TEXT: _TEXTS,
-    ColumnType.INTEGER: frozenset({Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL}),
-    ColumnType.FLOAT: frozenset({Kind.FLOAT, Kind.DECIMAL}),
-    ColumnType.BOOLEAN: frozenset({Kind.BOOLEAN}),
-    ColumnType.TIME: frozenset({Kind.TIMESTAMP, Kind.TEXT}),
-    ColumnType.POINT: frozenset({Kind.JSON}),
-    ColumnType.JSON: frozenset({Kind.TEXT, Kind.JSON, Kind.ARRAY}),
-}
+
+
+class _Fitting(ByType[frozenset[Kind]]):
+    def of_decimal(self, kind: ColumnType) -> frozenset[Kind]:
+        return frozenset({Kind.DECIMAL, Kind.TEXT})
+
+
+FITTING: Final[Mapping[ColumnType, frozenset[Kind]]] = _Fitting(
+    {
+        ColumnType.TEXT: _TEXTS,
+        ColumnType.INTEGER: frozenset({Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL}),
+        ColumnType.FLOAT: frozenset({Kind.FLOAT, Kind.DECIMAL}),
+        ColumnType.BOOLEAN: frozenset({Kind.BOOLEAN}),
+        ColumnType.TIME: frozenset({Kind.TIMESTAMP, Kind.TEXT}),
+        ColumnType.POINT: frozenset({Kind.JSON}),
+        ColumnType.JSON: frozenset({Kind.TEXT, Kind.JSON, Kind.ARRAY}),
+        ColumnType.DATE: frozenset({Kind.DATE, Kind.TEXT}),
+    }
+)
 """What a field of a ViewRow may be; whether the values themselves fit, only the rows show."""
 
 

@@ -26,6 +26,7 @@ from projections.view import View
 
 PAGE_ROWS: Final = 50
 ACTIONS: Final = ("rebuild", "verify", "rollback")
+NUMBERS: Final = (ColumnType.INTEGER, ColumnType.FLOAT)
 OWN: Final = ("column", "operator", "value", "key")
 """Parameters of the page's own, beside those of the HTTP API."""
 
@@ -137,7 +138,7 @@ def _facts(
     return {
         "view": view,
         "columns": every_column(view),
-        "numbers": {name for name, kind in view.types.items() if kind in (ColumnType.INTEGER, ColumnType.FLOAT)},
+        "numbers": {name for name, kind in view.types.items() if kind in NUMBERS or kind.is_decimal},
         "found": found,
         "filters": [(name, value, page([each for each in kept if each != (name, value)])) for name, value in filters],
         "kept": [each for each in kept if each[0] != "q"],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from projections.table.types import ColumnType
+from api.requests.parameters import DECIMAL_PATTERN
+from projections.table.types import ByType, ColumnType
 
 Schema = dict[str, Any]
 
@@ -13,7 +14,16 @@ POINT: Final[Schema] = {
     "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}},
     "required": ["lat", "lon"],
 }
-COLUMNS: Final[dict[ColumnType, Schema]] = {
+
+
+class _Columns(ByType[Schema]):
+    def of_decimal(self, kind: ColumnType) -> Schema:
+        point = f"\\.[0-9]{{{kind.places}}}" if kind.places else ""
+        pattern = f"^-?[0-9]{{1,{max(kind.digits - kind.places, 1)}}}{point}$"
+        return {"type": "string", "format": "decimal", "pattern": pattern}
+
+
+_COLUMNS: Final[dict[ColumnType, Schema]] = {
     ColumnType.TEXT: {"type": "string"},
     ColumnType.INTEGER: {"type": "integer", "format": "int64"},
     ColumnType.FLOAT: {"type": "number", "format": "double"},
@@ -22,11 +32,21 @@ COLUMNS: Final[dict[ColumnType, Schema]] = {
     ColumnType.POINT: POINT,
     ColumnType.JSON: {"type": "string", "description": "a JSON text"},
     ColumnType.LIST: {"type": "array", "items": {}},
+    ColumnType.DATE: {"type": "string", "format": "date"},
+    ColumnType.UUID: {"type": "string", "format": "uuid"},
 }
 PERSONAL_COLUMN: Final[Schema] = {
     "description": "a personal value: as it was recorded, or what is left of it after an erasure; "
     '`{"hidden": "personal"}` without the scope `personal`; cannot be filtered or sorted by'
 }
+COLUMNS: Final = _Columns(_COLUMNS)
+
+
+def filtered(kind: ColumnType) -> Schema:
+    """The schema of a value that a column is compared with: a decimal may have any number of places."""
+    return {"type": "string", "pattern": DECIMAL_PATTERN} if kind.is_decimal else COLUMNS[kind]
+
+
 TEXT: Final[Schema] = {"type": "string"}
 POSITIONS: Final[Schema] = {"type": "string", "pattern": r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$"}
 _IN_LOG: Final = r"((observations|cdc\.[A-Za-z0-9_.]{1,200})/)?\d{1,5}:\d{1,18}"

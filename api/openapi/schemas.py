@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from api.openapi.components import AFTER, COLUMNS, GENERATION, PERSONAL_COLUMN, TEXT, TRACING, VISIBLE, Schema, header
+from api.openapi.components import (
+    AFTER,
+    COLUMNS,
+    GENERATION,
+    PERSONAL_COLUMN,
+    TEXT,
+    TRACING,
+    VISIBLE,
+    Schema,
+    filtered,
+    header,
+)
 from api.openapi.documents import body_components
 from api.openapi.model_schemas import message_components, reference
 from api.openapi.problem_documents import PROBLEM_SCHEMA
@@ -133,7 +144,7 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
     for column, kind in ((name, each) for name, each in view.types.items() if name not in view.personal):
         for operator in operators(kind):
             plain = operator == "eq" and column not in taken
-            found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, COLUMNS[kind]))
+            found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, filtered(kind)))
     return found
 
 

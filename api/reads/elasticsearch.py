@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
@@ -20,8 +22,10 @@ from api.requests.query import DISTANCE, RELEVANCE, Query, place_column
 from projections.errors import StoreUnavailable
 from projections.stores.declared import Elasticsearch
 from projections.stores.elasticsearch.answers import IndexGone, documents
+from projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
 from projections.stores.elasticsearch.mapping import GUARD
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
+from projections.table.decimals import exact_decimal
 from projections.table.patch import places_from_json
 from projections.table.shown import DELETED
 from projections.table.types import ColumnType
@@ -31,6 +35,10 @@ MAX_FACETS: Final = 100
 HIGHLIGHTED_CHARACTERS: Final = 1_000_000
 """Of each text: Elasticsearch refuses to analyse more for one answer, and by default fails the request."""
 MILLISECOND: Final = timedelta(milliseconds=1)
+EXACT_BOUNDS: Final = Context(prec=200)
+"""Of the digits of a decimal in a filter, which are fewer."""
+BELOW_ALL, ABOVE_ALL = "/", "2"
+"""Before and after every text of a decimal."""
 LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
 
 Answer = TypeVar("Answer")
@@ -84,7 +92,7 @@ class ElasticsearchReader:
         query = live.limited(query)
         kinds = live.view.types
         facets = {
-            column: {"terms": {"field": column, "size": MAX_FACETS}}
+            column: {"terms": {"field": field_of(column, kinds[column]), "size": MAX_FACETS}}
             for column in _settings(live.view).facets
             if kinds[column] is not ColumnType.POINT
         }
@@ -217,25 +225,26 @@ def _matching(live: Live, query: Query) -> dict[str, Any]:
         words = {"multi_match": {"query": query.text, "fields": fields, "type": "cross_fields", "operator": "and"}}
         # scores depend on how often a word is in all rows, also in those that do not exist for the reader
         must.append({"constant_score": {"filter": words}} if live.conditions else words)
-    conditions = [matching(each) for each in query.filters]
+    conditions = [matching(each, view.types) for each in query.filters]
     if query.near is not None and query.within_km is not None:
         place = {"lat": query.near[0], "lon": query.near[1]}
         conditions.append({"geo_distance": {"distance": f"{query.within_km}km", str(place_column(view)): place}})
     return {"bool": {"must": must, "filter": conditions, "must_not": [{"term": {DELETED: True}}]}}
 
 
-def matching(condition: Condition) -> dict[str, Any]:
-    """The condition as a query; a missing value satisfies none but `is_null`."""
+def matching(condition: Condition, kinds: Mapping[str, ColumnType]) -> dict[str, Any]:
+    """The condition as a query; a missing value satisfies none but `is_null`. kinds: of the columns."""
     if isinstance(condition, AnyOf):
-        return _any(matching(each) for each in condition.filters)
-    column, values = condition.column, condition.values
+        return _any(matching(each, kinds) for each in condition.filters)
+    column, values = field_of(condition.column, kinds[condition.column]), condition.values
+    kind = kinds[condition.column]
     match condition.operator:
         case "is_null":
             return {"bool": {"must_not": _there(column)}} if values[0] else _there(column)
         case "in":
-            return {"terms": {column: _terms(values)}}
+            return {"terms": {column: _terms(values, kind)}}
         case "not_in":
-            return {"bool": {"filter": _there(column), "must_not": {"terms": {column: _terms(values)}}}}
+            return {"bool": {"filter": _there(column), "must_not": {"terms": {column: _terms(values, kind)}}}}
         case "prefix":
             return _any({"prefix": {column: {"value": each}}} if each else _there(column) for each in values)
         case "ieq" | "iprefix" as operator:
@@ -243,7 +252,7 @@ def matching(condition: Condition) -> dict[str, Any]:
             patterns = [in_either_case(each) + end for each in values]
             return _any({"regexp": {column: {"value": pattern, "flags": "NONE"}}} for pattern in patterns)
         case _ as operator:
-            return {"range": {column: {operator: _bound(operator, values[0])}}}
+            return {"range": {column: {operator: _bound(operator, values[0], kind)}}}
 
 
 def _any(queries: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -255,7 +264,7 @@ def _there(column: str) -> dict[str, Any]:
     return _any([{"exists": {"field": column}}, {"term": {"_ignored": column}}])
 
 
-def _terms(values: Iterable[Any]) -> list[Any]:
+def _terms(values: Iterable[Any], kind: ColumnType) -> list[Any]:
     """The terms that equal any of the values: Lucene has two zeros, and no times finer than milliseconds."""
     found: list[Any] = []
     for value in values:
@@ -263,6 +272,11 @@ def _terms(values: Iterable[Any]) -> list[Any]:
             found += [] if value.microsecond % 1000 else [_time(value)]
         elif isinstance(value, float) and value == 0:
             found += [0.0, -0.0]
+        elif isinstance(value, Decimal):
+            made = exact_decimal(value, kind.digits, kind.places)  # no row has one with more digits
+            found += [] if made is None else [text_of(made, kind)]
+        elif isinstance(value, date | UUID):
+            found.append(str(value))
         else:
             found.append(value)
     return found
@@ -273,20 +287,34 @@ def _time(time: datetime) -> str:
     return time.isoformat(timespec="milliseconds")
 
 
-def _bound(operator: str, value: Any) -> Any:
+def _decimal_bound(operator: str, value: Decimal, kind: ColumnType) -> str:
+    """The text of the next decimal that a column can have; that of none, if the limit is beyond all of them."""
+    rounding = ROUND_CEILING if operator in ("gte", "lt") else ROUND_FLOOR
+    limit = Decimal(10) ** (kind.digits - kind.places)
+    if abs(value) >= limit:
+        return ABOVE_ALL if value > 0 else BELOW_ALL
+    next_one = value.quantize(Decimal((0, (1,), -kind.places)), rounding, EXACT_BOUNDS)
+    return (ABOVE_ALL if value > 0 else BELOW_ALL) if abs(next_one) >= limit else text_of(next_one, kind)
+
+
+def _bound(operator: str, value: Any, kind: ColumnType) -> Any:
     """The limit of a range, as a value that a column can have."""
+    if isinstance(value, Decimal):
+        return _decimal_bound(operator, value, kind)
     if isinstance(value, datetime):
         whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
         up = operator in ("gte", "lt") and whole < value < LATEST
         return _time(whole + MILLISECOND if up else whole)
     if isinstance(value, float) and value == 0:
         return -0.0 if operator in ("gte", "lt") else 0.0
-    return value
+    return str(value) if isinstance(value, date | UUID) else value
 
 
 def _facet(kind: ColumnType, bucket: Mapping[str, Any]) -> Any:
     if kind is ColumnType.BOOLEAN:
         return bool(bucket["key"])
+    if has_text(kind):
+        return value_of(bucket["key"], kind)
     return bucket.get("key_as_string", bucket["key"])
 
 

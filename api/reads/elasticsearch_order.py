@@ -9,6 +9,7 @@ from typing import Any, Final
 from api.requests.cursor import EPOCH, typed_beyond
 from api.requests.query import RELEVANCE, Order, Query, place_column
 from eventlog.integers import HIGHEST, LOWEST
+from projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
 from projections.table.types import ColumnType, format_time
 from projections.view import View
 
@@ -30,7 +31,8 @@ def sorting(step: Order, view: View, query: Query) -> list[dict[str, Any]]:
         assert query.near is not None  # noqa: S101 - the distance is from there
         place = {"lat": query.near[0], "lon": query.near[1]}
         return [{"_geo_distance": {str(place_column(view)): place, "order": direction, "unit": "km"}}]
-    first = {step.column: {"order": direction, "missing": "_last"}}
+    field = field_of(step.column, view.types[step.column])
+    first = {field: {"order": direction, "missing": "_last"}}
     if view.types[step.column] is ColumnType.INTEGER:
         return [first, {step.column: {"order": other, "missing": 0}}]
     return [first]
@@ -53,7 +55,12 @@ def _values(step: Order, view: View, query: Query, end: Any) -> list[Any]:
     infinite = f"-{INFINITE}" if step.descending else INFINITE
     if query.computes(step):
         return [INFINITE if end is None else end]  # a missing place is the furthest one in both directions
-    match view.types[step.column]:
+    kind = view.types[step.column]
+    if has_text(kind):
+        return [None if end is None else text_of(end, kind)]
+    match kind:
+        case ColumnType.UUID:
+            return [None if end is None else str(end)]
         case ColumnType.INTEGER:
             return [missing, 0] if end is None else [end, end]
         case ColumnType.TIME:
@@ -74,6 +81,8 @@ def _column_value(step: Order, view: View, query: Query, left: Iterator[Any]) ->
     if kind is ColumnType.INTEGER:
         second = next(left)
         return value if value == second else None
+    if has_text(kind):
+        return None if value is None else value_of(value, kind)
     if isinstance(value, str) and kind is ColumnType.FLOAT:
         return None
     if kind in (ColumnType.TIME, ColumnType.BOOLEAN) and value in (LOWEST, HIGHEST):

@@ -16,6 +16,7 @@ from api.requests.filters import AnyOf, Condition
 from api.requests.letter_case import in_either_case
 from api.requests.query import Order, Query
 from projections.stores.names import LEDGER, table_key, table_name
+from projections.table.decimals import decimal_text
 from projections.table.patch import places_from_json
 from projections.table.shown import DELETED
 from projections.table.types import ColumnType
@@ -184,6 +185,10 @@ def _show(kind: ColumnType, value: Any) -> Any:
         return None
     if kind is ColumnType.TIME:
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if kind.is_decimal:
+        return decimal_text(value, kind.places)
+    if kind in (ColumnType.DATE, ColumnType.UUID):
+        return str(value)
     if kind is ColumnType.POINT:
         longitude, latitude = str(value).strip("()").split(",")
         return {"lat": float(latitude), "lon": float(longitude)}

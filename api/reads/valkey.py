@@ -146,7 +146,7 @@ class ValkeyReader:
         for key in keys:
             pipeline.hget(self._key(live, key), "guard")
         found = zip(keys, await self._ask(pipeline.execute()), strict=True)
-        return {key: places_from_json(orjson.loads(guard)) for key, guard in found if guard is not None}
+        return {key: places_from_json(orjson.loads(guard)) for key, guard in found if guard}
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""

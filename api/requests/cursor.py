@@ -11,8 +11,10 @@ import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 
@@ -21,7 +23,7 @@ from api.requests.filters import Condition, Filter
 from api.requests.parameters import read_time
 from api.requests.query import Query
 from eventlog.integers import HIGHEST, LOWEST, fits_64_bits
-from projections.table.types import ColumnType
+from projections.table.types import ColumnType, exact_value
 from projections.view import View
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,6 +71,12 @@ def _value(kind: ColumnType, value: Any) -> Any:
             return read_time("cursor", value)
         case ColumnType.TEXT if isinstance(value, str) and "\0" not in value:
             return value
+        case ColumnType.DATE if (found := exact_value(value, kind)) is not None:
+            return date.fromisoformat(str(found))
+        case ColumnType.UUID if (found := exact_value(value, kind)) is not None:
+            return UUID(str(found))
+        case _ if kind.is_decimal and isinstance(value, str) and (found := exact_value(value, kind)) is not None:
+            return found
         case ColumnType.BOOLEAN if isinstance(value, bool):
             return value
         case ColumnType.INTEGER if type(value) is int and fits_64_bits(value):
@@ -101,8 +109,14 @@ def _digest(view: View, query: Query) -> str:
     return hashlib.blake2b(orjson.dumps(parts), digest_size=8).hexdigest()
 
 
+def _written(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal | date | UUID) else value
+
+
 def _described(condition: Condition) -> list[Any]:
     if isinstance(condition, Filter):
-        values = [each.isoformat() if isinstance(each, datetime) else each for each in condition.values]
+        values = [_written(each) for each in condition.values]
         return [condition.column, condition.operator, values]
     return sorted(map(_described, condition.filters), key=orjson.dumps)

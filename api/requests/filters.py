@@ -84,7 +84,9 @@ def operators(kind: ColumnType) -> tuple[str, ...]:
     match kind:
         case ColumnType.TEXT:
             return ("eq", "ne", *LISTS, *RANGES, *TEXTS, "is_null")
-        case ColumnType.INTEGER | ColumnType.FLOAT | ColumnType.TIME:
+        case ColumnType.INTEGER | ColumnType.FLOAT | ColumnType.TIME | ColumnType.DATE | ColumnType.UUID:
+            return ("eq", "ne", *LISTS, *RANGES, "is_null")
+        case _ if kind.is_decimal:
             return ("eq", "ne", *LISTS, *RANGES, "is_null")
         case ColumnType.BOOLEAN:
             return ("eq", "ne", *LISTS, "is_null")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
 
 from fastapi import Request
 
@@ -13,7 +16,11 @@ from api.errors import BadParameter
 from eventlog import times
 from eventlog.integers import HIGHEST, LOWEST
 from eventlog.times import shortened
-from projections.table.types import ColumnType
+from projections.table.types import ColumnType, exact_value
+
+MAX_DECIMAL_DIGITS: Final = 60
+DECIMAL_PATTERN: Final = rf"^-?[0-9]{{1,{MAX_DECIMAL_DIGITS}}}(\.[0-9]{{1,{MAX_DECIMAL_DIGITS}}})?$"
+_DECIMAL: Final = re.compile(DECIMAL_PATTERN)
 
 Parameters = Sequence[tuple[str, str]]
 
@@ -75,6 +82,30 @@ def read_time(name: str, text: str) -> datetime:
         raise BadParameter(name, f"is invalid: {error}") from error
 
 
+def read_decimal(name: str, text: str) -> Decimal:
+    """A number that is read as it is written, whatever its digits; raises BadParameter."""
+    if not _DECIMAL.fullmatch(text):
+        example = f"at most {MAX_DECIMAL_DIGITS} digits before and behind the point, such as 12.50"
+        raise BadParameter(name, f'is "{shortened(text)}": send a number without an exponent, {example}')
+    return Decimal(text)
+
+
+def read_date(name: str, text: str) -> date:
+    """A date in ISO 8601; raises BadParameter."""
+    found = exact_value(text, ColumnType.DATE)
+    if not isinstance(found, str):
+        raise BadParameter(name, f'is "{shortened(text)}": send a date such as 2026-01-31')
+    return date.fromisoformat(found)
+
+
+def read_uuid(name: str, text: str) -> UUID:
+    """A UUID with its hyphens; raises BadParameter."""
+    found = exact_value(text, ColumnType.UUID)
+    if not isinstance(found, str):
+        raise BadParameter(name, f'is "{shortened(text)}": send a UUID with its hyphens')
+    return UUID(found)
+
+
 def read_value(name: str, kind: ColumnType, text: str) -> Any:
     """The value of a filter on a column of this type; raises BadParameter."""
     check_text(name, text)
@@ -87,6 +118,12 @@ def read_value(name: str, kind: ColumnType, text: str) -> Any:
             return read_boolean(name, text)
         case ColumnType.TIME:
             return read_time(name, text)
+        case ColumnType.DATE:
+            return read_date(name, text)
+        case ColumnType.UUID:
+            return read_uuid(name, text)
+        case _ if kind.is_decimal:
+            return read_decimal(name, text)
         case _:
             return text
 

@@ -9,12 +9,15 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
+from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUserError
 
 from commands.declaring.personal import is_personal
 from commands.declaring.steps import Kind
@@ -28,10 +31,23 @@ _SCALARS: Final[Mapping[str, Kind]] = {
     "datetime": datetime,
     "none": NULL,
 }
+_FORMS: Final[Mapping[str, type]] = {"date": date, "uuid": UUID}
 _WRAPPERS: Final = frozenset(
     {"model-field", "default", "function-after", "function-before", "function-wrap", "definitions"}
 )
 """Schemas of the values that an inner schema has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """The digits that a decimal may have: altogether, and of these behind the point."""
+
+    total: int
+    places: int
+
+
+Form = Digits | type
+"""What a text or number in JSON stands for: a decimal with these digits, or any (`Decimal`); a `date`; a `UUID`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +57,12 @@ class FieldKind:
     kind: of values that are not null; `object` if they are no scalars, or scalars of several kinds. Of a personal field
     it is `str`, because records have sealed texts.
     nullable: whether it may be null.
+    form: of values of the kind `object`, if all have the same.
     """
 
     kind: Kind
     nullable: bool
+    form: Form | None = None
 
 
 def field_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
@@ -54,10 +72,23 @@ def field_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
     # it names a class that is declared below it: only that field is not known yet, and it is no scalar
     return {
         info.alias or name: FieldKind(
-            str if is_personal(info) else annotated_kind(info.annotation), NULL in typing.get_args(info.annotation)
+            str if is_personal(info) else annotated_kind(info.annotation),
+            NULL in typing.get_args(info.annotation),
+            None if is_personal(info) else _annotated_form(info.annotation, info.metadata),
         )
         for name, info in model.model_fields.items()
     }
+
+
+def _annotated_form(annotation: Any, metadata: list[Any]) -> Form | None:
+    """The form of a field of a model that is not complete yet."""
+    if annotated_kind(annotation) is not object:
+        return None
+    try:
+        schema = TypeAdapter[Any](typing.Annotated[annotation, *metadata] if metadata else annotation).core_schema
+        return _form(schema, {})
+    except (PydanticUserError, NameError, KeyError, TypeError):  # it is the field that names the class
+        return None
 
 
 @lru_cache(maxsize=10_000)
@@ -70,8 +101,22 @@ def _resolved_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
         kind = next(iter(values)) if len(values) == 1 else object
         if is_personal(info):
             kind = str  # the sealed text
-        found[info.alias or name] = FieldKind(kind, NULL in kinds)
+        form = _form(schemas[name], definitions) if kind is object else None
+        found[info.alias or name] = FieldKind(kind, NULL in kinds, form)
     return found
+
+
+def _form(schema: Schema, definitions: Mapping[str, Schema]) -> Form | None:
+    """The form that all values but null have; None if they differ, or have none."""
+    forms = {_form_of(each) for each in _resolved(schema, definitions) if each["type"] != "none"}
+    return forms.pop() if len(forms) == 1 else None
+
+
+def _form_of(schema: Schema) -> Form | None:
+    if schema["type"] != "decimal":
+        return _FORMS.get(schema["type"])
+    total, places = schema.get("max_digits"), schema.get("decimal_places")
+    return Decimal if total is None or places is None else Digits(total, places)
 
 
 def item_model_of(model: type[BaseModel], name: str) -> type[BaseModel] | None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import orjson
 from pydantic import ValidationError
 
 from commands.declaring.aggregate import Command
+from commands.declaring.field_kinds import Digits, field_kinds
 from commands.declaring.registry import AnyAggregate
 
 IDS = ("L1", "Łódź 🏠", "a/b", 'it\'s "odd"', "%2F..", "null")
@@ -20,9 +23,9 @@ TEXTS = (*IDS, "tab\tand\nline", "{}", "12345", "z95838", "Sacramento")
 def random_command(aggregate: AnyAggregate, name: str, chance: random.Random) -> Command | None:
     """A random command; None if the body breaks a rule that the JSON schema does not express."""
     kind = chance.choice(list(aggregate.commands.values()))
-    schema = _schema(kind)
+    schema, digits = _schema(kind), _digits(kind)
     body = {
-        field: _value(what, schema, chance)
+        field: _decimal(digits[field], chance) if field in digits else _value(what, schema, chance)
         for field, what in schema["properties"].items()
         if field in schema.get("required", ()) or chance.random() < 0.5
     }
@@ -38,20 +41,33 @@ def _schema(kind: type[Command]) -> Mapping[str, Any]:
     return kind.model_json_schema()
 
 
+@cache
+def _digits(kind: type[Command]) -> Mapping[str, Digits]:
+    """The digits of each field with decimals, which its JSON schema does not have."""
+    return {name: each.form for name, each in field_kinds(kind).items() if isinstance(each.form, Digits)}
+
+
+def _decimal(digits: Digits, chance: random.Random) -> str:
+    """A decimal of its type, not negative, because most amounts are not."""
+    most = 10 ** min(digits.total, digits.places + 6) - 1
+    unscaled = chance.choice((1, most, chance.randint(1, most)))
+    return f"{Decimal(unscaled).scaleb(-digits.places):f}"
+
+
 def _value(schema: Mapping[str, Any], root: Mapping[str, Any], chance: random.Random) -> Any:
     match schema:
         case {"$ref": reference}:
             return _value(root["$defs"][reference.rpartition("/")[2]], root, chance)
+        case {"anyOf": [{"type": "number"}, {"type": "string"}, *_]}:
+            return "0.5"  # a decimal inside of another value: its digits are not known here
         case {"anyOf": choices}:
             return _value(chance.choice(choices), root, chance)
         case {"enum": choices}:
             return chance.choice(choices)
         case {"const": only}:
             return only
-        case {"type": "string", "pattern": _}:
-            return chance.choice([text for text in TEXTS if text.isalnum()])
         case {"type": "string"}:
-            return chance.choice(TEXTS)
+            return _text(schema, chance)
         case {"type": "integer"}:
             return chance.choice((1, 2, 1000, 350_000, 9_999_999_999))
         case {"type": "number"}:
@@ -65,3 +81,17 @@ def _value(schema: Mapping[str, Any], root: Mapping[str, Any], chance: random.Ra
             return {name: _value(what, root, chance) for name, what in fields.items()}
         case _:
             return None
+
+
+def _text(schema: Mapping[str, Any], chance: random.Random) -> str:
+    match schema:
+        case {"format": "date"}:
+            return f"2026-{chance.randrange(1, 13):02d}-{chance.randrange(1, 29):02d}"
+        case {"format": "date-time"}:
+            return f"2026-01-{chance.randrange(1, 29):02d}T12:00:00Z"
+        case {"format": "uuid"}:
+            return str(UUID(int=chance.getrandbits(128)))
+        case {"pattern": _}:
+            return chance.choice([text for text in TEXTS if text.isalnum()])
+        case _:
+            return chance.choice(TEXTS)

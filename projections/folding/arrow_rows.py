@@ -13,6 +13,7 @@ from projections.folding.lists import entries
 from projections.folding.program import Program
 from projections.limits import BATCH_ENTRIES, BATCH_ROWS
 from projections.stores.arrow import ARROW_TYPES, arrow_array
+from projections.table.decimals import fits_digits
 from projections.table.monoids import StateField
 from projections.table.types import ColumnType
 
@@ -80,7 +81,16 @@ def _column(field: StateField, at: int, rows: Sequence[Row]) -> Any:
     values = [row[at] for row in rows]
     if field.type is ColumnType.COUNTS:
         values = [_listed(value) for value in values]
+    if field.type.is_decimal:
+        must_fit(field.name, values, field.type.digits)
     return arrow_array(values, _type(field))
+
+
+def must_fit(name: str, values: Iterable[str | None], digits: int) -> None:
+    """Raise ValueError if a decimal, such as a sum, needs more digits than its column has."""
+    for value in values:
+        if value is not None and not fits_digits(value, digits):
+            raise ValueError(f'"{name}" has more than the {digits} digits of its column')
 
 
 def _listed(tally: dict[str, int] | None) -> list[dict[str, Any]] | None:

@@ -9,6 +9,7 @@ field. `table/reference.py` defines what the source must do.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Final, NamedTuple
@@ -35,6 +36,8 @@ RECORDED: Final = {
     "offset": "message.offset()",
     "timestamp_ms": "message.timestamp()[1]",
 }
+_OF_EVENT: Final = re.compile(r"\bdecimal_[0-9]+_[0-9]+\(data\.\w+\)")
+_DECIMAL: Final = re.compile(r"\bdecimal_([0-9]+)_([0-9]+)\(")
 """The names that expressions have for parts of a record: each is a call, which most views need not pay per event."""
 
 
@@ -63,21 +66,38 @@ def _compiled(view: TableView) -> Program:
     if every:
         parts.append(_function(every, view, EVERY))
     parts += [_combine(monoids), _finish(monoids)]
+    parts.insert(1, _decimals("\n".join(parts)))
     source, tables = "\n\n".join(parts), frozenset(view.tables)
     return Program(view.tag, view.key_name, source, monoids, names, every, tables, view.layout.json_texts)
+
+
+def _read_once(lines: Sequence[str]) -> list[str]:
+    """The same lines, but a decimal of the event that they read several times is read once, before them."""
+    times = Counter(_OF_EVENT.findall("\n".join(lines)))
+    several = [text for text, number in times.items() if number > 1]
+    read = [f"{INDENT}decimal_{number} = {text}" for number, text in enumerate(several)]
+    names = {text: f"decimal_{number}" for number, text in enumerate(several)}
+    return [*read, *(_OF_EVENT.sub(lambda found: names.get(found[0], found[0]), line) for line in lines)]
+
+
+def _decimals(source: str) -> str:
+    """The lines that define what reads decimals, of each number of digits that `source` names."""
+    found = sorted({(int(digits), int(places)) for digits, places in _DECIMAL.findall(source)})
+    return "\n".join(f"decimal_{digits}_{places} = decimals_of({digits}, {places})" for digits, places in found)
 
 
 def _function(name: str, view: TableView, case: Case) -> str:
     """The function that folds one event type: it reads everything, and then changes a row, or one per item."""
     event, lift = event_of(case), view.plan.lifts[case]
     read = [(row, _reading(view, row, event)) for row in lift.rows]
-    lines = [] if event is None else _checks(lift, event)
+    checks = [] if event is None else _checks(lift, event)
     if lift.through is not None:
-        lines += _row_per_item(*read[0], event, items_python(lift.through, event))
+        lines = _row_per_item(*read[0], event, items_python(lift.through, event))
     elif len(read) == 1:
-        lines += _one_row(*read[0], event)
+        lines = _one_row(*read[0], event)
     else:
-        lines += _several_rows(read, event)
+        lines = _several_rows(read, event)
+    lines = [*checks, *_read_once(lines)]
     return "\n".join([f"def {name}(head, data, message, partition, rows):", *_recorded(lines), *lines])
 
 
@@ -96,8 +116,9 @@ def _reading(view: TableView, lift: RowLift, event: type[Event] | None) -> _Read
     monoids, brought = view.layout.monoids, lift.brings
     lists = _lists(view, brought, event)
     texts = {
-        field.name: _value(brought[field.name], event, field)
-        for field in view.layout.fields
+        field.name: _value(brought[field.name], event, field, is_folded=isinstance(monoid, Sum | Extreme))
+        for monoid in monoids
+        for field in monoid.fields
         if field.name in brought and field.name not in lists
     }
     sums = {monoid.field.name for monoid in monoids if isinstance(monoid, Sum)}
@@ -185,8 +206,11 @@ def _checks(lift: Lift, event: type[Event]) -> list[str]:
     return lines
 
 
-def _value(read: Expression, event: type[Event] | None, field: StateField) -> str:
+def _value(read: Expression, event: type[Event] | None, field: StateField, *, is_folded: bool) -> str:
+    """The source of what an event brings for a field. is_folded: it is added or compared, so it is a Decimal."""
     text = read.python(event)
+    if field.type.is_decimal:
+        return text if is_folded else f"decimal_in_rows({text}, {field.type.places})"
     return f"as_float({text})" if field.type is ColumnType.FLOAT and read.kind(event) is ColumnType.INTEGER else text
 
 
@@ -235,6 +259,9 @@ def _changes(monoids: Sequence[Monoid], variables: Mapping[str, str], row: str =
 
 def _scalar(monoid: Pick | Sum | Extreme, places: Mapping[str, str], brought: Mapping[str, str]) -> list[str]:
     match monoid:
+        case Sum() if monoid.field.type.is_decimal:
+            ((name, value),) = brought.items()
+            return [f"if {value} is not None:", f"    {places[name]} = exact_sum({places[name]}, {value})"]
         case Sum():
             ((name, value),) = brought.items()
             return [f"{places[name]} += {value}" if value.isdecimal() else f"{places[name]} += {value} or 0"]
@@ -269,6 +296,12 @@ def _combine(monoids: Sequence[Monoid]) -> str:
         places = {name: f"row[{slot}]" for name, slot in slots.items()}
         brought = {name: f"theirs[{slot}]" for name, slot in slots.items()}
         match monoid:
+            case Sum(field=field) if field.type.is_decimal:
+                ours, theirs = places[field.name], brought[field.name]
+                lines.append(f"{ours} = sum_of_texts({ours}, {theirs}, {field.type.places})")
+            case Extreme(field=field) if field.type.is_decimal:
+                ours, theirs = places[field.name], brought[field.name]
+                lines.append(f"{ours} = extreme_of_texts({ours}, {theirs}, {monoid.highest})")
             case Pick() | Sum() | Extreme():
                 lines += _scalar(monoid, places, brought)
             case Entries():
@@ -293,6 +326,8 @@ def _finish(monoids: Sequence[Monoid]) -> str:
     for _, monoid, slots in slots_of(monoids):
         places = [f"row[{slot}]" for slot in slots.values()]
         match monoid:
+            case Sum() | Extreme() if monoid.field.type.is_decimal:
+                lines.append(f"{places[0]} = decimal_in_rows({places[0]}, {monoid.field.type.places})")
             case Pick() | Sum() | Extreme():
                 pass
             case Entries():

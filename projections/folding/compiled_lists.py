@@ -35,7 +35,7 @@ def list_code(
 
     number: of the monoid. place: its slot in the row.
     """
-    if not isinstance(read, Entries) or len(read.parts) != 1:
+    if not isinstance(read, Entries) or len(read.parts) != 1 or read.decimals:
         return None
     (part,) = read.parts
     within = monoid.monoids if isinstance(monoid, Keyed) else ()

@@ -17,7 +17,7 @@ from projections.table.expressions import attribute
 from projections.table.fold_plan import Lift
 from projections.table.items import ItemField, items_function, items_read
 from projections.table.rows import CapturedRow
-from projections.table.types import ColumnType, field_types, is_required, item_types
+from projections.table.types import ByType, ColumnType, field_types, is_required, item_types
 from projections.table.view import TableView
 
 HEADER: Final = '''\
@@ -33,14 +33,25 @@ from projections.folding.runtime import is_null
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 '''
 RAW: Final = "Raw"
-PYTHON_TYPES: Final = {
-    ColumnType.TEXT: "str",
-    ColumnType.INTEGER: "Integer",
-    ColumnType.FLOAT: "float",
-    ColumnType.BOOLEAN: "bool",
-    ColumnType.TIME: "str",
-    ColumnType.JSON: RAW,
-}
+
+
+class _PythonTypes(ByType[str]):
+    def of_decimal(self, kind: ColumnType) -> str:
+        return "str | int | float"
+
+
+PYTHON_TYPES: Final = _PythonTypes(
+    {
+        ColumnType.TEXT: "str",
+        ColumnType.INTEGER: "Integer",
+        ColumnType.FLOAT: "float",
+        ColumnType.BOOLEAN: "bool",
+        ColumnType.TIME: "str",
+        ColumnType.JSON: RAW,
+        ColumnType.DATE: "str",
+        ColumnType.UUID: "str",
+    }
+)
 INDENT: Final = "    "
 
 
@@ -107,7 +118,7 @@ def _tables(readers: Mapping[type[Event], Sequence[Lift]]) -> dict[str, TableRea
 
 def is_raw(lift: Lift, event: type[Event], name: str) -> bool:
     """Whether a field of the event stays JSON text: it is a list that the view goes through, or not a scalar."""
-    return name in _lists(lift) or field_types(event)[name] is ColumnType.JSON
+    return name in _lists(lift) or PYTHON_TYPES[field_types(event)[name]] == RAW
 
 
 def _lists(lift: Lift) -> dict[str, set[str]]:
@@ -140,7 +151,7 @@ def _struct(event: type[Event], readers: Sequence[Lift]) -> str:
     required = {each for lift in readers for each in lift.required if isinstance(each, ItemField)}
     for name, read in sorted(lists.items()):
         inner = item_types(event, name)
-        always = {each.name for each in required if each.list == name}
+        always = {each.name for each in required if each.list == name and not each.nullable}
         own = items_function(name, event)
         parts += [
             _class(f"{own}_item", [(each, PYTHON_TYPES[inner[each]], each in always) for each in sorted(read)]),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from decimal import Decimal
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -13,13 +14,15 @@ import msgspec
 from commands.declaring.times import TIME
 from eventlog.integers import HIGHEST, LOWEST
 from projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
-from projections.table.expressions import format_milliseconds
+from projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
+from projections.table.expressions import computed, format_milliseconds
 from projections.table.json_text import canonical_text, dumps, loads
 from projections.table.key_parts import key_of_parts
 from projections.table.monoids.sketches import register_of
-from projections.table.types import format_time
+from projections.table.types import ColumnType, exact_value, format_time
 
 __all__ = [
+    "Decimal",
     "Gathered",
     "PartRows",
     "Ranks",
@@ -31,8 +34,13 @@ __all__ = [
     "at_most",
     "below",
     "combined",
+    "date_text",
+    "decimal_in_rows",
+    "decimals_of",
     "differing",
     "equal",
+    "exact_sum",
+    "extreme_of_texts",
     "format_milliseconds",
     "is_null",
     "json_text",
@@ -43,12 +51,17 @@ __all__ = [
     "place",
     "plus",
     "registers",
+    "sortable",
+    "sum_of_texts",
     "time_text",
     "times",
+    "uuid_text",
 ]
 """The names that compiled source uses."""
 
 _TIME: Final = re.compile(TIME)
+KNOWN_DECIMALS: Final = 10_000
+"""Texts of decimals, per type, that are read once per process: most prices and fees come again and again."""
 
 
 class Unclear(ValueError):
@@ -87,19 +100,95 @@ def log_place(timestamp_ms: int, partition: int, offset: int) -> str:
     return f"{timestamp_ms:015d}|{partition:05d}|{offset:019d}"
 
 
+def date_text(text: str | None) -> str | None:
+    """A date in the form of rows; raises Unclear if it is none."""
+    return _exact(text, ColumnType.DATE)
+
+
+def uuid_text(text: str | None) -> str | None:
+    """A UUID in the form of rows; raises Unclear if it is none."""
+    return _exact(text, ColumnType.UUID)
+
+
+@lru_cache(maxsize=4096)
+def _exact(text: str | None, kind: ColumnType) -> str | None:
+    found = None if text is None else exact_value(text, kind)
+    if found is None and text is not None:
+        raise Unclear(text)
+    return found  # type: ignore[return-value]
+
+
+@cache
+def decimals_of(digits: int, places: int) -> Callable[[str | float | None], Decimal | None]:
+    """What reads a field as a decimal with so many digits and places; it raises Unclear if the field is none."""
+    # what Headwater writes: a text without an exponent, with digits that fit
+    whole = f"[0-9]{{1,{digits - places}}}" if digits > places else "0"
+    usual = re.compile(rf"-?{whole}(?:\.[0-9]{{1,{places}}})?" if places else f"-?{whole}").fullmatch
+
+    known: dict[str | float | None, Decimal] = {}
+
+    def read(value: str | float | None) -> Decimal | None:
+        found = known.get(value)
+        if found is not None:
+            return found
+        if value.__class__ is str and usual(value):
+            found = Decimal(value)
+            if len(known) < KNOWN_DECIMALS:
+                known[value] = found
+            return found
+        if value is None:
+            return None
+        found = exact_decimal(value, digits, places)
+        if found is None:
+            raise Unclear(str(value)[:100])
+        return found
+
+    return read
+
+
+def decimal_in_rows(value: Decimal | int | None, places: int) -> str | None:
+    """A decimal in the form of rows, with so many places."""
+    return None if value is None else decimal_text(value, places)
+
+
+def sortable(value: Decimal | int | None, digits: int, places: int) -> str | None:
+    """See Sortable."""
+    return None if value is None else sortable_text(Decimal(value), digits, places)
+
+
+exact_sum: Final = EXACT.add
+"""`left + right` of decimals, or integers."""
+
+
+def sum_of_texts(left: str | int | None, right: str | int | None, places: int) -> str:
+    """The sum of two decimals in the form of rows; it may have too many digits."""
+    return added(left, right, places)
+
+
+def extreme_of_texts(left: str | None, right: str | None, highest: bool) -> str | None:
+    """The higher, or lower, of two decimals in the form of rows."""
+    return right if left is None else left if right is None else extreme(left, right, highest=highest)
+
+
 def plus(left: Any, right: Any) -> Any:
     """`left + right`; see Arithmetic."""
-    return None if left is None or right is None else _bounded(left + right)
+    if left is None or right is None:
+        return None
+    return computed("+", left, right) if _are_decimals(left, right) else _bounded(left + right)
 
 
 def minus(left: Any, right: Any) -> Any:
     """`left - right`; see Arithmetic."""
-    return None if left is None or right is None else _bounded(left - right)
+    if left is None or right is None:
+        return None
+    return computed("-", left, right) if _are_decimals(left, right) else _bounded(left - right)
 
 
 def times(left: Any, right: Any) -> Any:
     """`left * right`; see Arithmetic."""
-    return None if left is None or right is None else _bounded(left * right)
+    if left is None or right is None:
+        return None
+    return computed("*", left, right) if _are_decimals(left, right) else _bounded(left * right)
 
 
 def place(latitude: float | None, longitude: float | None) -> dict[str, float] | None:
@@ -154,6 +243,11 @@ def kept(entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict
 def registers(value: Any) -> list[dict[str, int]]:
     """See Register."""
     return [] if value is None else [register_of(value)]
+
+
+def _are_decimals(left: Any, right: Any) -> bool:
+    """Whether their result is a decimal."""
+    return left.__class__ is Decimal or right.__class__ is Decimal
 
 
 def _bounded(result: Any) -> Any:

@@ -22,7 +22,7 @@ from projections.spark.captured_rows import TableRead, Tables
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from projections.table.event_data import lacking_columns
 from projections.table.expressions import Field, identifier, literal
-from projections.table.items import ItemField, missing_items
+from projections.table.items import FittingField, ItemField, Required, missing_items
 from projections.table.rows import CapturedRow
 from projections.table.types import SPARK_TYPES, ColumnType, field_types
 from projections.table.view import TableView
@@ -230,17 +230,17 @@ def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
     }
 
 
-def unreadable(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
+def unreadable(event: type[Event], required: Sequence[Required], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the condition that an event cannot be read: unknown version, or a null in `required`."""
     if issubclass(event, CapturedRow):
         return f"arrays_overlap(unfit, {_array(required)})" if required else "false"
     known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
-    names = (_is_null(each, event, parsed) for each in required if isinstance(each, str))
-    items = missing_items([each for each in required if not isinstance(each, str)])
+    names = (_is_null(each, event, parsed) for each in required if not isinstance(each, ItemField))
+    items = missing_items([each for each in required if isinstance(each, ItemField)])
     return " or ".join((f"data_version {known}", *names, *items))
 
 
-def unreadable_reason(event: type[Event], required: Sequence[str | ItemField], parsed: Mapping[str, ColumnType]) -> str:
+def unreadable_reason(event: type[Event], required: Sequence[Required], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the reason why an event cannot be read: its version, or the required fields that are null."""
     if issubclass(event, CapturedRow):
         found = f"array_join(array_intersect({_array(required)}, unfit), ', ')"
@@ -259,13 +259,16 @@ def unchanged(event: type[Event], names: Sequence[str]) -> str | None:
     return f"arrays_overlap(unchanged, {_array(names)})" if issubclass(event, CapturedRow) and names else None
 
 
-def _array(names: Sequence[str | ItemField]) -> str:
+def _array(names: Sequence[Required]) -> str:
     return f"array({', '.join(literal(str(each)) for each in names)})"
 
 
-def _is_null(required: str | ItemField, event: type[Event], parsed: Mapping[str, ColumnType]) -> str:
+def _is_null(required: Required, event: type[Event], parsed: Mapping[str, ColumnType]) -> str:
     """Whether the event lacks a field. Another event may declare it otherwise: then it is cast, as for its value."""
     if isinstance(required, str):
         return f"{Field(required).spark(event, parsed)} is null"
+    if isinstance(required, FittingField):
+        made = Field(required.name).spark(event, parsed)
+        return f"(data.{identifier(required.name)} is not null and {made} is null)"
     (condition,) = missing_items([required])
     return condition

@@ -22,7 +22,7 @@ from projections.spark.events import (
 )
 from projections.spark.view_sql import Lifted, LiftedRow, lifts
 from projections.table.expressions import identifier, literal
-from projections.table.items import INDEX, ITEM, ItemField
+from projections.table.items import INDEX, ITEM, Required
 from projections.table.rows import is_row
 from projections.table.view import TableView
 from projections.view import View
@@ -133,7 +133,7 @@ def _of_type(
 ) -> str:
     """The array for an event of this type (None: a type that no view names)."""
     of_rows = event_type is not None and is_row(schema.events[event_type])
-    made, exploded, required = list[str](), list[str](), set[str | ItemField]()
+    made, exploded, required = list[str](), list[str](), set[Required]()
     event = None
     for tag, kinds in lifted.items():
         case = kinds.get(event_type, None if of_rows else kinds.get(None))

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from commands.declaring.aggregate import Event
 from projections.spark.events import LogSchema, unchanged, unreadable
 from projections.table.fold_plan import Lift, RowLift
-from projections.table.items import ItemField, items_spark, single_item
+from projections.table.items import Required, items_spark, single_item
 from projections.table.rows import is_row
-from projections.table.types import ColumnType
+from projections.table.types import ColumnType, spark_stored
 from projections.table.view import TableView
 
 
@@ -42,7 +42,7 @@ class Lifted:
 
     rows: tuple[LiftedRow, ...]
     event: type[Event] | None
-    required: tuple[str | ItemField, ...]
+    required: tuple[Required, ...]
     unreadable: str | None
     items: str | None = None
 
@@ -50,13 +50,14 @@ class Lifted:
 def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
     """Every kind of event that the view handles, by type; None stands for all others, if it handles all events."""
     kinds, found = view.plan.items, view.plan.lifts.values()
-    return {None if each.event is None else each.event.type: _lifted(each, kinds, schema) for each in found}
+    types = {field.name: field.type for field in view.layout.fields}
+    return {None if each.event is None else each.event.type: _lifted(each, kinds, types, schema) for each in found}
 
 
-def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], schema: LogSchema) -> Lifted:
-    """As Spark SQL; `reference.lift` defines it. kinds: of the items of `each`."""
+def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], types: Mapping[str, ColumnType], schema: LogSchema) -> Lifted:
+    """As Spark SQL; `reference.lift` defines it. kinds: of the items of `each`. types: of state fields."""
     event = lift.event
-    rows = tuple(_lifted_row(row, event, schema) for row in lift.rows)
+    rows = tuple(_lifted_row(row, event, types, schema) for row in lift.rows)
     if event is not None and is_row(event):
         lacks = unchanged(event, lift.fields)
         refused = unreadable(event, lift.fields, schema.parsed)
@@ -74,10 +75,12 @@ def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], schema: LogSchema) -> L
     )
 
 
-def _lifted_row(row: RowLift, event: type[Event] | None, schema: LogSchema) -> LiftedRow:
+def _lifted_row(
+    row: RowLift, event: type[Event] | None, types: Mapping[str, ColumnType], schema: LogSchema
+) -> LiftedRow:
     condition = row.condition
     return LiftedRow(
         key=row.key.spark(event, schema.parsed),
-        fields={name: read.spark(event, schema.parsed) for name, read in row.brings.items()},
+        fields={name: spark_stored(read.spark(event, schema.parsed), types[name]) for name, read in row.brings.items()},
         condition=None if condition is None else f"coalesce({condition.spark(event, schema.parsed)}, false)",
     )

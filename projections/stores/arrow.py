@@ -7,19 +7,23 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from projections.table.types import ColumnType
+from projections.table.types import ByType, ColumnType
 
-ARROW_TYPES: Final = {
-    ColumnType.TEXT: pa.string(),
-    ColumnType.INTEGER: pa.int64(),
-    ColumnType.FLOAT: pa.float64(),
-    ColumnType.BOOLEAN: pa.bool_(),
-    ColumnType.TIME: pa.timestamp("us", "UTC"),
-    ColumnType.POINT: pa.struct({"lat": pa.float64(), "lon": pa.float64()}),
-    ColumnType.JSON: pa.string(),
-    ColumnType.SKETCH: pa.string(),
-    ColumnType.COUNTS: pa.list_(pa.struct({"v": pa.string(), "n": pa.int64()})),
-}
+ARROW_TYPES: Final = ByType[pa.DataType](
+    {
+        ColumnType.TEXT: pa.string(),
+        ColumnType.INTEGER: pa.int64(),
+        ColumnType.FLOAT: pa.float64(),
+        ColumnType.BOOLEAN: pa.bool_(),
+        ColumnType.TIME: pa.timestamp("us", "UTC"),
+        ColumnType.POINT: pa.struct({"lat": pa.float64(), "lon": pa.float64()}),
+        ColumnType.JSON: pa.string(),
+        ColumnType.SKETCH: pa.string(),
+        ColumnType.COUNTS: pa.list_(pa.struct({"v": pa.string(), "n": pa.int64()})),
+        ColumnType.DATE: pa.string(),
+        ColumnType.UUID: pa.string(),
+    }
+)
 """Of state fields and visible columns; lists have no type of their own."""
 
 

@@ -9,12 +9,22 @@ from typing import Any, Final
 
 from projections.table.monoids import State, row_value
 from projections.table.patch import Patch, Place
-from projections.table.shown import DELETED, Shown
+from projections.table.shown import DELETED, Itself, Shown
 from projections.table.types import ColumnType
 from projections.view import View
 
-ALIKE: Final = frozenset({ColumnType.TEXT, ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.BOOLEAN, ColumnType.JSON})
-"""Types whose values are the same in rows and in Arrow."""
+ALIKE: Final = frozenset(
+    {
+        ColumnType.TEXT,
+        ColumnType.INTEGER,
+        ColumnType.FLOAT,
+        ColumnType.BOOLEAN,
+        ColumnType.JSON,
+        ColumnType.DATE,
+        ColumnType.UUID,
+    }
+)
+"""Types whose values are the same in rows and in Arrow, as those of decimals are."""
 Guard = dict[str, Place]
 """The highest place that was applied to one row, by source partition."""
 
@@ -51,9 +61,16 @@ class DocumentForm:
         return key, row
 
     @cached_property
+    def exact(self) -> Mapping[str, ColumnType]:
+        """The type of each visible column of decimals or dates; these show a state field."""
+        fields = {name: shown.field for name, shown in self.columns.items() if isinstance(shown, Itself)}
+        kinds = {name: self.kinds[field] for name, field in fields.items()}
+        return {name: kind for name, kind in kinds.items() if kind is ColumnType.DATE or kind.is_decimal}
+
+    @cached_property
     def _converted(self) -> Sequence[tuple[str, ColumnType]]:
         """The state fields that have another form in Arrow: a call for each field of each row would cost more."""
-        return [(name, kind) for name, kind in self.kinds.items() if kind not in ALIKE]
+        return [(name, kind) for name, kind in self.kinds.items() if kind not in ALIKE and not kind.is_decimal]
 
 
 def is_deleted(state: State) -> bool:

@@ -9,11 +9,18 @@ from typing import Any, Final
 
 from commands.declaring.aggregate import Event
 from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Readable, Source, expression
+from projections.table.expressions import Expression, Readable, Source, expression, without_digits
 from projections.table.mistaken import in_views
-from projections.table.types import ColumnType
+from projections.table.types import ColumnType, common_type, spark_value_type
 
-COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.BOOLEAN)
+COMPARED: Final = (
+    ColumnType.TEXT,
+    ColumnType.INTEGER,
+    ColumnType.FLOAT,
+    ColumnType.BOOLEAN,
+    ColumnType.DATE,
+    ColumnType.UUID,
+)
 _OPERATORS: Final = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -37,13 +44,7 @@ class Comparison:
     right: Expression
 
     def kind(self, event: type[Event] | None) -> ColumnType:
-        kinds = {self.left.kind(event), self.right.kind(event)}
-        if len(kinds) > 1:
-            raise ValueError(
-                f"it compares {' with '.join(sorted(kind.value for kind in kinds))}: compare values of one type"
-            )
-        if not kinds <= set(COMPARED):
-            raise ValueError(f"a {kinds.pop().value} cannot be compared: use text, numbers or booleans")
+        self._common(event)
         return ColumnType.BOOLEAN
 
     def fields(self) -> frozenset[str]:
@@ -51,6 +52,9 @@ class Comparison:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         left, right = self.left.spark(event, parsed), self.right.spark(event, parsed)
+        kind = self._common(event)
+        if kind.is_decimal:
+            left, right = (f"cast({side} as {spark_value_type(kind)})" for side in (left, right))
         return f"coalesce(({left}) {self.operator} ({right}), false)"
 
     def evaluate(self, source: Source) -> Any:
@@ -59,6 +63,20 @@ class Comparison:
 
     def python(self, event: type[Event] | None) -> str:
         return f"{_FUNCTIONS[self.operator]}({self.left.python(event)}, {self.right.python(event)})"
+
+    def _common(self, event: type[Event] | None) -> ColumnType:
+        """The type of both sides; raises ValueError if they cannot be compared."""
+        kinds = {self.left.kind(event), self.right.kind(event)}
+        common = common_type(kinds)
+        if common is None:
+            raise ValueError(
+                f"it compares {' with '.join(sorted(kind.value for kind in kinds))}: compare values of one type"
+                f"{without_digits((self.left, self.right), event)}"
+            )
+        if common not in COMPARED and not common.is_decimal:
+            hint = without_digits((self.left, self.right), event)
+            raise ValueError(f"a {common.value} cannot be compared: use text, numbers, booleans, dates or UUIDs{hint}")
+        return common
 
 
 @storage_word("Together")

@@ -14,16 +14,31 @@ from projections.table.changes import Absent
 from projections.table.fold_plan import FoldPlan, Lift
 from projections.table.json_text import as_text, canonical_text
 from projections.table.rows import CapturedRow, is_row
-from projections.table.types import ColumnType, field_types
+from projections.table.types import ColumnType, exact_value, field_types, is_exact
 
 
 def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, Any]:
     """The event's data with the fields of the current version, in JSON types; `event` None: one that no view names.
 
-    A field with a wrong type is null; any value is a text, because Spark reads its JSON as text.
+    A field with a wrong type is null; any value is a text, because Spark reads its JSON as text. Decimals are Decimals.
     """
     if event is None or is_row(event) or not 1 <= envelope.data_version <= event.version:
         return envelope.data
+    return with_exact_values(event, _upcast(event, envelope))
+
+
+def with_exact_values(event: type[Event], data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data with decimals, dates and UUIDs in the form of expressions; null if they are none."""
+    exact = _exact_fields(event)
+    return {**data, **{name: exact_value(data.get(name), kind) for name, kind in exact.items()}} if exact else data
+
+
+@lru_cache(maxsize=10_000)
+def _exact_fields(event: type[Event]) -> Mapping[str, ColumnType]:
+    return {name: kind for name, kind in field_types(event).items() if is_exact(kind)}
+
+
+def _upcast(event: type[Event], envelope: Envelope) -> Mapping[str, Any]:
     history, made = event.history, dict(envelope.data)
     changed = history.changed(envelope.data_version, tuple(history.fields))
     for name, kind in history.fields.items():
@@ -73,10 +88,13 @@ def problem(plans: Sequence[FoldPlan], envelope: Envelope) -> str | None:
     reason = version_problem(event.type, envelope.data_version, event.version)
     if reason is not None:
         return reason
-    data = current_data(event, envelope)
+    recorded = _upcast(event, envelope)
+    data = with_exact_values(event, recorded)
     required = sorted({name for lift in lifts for name in lift.required}, key=str)
     lacking = [
-        str(each) for each in required if (data.get(each) is None if isinstance(each, str) else each.is_missing(data))
+        str(each)
+        for each in required
+        if (data.get(each) is None if isinstance(each, str) else each.is_missing(recorded))
     ]
     if lacking:
         return f'"{event.type}" lacks a field, or has it with another type: {", ".join(lacking)}'

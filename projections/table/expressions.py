@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 from commands.declaring.aggregate import Event
+from commands.declaring.field_kinds import Digits, field_kinds
 from eventlog.declaring import meant, shown
 from eventlog.envelope import Envelope, Position
 from eventlog.integers import fits_64_bits
 from eventlog.topics import EVENTS
+from projections.table.decimals import EXACT, MAX_DIGITS, sortable_text, spark_sortable
 from projections.table.declared import storage_word
 from projections.table.mistaken import Mistaken, in_views
-from projections.table.types import SPARK_TYPES, ColumnType, field_types, in_milliseconds
+from projections.table.types import (
+    INTEGER_DIGITS,
+    SPARK_TYPES,
+    ColumnType,
+    common_type,
+    field_types,
+    in_milliseconds,
+    is_exact,
+    spark_exact,
+    spark_value_type,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +63,7 @@ class Expression(Protocol):
         """Its Spark SQL; `parsed` has the types as which the fields of `data` were parsed."""
 
     def evaluate(self, source: Source) -> Any:
-        """Its value in Python, in JSON types; Spark's value must equal it."""
+        """Its value in Python, in JSON types, or a Decimal with the places of its type; Spark's value must equal it."""
 
     def python(self, event: type[Event] | None) -> str:
         """Python source of its value, over the names of `projections/folding/compiled.py`; it equals `evaluate`."""
@@ -91,6 +104,8 @@ class Field:
         column, own = f"data.{identifier(self.name)}", self.kind(event)
         if parsed[self.name] is not own:
             column = f"try_cast({column} as {SPARK_TYPES[own]})"
+        if is_exact(own):
+            return spark_exact(column, own)
         return in_milliseconds(column) if own is ColumnType.TIME else column
 
     def evaluate(self, source: Source) -> Any:
@@ -105,6 +120,8 @@ CONSTANTS: Final[Mapping[type, ColumnType]] = {
     int: ColumnType.INTEGER,
     float: ColumnType.FLOAT,
     str: ColumnType.TEXT,
+    date: ColumnType.DATE,
+    UUID: ColumnType.UUID,
 }
 
 
@@ -113,14 +130,19 @@ CONSTANTS: Final[Mapping[type, ColumnType]] = {
 class Value:
     """A constant."""
 
-    value: str | int | float | bool
+    value: Constant
 
     def kind(self, event: type[Event] | None) -> ColumnType:
+        if isinstance(self.value, Decimal):
+            return _constant_decimal(self.value)
         kind = CONSTANTS.get(self.value.__class__)
         if kind is None:
-            raise ValueError(f"{shown(self.value)} is no constant: use a text, an integer, a float, True or False")
-        if (kind is ColumnType.INTEGER and not fits_64_bits(int(self.value))) or (
-            kind is ColumnType.FLOAT and not math.isfinite(float(self.value))
+            raise ValueError(
+                f"{shown(self.value)} is no constant: use a text, an integer, a float, True, False, a Decimal, a date "
+                "or a UUID"
+            )
+        if (isinstance(self.value, int) and not fits_64_bits(self.value)) or (
+            isinstance(self.value, float) and not math.isfinite(self.value)
         ):
             raise ValueError(f"no store holds the constant {shown(self.value)}: use a finite number of at most 64 bits")
         return kind
@@ -131,15 +153,34 @@ class Value:
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         if isinstance(self.value, bool):
             return str(self.value).lower()
-        if isinstance(self.value, str):
-            return literal(self.value)
+        if isinstance(self.value, str | date | UUID):
+            return literal(str(self.value))
+        if isinstance(self.value, Decimal):
+            return f"cast('{self.value:f}' as {spark_value_type(self.kind(event))})"
         return f"cast({self.value!r} as {SPARK_TYPES[self.kind(event)]})"
 
     def evaluate(self, source: Source) -> Any:
-        return self.value
+        return str(self.value) if isinstance(self.value, date | UUID) else self.value
 
     def python(self, event: type[Event] | None) -> str:
-        return f"float({str(self.value)!r})" if isinstance(self.value, float) else repr(self.value)
+        match self.value:
+            case float() | Decimal():
+                return f"{type(self.value).__name__}({str(self.value)!r})"
+            case date() | UUID():
+                return repr(str(self.value))
+            case _:
+                return repr(self.value)
+
+
+Constant = str | int | float | bool | Decimal | date | UUID
+
+
+def _constant_decimal(value: Decimal) -> ColumnType:
+    parts = value.as_tuple()
+    if not isinstance(parts.exponent, int):
+        raise ValueError(f"no store holds the constant {shown(value)}: use a finite number")
+    places = max(-parts.exponent, 0)
+    return ColumnType.decimal(max(len(parts.digits) + max(parts.exponent, 0), places, 1), places)
 
 
 @storage_word("Null")
@@ -157,7 +198,7 @@ class Null:
         return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
-        return f"cast(null as {SPARK_TYPES[self.kind(event)]})"
+        return f"cast(null as {spark_value_type(self.kind(event))})"
 
     def evaluate(self, source: Source) -> Any:
         return None
@@ -169,9 +210,10 @@ class Null:
 @storage_word("Arithmetic")
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`left operator right`, on integers (exact) or floats; operator is one of + - *.
+    """`left operator right`, on integers and decimals (exact) or floats; operator is one of + - *.
 
-    Null if either is null, or if an integer does not fit in 64 bits, because an event must not stop the live query.
+    Null if either is null, or if an integer does not fit in 64 bits, because an event must not stop the live query. A
+    decimal has as many digits as every result needs.
     """
 
     operator: str
@@ -180,8 +222,14 @@ class Arithmetic:
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         kinds = {self.left.kind(event), self.right.kind(event)}
+        if any(kind.is_decimal for kind in kinds) and all(
+            kind.is_decimal or kind is ColumnType.INTEGER for kind in kinds
+        ):
+            return self._decimal(*(_digits(side, event) for side in (self.left, self.right)))
         if not kinds <= {ColumnType.INTEGER, ColumnType.FLOAT}:
-            raise ValueError(f'"{self.operator}" needs numbers, not {" and ".join(sorted(k.value for k in kinds))}')
+            found = " and ".join(sorted(kind.value for kind in kinds))
+            hint = without_digits((self.left, self.right), event)
+            raise ValueError(f'"{self.operator}" needs numbers, not {found}{hint}')
         return ColumnType.FLOAT if ColumnType.FLOAT in kinds else ColumnType.INTEGER
 
     def fields(self) -> frozenset[str]:
@@ -189,20 +237,67 @@ class Arithmetic:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         function = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}[self.operator]
-        own = SPARK_TYPES[self.kind(event)]
-        sides = (f"cast({side.spark(event, parsed)} as {own})" for side in (self.left, self.right))
-        return f"{function}({', '.join(sides)})"
+        own = self.kind(event)
+        if own.is_decimal:  # Spark rounds if the result of its own types would need more digits, which `kind` refuses
+            kinds = ("decimal({}, {})".format(*_digits(side, event)) for side in (self.left, self.right))
+        else:
+            kinds = (SPARK_TYPES[own] for _ in range(2))
+        sides = zip((self.left, self.right), kinds, strict=True)
+        return f"{function}({', '.join(f'cast({side.spark(event, parsed)} as {kind})' for side, kind in sides)})"
 
     def evaluate(self, source: Source) -> Any:
         left, right = self.left.evaluate(source), self.right.evaluate(source)
         if left is None or right is None:
             return None
-        result = {"+": operator.add, "-": operator.sub, "*": operator.mul}[self.operator](left, right)
-        return result if isinstance(result, float) or fits_64_bits(result) else None
+        return computed(self.operator, left, right)
 
     def python(self, event: type[Event] | None) -> str:
         name = {"+": "plus", "-": "minus", "*": "times"}[self.operator]
         return f"{name}({self.left.python(event)}, {self.right.python(event)})"
+
+    def _decimal(self, left: tuple[int, int], right: tuple[int, int]) -> ColumnType:
+        """The type of every result, from digits and places of both sides."""
+        if self.operator == "*":
+            digits, places = left[0] + right[0] + 1, left[1] + right[1]
+        else:
+            places = max(left[1], right[1])
+            digits = max(left[0] - left[1], right[0] - right[1]) + places + 1
+        if digits > MAX_DIGITS:
+            raise ValueError(
+                f'"{self.operator}" may give {digits} digits, but a decimal has at most {MAX_DIGITS}: declare the '
+                "fields with fewer (max_digits)"
+            )
+        return ColumnType.decimal(digits, places)
+
+
+def _digits(side: Expression, event: type[Event] | None) -> tuple[int, int]:
+    """The digits and places of a decimal or an integer."""
+    kind = side.kind(event)
+    if kind.is_decimal:
+        return kind.digits, kind.places
+    is_constant = isinstance(side, Value) and isinstance(side.value, int)
+    return (len(str(abs(side.value))) if is_constant else INTEGER_DIGITS), 0  # type: ignore[attr-defined]
+
+
+def computed(operator: str, left: Any, right: Any) -> Any:
+    """The result of Arithmetic on two values that are not null."""
+    if isinstance(left, Decimal) or isinstance(right, Decimal):
+        return _EXACTLY[operator](left, right)
+    match operator:
+        case "+":
+            result = left + right
+        case "-":
+            result = left - right
+        case _:
+            result = left * right
+    return result if isinstance(result, float) or fits_64_bits(result) else None
+
+
+_EXACTLY: Final[Mapping[str, Callable[[Any, Any], Decimal]]] = {
+    "+": EXACT.add,
+    "-": EXACT.subtract,
+    "*": EXACT.multiply,
+}
 
 
 @storage_word("When")
@@ -217,17 +312,20 @@ class When:
     def kind(self, event: type[Event] | None) -> ColumnType:
         if self.condition.kind(event) is not ColumnType.BOOLEAN:
             raise ValueError("the condition of when() must be a boolean field")
-        kinds = {self.then.kind(event), self.otherwise.kind(event)}
-        if len(kinds) > 1:
+        kind = common_type({self.then.kind(event), self.otherwise.kind(event)})
+        if kind is None:
             raise ValueError("both results of when() must have one type")
-        return kinds.pop()
+        return kind
 
     def fields(self) -> frozenset[str]:
         return self.condition.fields() | self.then.fields() | self.otherwise.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
-        parts = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
-        return "if({}, {}, {})".format(*parts)
+        condition, *results = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
+        own = self.kind(event)
+        if own.is_decimal:
+            results = [f"cast({each} as {spark_value_type(own)})" for each in results]
+        return "if({}, {}, {})".format(condition, *results)
 
     def evaluate(self, source: Source) -> Any:
         return (self.then if self.condition.evaluate(source) else self.otherwise).evaluate(source)
@@ -324,7 +422,47 @@ class FromEnvelope:
                 return f"head.{self.name}"
 
 
-Readable = Expression | str | int | float | bool
+@storage_word("Sortable")
+@dataclass(frozen=True, slots=True)
+class Sortable:
+    """A decimal as a text that sorts, by bytes, as the decimals do; `kind` is the type of all that are compared."""
+
+    of: Expression
+    among: ColumnType
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        self.of.kind(event)
+        return ColumnType.TEXT
+
+    def fields(self) -> frozenset[str]:
+        return self.of.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return spark_sortable(self.of.spark(event, parsed), self.among.digits, self.among.places)
+
+    def evaluate(self, source: Source) -> Any:
+        value = self.of.evaluate(source)
+        return None if value is None else sortable_text(Decimal(value), self.among.digits, self.among.places)
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"sortable({self.of.python(event)}, {self.among.digits}, {self.among.places})"
+
+
+def without_digits(reads: Iterable[Expression], event: type[Event] | None) -> str:
+    """The end of an error that says how to declare a decimal, if one of these is a field without its digits."""
+    kinds = {} if event is None else field_kinds(event)
+    for each in reads:
+        name = each.name if isinstance(each, Field) else ""
+        form = kinds[name].form if name in kinds else None
+        if form is Decimal or (isinstance(form, Digits) and each.kind(event) is ColumnType.JSON):
+            return (
+                f'; "{name}" is a Decimal without the digits that a column needs: write {name}: Annotated[Decimal, '
+                f"Field(max_digits=12, decimal_places=2)], with at most {MAX_DIGITS} digits"
+            )
+    return ""
+
+
+Readable = Expression | Constant
 
 
 @in_views('field("price")')
@@ -334,8 +472,8 @@ def field(name: str) -> Field:
 
 
 @in_views('value("sold")')
-def value(constant: str | int | float | bool) -> Value:
-    """A constant; numbers and booleans need no `value`, a text does (a plain text names a field)."""
+def value(constant: Constant) -> Value:
+    """A constant; only a text needs `value`, because a plain text names a field."""
     return Value(constant)
 
 
@@ -373,7 +511,7 @@ def expression(readable: Readable) -> Expression:
     """A text names a field, a number or boolean is a constant, an expression is itself."""
     if isinstance(readable, str):
         return Field(readable) if readable else Mistaken('an empty text names no field: write its name, or value("")')
-    if isinstance(readable, bool | int | float):
+    if isinstance(readable, bool | int | float | Decimal | UUID | date):
         return Value(readable)
     if isinstance(readable, type) or not hasattr(readable, "evaluate"):
         return Mistaken(
@@ -390,7 +528,14 @@ def attribute(name: str) -> str:
 
 def typed(text: str, kind: ColumnType) -> str:
     """Python source that reads `text`, a decoded field of this type, in the form of rows."""
-    functions = {ColumnType.TIME: "time_text", ColumnType.JSON: "json_text"}
+    if kind.is_decimal:
+        return f"decimal_{kind.digits}_{kind.places}({text})"
+    functions = {
+        ColumnType.TIME: "time_text",
+        ColumnType.JSON: "json_text",
+        ColumnType.DATE: "date_text",
+        ColumnType.UUID: "uuid_text",
+    }
     return f"{functions[kind]}({text})" if kind in functions else text
 
 

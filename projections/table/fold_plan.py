@@ -17,12 +17,21 @@ from projections.table.by_key import ByKey
 from projections.table.expressions import Expression, Field, FromEnvelope, Value
 from projections.table.folds.arranging import Arrangement, arrange
 from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
-from projections.table.items import Item, ItemField, ItemIndex, LogPlace, items_read, items_required, list_in
+from projections.table.items import (
+    FittingField,
+    Item,
+    ItemIndex,
+    LogPlace,
+    Required,
+    items_read,
+    items_required,
+    list_in,
+)
 from projections.table.key_parts import KeyPart, KeyParts
 from projections.table.layout import Layout
 from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of
 from projections.table.rows import CapturedRow, is_row, row_of
-from projections.table.types import ColumnType, is_required
+from projections.table.types import ColumnType, field_types, is_exact, is_required
 
 BY_VERSION: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("sequence")),))
 """The order of the events of one stream."""
@@ -79,14 +88,20 @@ class Lift:
         return tuple(sorted(names | ({self.through} if self.through else set())))
 
     @cached_property
-    def required(self) -> tuple[str | ItemField, ...]:
-        """Those of `fields` that every such event must have: the key, and those that may not be null or missing."""
+    def required(self) -> tuple[Required, ...]:
+        """Those of `fields` that every such event must have: the key, and those that may not be null or missing.
+
+        Also those that may be null, but must not have a value that is none of their type.
+        """
         if self.event is None:
             return ()
         keys = [row.key for row in self.rows]
         always = {name for key in keys for name in key.fields()} | ({self.through} if self.through else set())
         names = tuple(name for name in self.fields if name in always or is_required(self.event, name))
-        return (*names, *items_required(self.items, self.event, keys))
+        kinds = field_types(self.event)
+        fitting = (FittingField(name, kinds[name]) for name in self.fields if name not in names)
+        exact = (each for each in fitting if is_exact(each.kind))
+        return (*names, *exact, *items_required(self.items, self.event, keys))
 
     def keys(self, data: Mapping[str, Any], envelope: Envelope) -> tuple[str, ...]:
         """The rows that an event changes, from its data in the current version: a key for each of its patches."""

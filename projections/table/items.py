@@ -17,7 +17,18 @@ from projections.table.json_text import as_text, canonical_text
 from projections.table.mistaken import in_views
 from projections.table.monoids.monoid import StateField
 from projections.table.monoids.sketches import register_of, register_spark
-from projections.table.types import SPARK_TYPES, ColumnType, in_milliseconds, is_required_item, item_types, within_years
+from projections.table.types import (
+    SPARK_TYPES,
+    ColumnType,
+    exact_value,
+    in_milliseconds,
+    is_exact,
+    is_required_item,
+    item_types,
+    spark_exact,
+    spark_stored,
+    within_years,
+)
 
 ITEM: Final = "item"
 INDEX: Final = "i"
@@ -44,8 +55,10 @@ class Item:
         return frozenset({self.list})
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
-        column = f"{ITEM}.{identifier(self.name)}"
-        return in_milliseconds(column) if self.kind(event) is ColumnType.TIME else column
+        column, own = f"{ITEM}.{identifier(self.name)}", self.kind(event)
+        if is_exact(own):
+            return spark_exact(column, own)
+        return in_milliseconds(column) if own is ColumnType.TIME else column
 
     def evaluate(self, source: Source) -> Any:
         return (source.item or {}).get(self.name)
@@ -131,7 +144,7 @@ class Entries:
 
     def python(self, event: type[Event] | None) -> str:
         parts = "".join(
-            "{" + ", ".join(f"{name!r}: {read.python(event)}" for name, read in part.items()) + "}, "
+            "{" + ", ".join(f"{name!r}: {self._python(name, read, event)}" for name, read in part.items()) + "}, "
             for part in self.parts
         )
         if self.each is None:
@@ -139,12 +152,22 @@ class Entries:
         through = f"for index, item in enumerate({items_python(self.each, event)})"
         return f"kept([entry {through} for entry in ({parts})], {self.keys!r})"
 
+    @property
+    def decimals(self) -> Mapping[str, ColumnType]:
+        """The type of each field that is a decimal."""
+        return {each.name: each.type for each in self.entry if each.type.is_decimal}
+
+    def _python(self, name: str, read: Expression, event: type[Event] | None) -> str:
+        kind = self.decimals.get(name)
+        return read.python(event) if kind is None else f"decimal_in_rows({read.python(event)}, {kind.places})"
+
     def _entry(
         self, part: Mapping[str, Expression], event: type[Event] | None, parsed: Mapping[str, ColumnType]
     ) -> str:
         texts = {name: each.spark(event, parsed) for name, each in part.items()}
+        stored = {each.name: spark_stored(texts[each.name], each.type) for each in self.entry if each.name in texts}
         fields = (
-            f"cast({texts.get(each.name, 'null')} as {each.spark_type}) as {identifier(each.name)}"
+            f"cast({stored.get(each.name, 'null')} as {each.spark_type}) as {identifier(each.name)}"
             for each in self.entry
         )
         return f"if({' or '.join(f'{texts[key]} is null' for key in self.keys)}, null, struct({', '.join(fields)}))"
@@ -178,12 +201,31 @@ class Register:
         return f"registers({self.of.python(event)})"
 
 
+class FittingField(NamedTuple):
+    """A field that may be null, but no value that is none of its type, such as a decimal with too many places."""
+
+    name: str
+    kind: ColumnType
+
+    def __str__(self) -> str:
+        return self.name
+
+    def is_missing(self, data: Mapping[str, Any]) -> bool:
+        """Whether it has such a value. data: as it was recorded."""
+        value = data.get(self.name)
+        return value is not None and exact_value(value, self.kind) is None
+
+
 class ItemField(NamedTuple):
-    """A field that every item of a list must have; written `list[].name`."""
+    """A field that every item of a list must have; written `list[].name`.
+
+    nullable: it may be null, but see FittingField.
+    """
 
     list: str
     name: str
     kind: ColumnType
+    nullable: bool = False
 
     def __str__(self) -> str:
         return f"{self.list}[].{self.name}"
@@ -191,9 +233,16 @@ class ItemField(NamedTuple):
     def is_missing(self, data: Mapping[str, Any]) -> bool:
         """Whether the list, or the field of one of its items, is missing."""
         items = list_in(data, self.list)
+        if self.nullable:
+            fitting = FittingField(self.name, self.kind)
+            return any(fitting.is_missing(each) for each in items or () if isinstance(each, dict))
         return items is None or any(
             not isinstance(each, dict) or not _fits(each.get(self.name), self.kind) for each in items
         )
+
+
+Required = str | FittingField | ItemField
+"""What an event must have: a field by its name, or by what its value must be."""
 
 
 @in_views('item("lines", "sku")')
@@ -260,14 +309,21 @@ def parts_of(expressions: Sequence[Expression]) -> Iterator[Expression]:
 
 def missing_items(required: Sequence[ItemField]) -> list[str]:
     """Spark SQL of the conditions, one per list, that the list, or one of these fields of its items, is missing."""
-    lists: dict[str, dict[str, ColumnType]] = {}
+    lists: dict[str, dict[str, ItemField]] = {}
     for each in required:
-        lists.setdefault(each.list, {})[each.name] = each.kind
+        lists.setdefault(each.list, {})[each.name] = each
     conditions = []
-    for name, kinds in lists.items():
-        absent = " or ".join(f"{_read_item(field, kind)} is null" for field, kind in kinds.items())
-        conditions.append(f"coalesce(exists({items_spark(name, kinds)}, {ITEM} -> {absent}), true)")
+    for name, fields in lists.items():
+        absent = " or ".join(map(_is_absent, fields.values()))
+        items = items_spark(name, {each.name: each.kind for each in fields.values()})
+        without = "false" if all(each.nullable for each in fields.values()) else "true"
+        conditions.append(f"coalesce(exists({items}, {ITEM} -> {absent}), {without})")
     return conditions
+
+
+def _is_absent(field: ItemField) -> str:
+    missing = f"{_read_item(field.name, field.kind)} is null"
+    return f"({ITEM}.{identifier(field.name)} is not null and {missing})" if field.nullable else missing
 
 
 def _typed_item(found: Any, kinds: Mapping[str, ColumnType]) -> Any:
@@ -277,6 +333,8 @@ def _typed_item(found: Any, kinds: Mapping[str, ColumnType]) -> Any:
 
 
 def _typed(value: Any, kind: ColumnType) -> Any:
+    if is_exact(kind):
+        return exact_value(value, kind)
     if not _fits(value, kind):
         return None
     if isinstance(value, str):
@@ -286,6 +344,8 @@ def _typed(value: Any, kind: ColumnType) -> Any:
 
 def _read_item(name: str, kind: ColumnType) -> str:
     column = f"{ITEM}.{identifier(name)}"
+    if is_exact(kind):
+        return spark_exact(column, kind)
     return within_years(column) if kind is ColumnType.TIME else column
 
 
@@ -300,6 +360,8 @@ def _fits(value: Any, kind: ColumnType) -> bool:
             return isinstance(value, bool)
         case ColumnType.TIME:
             return is_time(value)
+        case _ if is_exact(kind):
+            return exact_value(value, kind) is not None
         case _:
             return value is not None
 
@@ -333,10 +395,15 @@ def item_type(kinds: Mapping[str, ColumnType]) -> str:
 
 
 def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Expression]) -> tuple[ItemField, ...]:
-    """The read fields that every item must have: keys of rows, and those that may be neither null nor missing."""
+    """The read fields that every item must have: keys of rows, and those that may be neither null nor missing.
+
+    Also those of which a wrong value is refused.
+    """
     ordered = sorted(read, key=lambda each: (each.list, each.name))
-    return tuple(
-        ItemField(each.list, each.name, each.kind(event))
+    fields = (
+        ItemField(
+            each.list, each.name, each.kind(event), not (each in keys or is_required_item(event, each.list, each.name))
+        )
         for each in ordered
-        if each in keys or is_required_item(event, each.list, each.name)
     )
+    return tuple(each for each in fields if not each.nullable or is_exact(each.kind))

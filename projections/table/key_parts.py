@@ -14,7 +14,7 @@ from projections.table.folds.fold import Cases, Ordering, Stored, one_kind
 from projections.table.monoids import Extreme, StateField
 from projections.table.types import ColumnType
 
-PART_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN)
+PART_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE, ColumnType.UUID)
 SEPARATOR: Final = "/"
 
 
@@ -29,7 +29,9 @@ class KeyParts:
         for name in self.names:
             kind = Field(name).kind(event)
             if kind not in PART_TYPES:
-                raise ValueError(f'"{name}" is {kind.value}, but a part of a key is a text, an integer or a boolean')
+                raise ValueError(
+                    f'"{name}" is {kind.value}, but a part of a key is a text, an integer, a boolean, a date or a UUID'
+                )
         return ColumnType.TEXT
 
     def fields(self) -> frozenset[str]:

@@ -6,6 +6,8 @@ These are sent to executors with a store's writer, so each is a small frozen val
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from projections.table.declared import storage_word
@@ -45,8 +47,17 @@ class Quotient:
     denominator: str
 
     def value(self, state: State) -> Any:
-        total, number = state.get(self.numerator), state.get(self.denominator)
-        return total / number if total is not None and number else None
+        total, number = (_number(state.get(name)) for name in (self.numerator, self.denominator))
+        if total is None or not number:
+            return None
+        if isinstance(total, Decimal) or isinstance(number, Decimal):
+            return float(Fraction(total) / Fraction(number))
+        return total / number
+
+
+def _number(total: int | str | None) -> int | Decimal | None:
+    """A sum in the form of rows, as a number."""
+    return Decimal(total) if isinstance(total, str) else total
 
 
 @storage_word("Edge")

@@ -7,19 +7,23 @@ import string
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal
+from uuid import UUID
 
 import orjson
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import FieldKind, field_kinds
+from commands.declaring.exact_numbers import KEPT_DIGITS
+from commands.declaring.field_kinds import Digits, FieldKind, Form, field_kinds
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
 from projections.stores.names import patch_key
 from projections.stores.store import Batch
+from projections.table.decimals import EXACT, MAX_DIGITS
 from projections.table.expressions import Field, Source
 from projections.table.key_parts import KeyParts
 from projections.table.patch import Patch
@@ -46,6 +50,8 @@ KEYS = (
     "x" * 600,
     "",
 )
+SUMMED_DIGITS = MAX_DIGITS - 3
+"""The sum of a history's decimals with at most so many digits fits its column."""
 TEXTS = (*KEYS, "null", "x" * 9_000, "\u2028", "-1")
 
 
@@ -201,6 +207,8 @@ def _value(annotation: Any, kind: FieldKind, chance: random.Random) -> Any:
     inner = next(iter(typing.get_args(annotation)), None)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return [_item(inner, chance) for _ in range(chance.choice((0, 1, 2, 5)))]
+    if kind.form is not None:
+        return _of_form(kind.form, chance)
     match PYTHON_TYPES.get(kind.kind):
         case ColumnType.TEXT:
             return chance.choice(TEXTS)
@@ -214,3 +222,24 @@ def _value(annotation: Any, kind: FieldKind, chance: random.Random) -> Any:
             return f"2026-01-{chance.randrange(1, 29):02d}T10:11:12.{chance.randrange(1000):03d}Z"
         case _:
             return chance.choice(([], ["a", "ü"], chance.choices(string.ascii_letters, k=3)))
+
+
+def _of_form(form: Form, chance: random.Random) -> Any:
+    """A decimal, in any of the ways in which JSON may have it; or a date, or a UUID; few, so that some are equal."""
+    if form is date:
+        days = chance.choice((0, 1, 59, -(10**5), chance.randrange(10**6)))
+        return (date(2026, 1, 1) + timedelta(days=days)).isoformat()
+    if form is UUID:
+        return str(UUID(int=chance.choice((0, 1, 2**128 - 1, chance.getrandbits(128)))))
+    digits, places = (form.total, form.places) if isinstance(form, Digits) else (10, 2)
+    most = 10 ** min(digits, SUMMED_DIGITS) - 1
+    value = EXACT.scaleb(Decimal(chance.choice((0, 1, -1, most, -most, chance.randint(-most, most)))), -places)
+    match chance.randrange(4):
+        case 0 if digits <= KEPT_DIGITS:
+            return float(value)  # JSON keeps so many digits
+        case 1:
+            return str(value.normalize(EXACT))
+        case 2 if places:
+            return f"{value:f}0"
+        case _:
+            return f"{value:f}"

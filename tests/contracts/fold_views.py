@@ -33,6 +33,7 @@ from projections.table.folds import (
 )
 from projections.table.items import item
 from projections.table.view import TableView
+from tests.contracts.exact_views import EXACT_VIEWS
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 from tests.support.recording import recording
 
@@ -271,7 +272,7 @@ def documented(page: str) -> dict[str, Any]:
 ever = documented("adding-a-fold.md")["ever"]
 WITH_OWN_FOLD = TableView("with_own_fold", "group", {"flagged": ever({Put: "flag", Taken: "flag"})}, STORES)
 _OF_LISTS = (LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, BY_PACKED_GROUP, BETWEEN_GROUPS, ITEMS_AND_MOVES, WITH_OWN_FOLD)
-_VIEWS = (*_OF_LISTS, BY_GROUP_AND_SMALL, MOVES_OF_SMALL)
+_VIEWS = (*_OF_LISTS, BY_GROUP_AND_SMALL, MOVES_OF_SMALL, *EXACT_VIEWS)
 FOLD_VIEWS = {view.name: view for view in _VIEWS}
 
 

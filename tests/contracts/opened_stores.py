@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any, Self
+from uuid import UUID
 
 import orjson
 import psycopg
@@ -171,4 +173,8 @@ def _plain(value: Any, kind: ColumnType) -> Any:
         return {"lat": float(latitude), "lon": float(longitude)}
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, date | UUID):
+        return str(value)
     return value

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -36,7 +37,7 @@ PARTITIONS = 2
 VIEW = TableView(
     name="filtered",
     key="thing_id",
-    columns={name: last({Put: name}) for name in ("text", "number", "real", "flag", "at")}
+    columns={name: last({Put: name}) for name in ("text", "number", "real", "flag", "at", "price", "due", "reference")}
     | {"place": last({Put: point("latitude", "longitude")})},
     deleted_by=(Removed,),
     stores=(Postgres(), Elasticsearch(text=("text",))),
@@ -72,6 +73,9 @@ VALUES: dict[str, list[Any]] = {
         *("1969-12-31T23:59:59.999Z", "2026-01-01T00:00:00.000Z"),
         *("2026-01-01T00:00:00.001Z", "2026-02-01T00:00:00.000Z"),
     ],
+    "price": ["0.00", "-0.01", "0.10", "12.50", "9007199254.93", "9007199254.92", "9999999999.99", "-9999999999.99"],
+    "due": ["0001-01-01", "1969-12-31", "1970-01-01", "2026-02-28", "2026-03-01", "9999-12-31"],
+    "reference": [str(UUID(int=each)) for each in (0, 1, 2**64, 2**127, 2**128 - 1)],
 }
 EDGES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.9999Z")
 ASKED = {
@@ -83,6 +87,8 @@ ASKED = {
         "0001-01-01T00:00:00Z",
         "9999-12-31T23:59:59.9999Z",
     ],
+    "price": [*VALUES["price"], "12.505", "0.001", "-0.001", "12.5", "9999999999.991", f"-1{'0' * 50}", "1" + "0" * 50],
+    "reference": [*VALUES["reference"], str(UUID(int=2**128 - 1)).upper()],
 }
 
 
@@ -100,7 +106,7 @@ def sources() -> list[Source]:
     rows: list[dict[str, Any]] = [{name: value} for name, values in VALUES.items() for value in values]
     rows += [{name: chance.choice([None, *values]) for name, values in VALUES.items()} for _ in range(60)]
     rows += [{}, {"latitude": 38.5, "longitude": -121.0}, {"text": LONG}]
-    nothing = dict.fromkeys(("text", "number", "real", "flag", "at", "tags", "latitude", "longitude"))
+    nothing = dict.fromkeys((*VALUES, "tags", "latitude", "longitude"))
     for number, row in enumerate(rows):
         happened(f"{number:03}", "thing.put", **nothing | {"small": 1} | row)
         if number % 11 == 10:

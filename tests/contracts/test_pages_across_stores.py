@@ -8,7 +8,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -36,7 +39,7 @@ from tests.contracts.test_view_stores import arrow
 from tests.contracts.view_histories import Put
 from tests.support.seeds import seed_of
 
-COLUMNS = ("text", "number", "real", "flag", "at")
+COLUMNS = ("text", "number", "real", "flag", "at", "price", "due", "reference")
 VIEW = TableView(
     name="paged",
     key="thing_id",
@@ -44,7 +47,7 @@ VIEW = TableView(
     stores=(
         Postgres(),
         Elasticsearch(text=("text",)),
-        Cache(rankings=(Ranking("-number"), Ranking("number"), Ranking("real"), Ranking("-at"))),
+        Cache(rankings=tuple(map(Ranking, ("-number", "number", "real", "-at", "-price", "due")))),
     ),
 )
 LIVE = Live(VIEW, 1, VIEW.tag, {})
@@ -60,6 +63,9 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
         "2026-01-01T00:00:00.001Z",
         "9999-12-31T23:59:59.999Z",
     ),
+    "price": (None, "-9999999999.99", "-0.01", "0.00", "9007199254.92", "9007199254.93", "9999999999.99"),
+    "due": (None, "0001-01-01", "1969-12-31", "2026-03-01", "9999-12-31"),
+    "reference": (None, *(str(UUID(int=each)) for each in (0, 2**127, 2**128 - 1))),
 }
 ORDERS = tuple(
     order for name in COLUMNS for order in (name, f"-{name}", f"{name},-number", f"-flag,{name}")
@@ -130,13 +136,23 @@ async def every_page(readers: list[Finder], query: Query, chance: random.Random)
         page_query = continued(VIEW, query, write_cursor(VIEW, query, page.last))
 
 
+def _sorted_by(column: str, row: Mapping[str, Any]) -> Any:
+    match column:
+        case "text":
+            return str(row[column]).encode()
+        case "price":
+            return Decimal(row[column])
+        case _:
+            return row[column]
+
+
 def in_order(order: str) -> list[str]:
     """The keys of all rows, nulls last."""
     rows = sorted(ROWS.values(), key=lambda row: str(row["thing_id"]).encode())
     for step in reversed(order.split(",")):
         column, falling = step.removeprefix("-"), step.startswith("-")
         known = [row for row in rows if row[column] is not None]
-        known.sort(key=lambda row: str(row[column]).encode() if column == "text" else row[column], reverse=falling)
+        known.sort(key=partial(_sorted_by, column), reverse=falling)
         rows = known + [row for row in rows if row[column] is None]
     return [str(row["thing_id"]) for row in rows]
 

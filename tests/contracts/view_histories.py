@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
 
 from commands.declaring.aggregate import Event
 from projections.stores.declared import Cache, Elasticsearch, Postgres
@@ -28,6 +33,9 @@ class Put(Event, type="thing.put"):
     tags: list[str] | None
     latitude: float | None
     longitude: float | None
+    price: Annotated[Decimal, Field(max_digits=12, decimal_places=2)] | None
+    due: date | None
+    reference: UUID | None
 
 
 class Taken(Event, type="thing.taken"):
@@ -80,6 +88,12 @@ def every_fold(name: str, key: str) -> TableView:
             "most": maximum({Put: "real"}),
             "least": minimum({Put: "number"}),
             "latest": maximum({Put: "at"}),
+            "price": last({Put: "price"}),
+            "paid": add({Put: "price"}),
+            "dearest": maximum({Put: "price"}),
+            "due": last({Put: "due"}),
+            "first_due": minimum({Put: "due"}),
+            "reference": last({Put: "reference"}),
             "lowest": lowest(held),
             "highest": highest(held),
             "average": ratio(total, number),
@@ -93,7 +107,7 @@ def every_fold(name: str, key: str) -> TableView:
 def some_folds(name: str, key: str) -> TableView:
     """A view with a fold of each shape, in all stores: what needs no more is spared most of Spark's compiling."""
     every = every_fold(name, key)
-    columns = ("text", "tags", "place", "total", "latest", "highest")
+    columns = ("text", "tags", "place", "total", "latest", "highest", "price", "paid", "due", "reference")
     return replace(
         every,
         columns={name: every.columns[name] for name in columns},

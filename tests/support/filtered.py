@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from api.ports import Row
 from api.requests.filters import AnyOf, Condition
@@ -21,8 +23,13 @@ def fulfils(row: Row, condition: Condition) -> bool:
         return bool((value is None) == wanted[0])
     if value is None:
         return False
-    if wanted and isinstance(wanted[0], datetime):
-        value = datetime.fromisoformat(value)
+    match wanted[:1]:
+        case (datetime(),):
+            value = datetime.fromisoformat(value)
+        case (date(),):
+            value = date.fromisoformat(value)
+        case (Decimal() | UUID(),):
+            value = type(wanted[0])(value)
     return _compared(value, condition.operator, wanted)
 
 

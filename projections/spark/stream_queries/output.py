@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from projections.spark.stream_queries.failures import reason
 from projections.stream.declaring.view import BATCH, StreamView
 from projections.table.expressions import identifier, literal
 from projections.table.shown import DELETED
-from projections.table.types import SPARK_TYPES, ColumnType, finite, within_years
+from projections.table.types import ColumnType, finite, spark_stored, spark_value_type, within_years
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,8 +30,11 @@ _FITTING: Final[Mapping[ColumnType, frozenset[str]]] = {
     ColumnType.TIME: frozenset({"timestamp"}),
     ColumnType.POINT: frozenset({"struct<lat:double,lon:double>"}),
     ColumnType.JSON: frozenset({"string"}),
+    ColumnType.DATE: frozenset({"date"}),
 }
 """The types of Spark whose values a column can hold, each exactly."""
+_DECIMAL: Final = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
+_FIRST_DATE, _LAST_DATE = "date'0001-01-01'", "date'9999-12-31'"
 TIME_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 """As `to_json` writes a time in UTC."""
 _UNNUMBERED: Final = f'{{"{BATCH}":0'
@@ -67,15 +71,31 @@ def check_output(view: StreamView, rows: DataFrame, *, streaming: bool) -> None:
             view.name, f"its query must return the columns {', '.join(view.returned)}, but {' and '.join(problems)}"
         )
     for name, kind in view.returned.items():
-        if found[name] not in _FITTING[kind]:
+        if not _holds(kind, found[name]):
             raise ViewDeclarationError(
                 view.name,
                 f'column "{name}" is declared {kind.name}, but its query returns {found[name]}: add '
-                f'.cast("{SPARK_TYPES[kind]}"), or declare another type'
+                f'.cast("{_spark_type(kind)}"), or declare another type'
                 if name in view.columns
                 else f'column "{name}" deletes rows (deleted_by), so it must be BOOLEAN, but its query returns '
                 f"{found[name]}",
             )
+
+
+def _spark_type(kind: ColumnType) -> str:
+    """The type of Spark to which a column is cast for a view."""
+    return "date" if kind is ColumnType.DATE else spark_value_type(kind)
+
+
+def _holds(kind: ColumnType, found: str) -> bool:
+    """Whether a column of a view holds every value of this type of Spark, exactly."""
+    if not kind.is_decimal:
+        return found in _FITTING[kind]
+    decimal = _DECIMAL.fullmatch(found)
+    if decimal is None:
+        return False
+    digits, places = map(int, decimal.groups())
+    return places <= kind.places and digits - places <= kind.digits - kind.places
 
 
 def row_texts(rows: DataFrame, view: StreamView, tag: str, settings: LogSettings) -> DataFrame:
@@ -138,6 +158,10 @@ def _value(name: str, kind: ColumnType) -> str:
             return finite(column)
         case ColumnType.TIME:
             return within_years(column)
+        case ColumnType.DATE:
+            return f"if({column} between {_FIRST_DATE} and {_LAST_DATE}, cast({column} as string), null)"
+        case _ if kind.is_decimal:
+            return spark_stored(column, kind)
         case ColumnType.POINT:
             return f"if({finite(f'{column}.lat')} is null or {finite(f'{column}.lon')} is null, null, {column})"
     return column
@@ -151,6 +175,8 @@ def _key_text(name: str, kind: ColumnType, *, several: bool) -> str:
             text = f"replace(replace({column}, '%', '%25'), '/', '%2F')" if several else column
         case ColumnType.TIME:
             text = f"date_format({within_years(column)}, {literal(TIME_FORMAT)})"
+        case _ if kind is ColumnType.DATE or kind.is_decimal:
+            text = _value(name, kind)
         case _:
             text = f"cast({column} as string)"
     return f"coalesce({text}, {literal(NULL_KEY)})" if several else text

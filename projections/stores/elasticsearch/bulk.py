@@ -14,6 +14,7 @@ from projections.errors import Unloadable
 from projections.limits import BULK_ROWS
 from projections.stores.documents import DocumentForm, Guard, is_deleted
 from projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
+from projections.stores.elasticsearch.exact_columns import SORTED, texts
 from projections.stores.elasticsearch.mapping import GUARD, STATE
 from projections.stores.ledgers import loadable
 from projections.stores.names import document_id, write_alias
@@ -60,6 +61,8 @@ def document(form: DocumentForm, key: str, state: State, guard: Guard) -> bytes:
     hidden = {name: value for name, value in state.items() if name not in shown}
     indexed = {name: _without_sign(value) for name, value in shown.items()}
     body = {**indexed, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
+    if form.exact:
+        body[SORTED] = texts(form.exact, shown)
     return orjson.dumps(body)
 
 

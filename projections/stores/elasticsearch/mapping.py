@@ -6,19 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from projections.stores.elasticsearch.declared import Elasticsearch
+from projections.stores.elasticsearch.exact_columns import SORTED, has_text
 from projections.table.shown import DELETED
-from projections.table.types import ColumnType
+from projections.table.types import ByType, ColumnType
 from projections.view import View
 
-COLUMN_TYPES: Mapping[ColumnType, str] = {
-    ColumnType.TEXT: "keyword",
-    ColumnType.INTEGER: "long",
-    ColumnType.FLOAT: "double",
-    ColumnType.BOOLEAN: "boolean",
-    ColumnType.TIME: "date",
-    ColumnType.POINT: "geo_point",
-    ColumnType.JSON: "keyword",
-}
+
+class _ColumnTypes(ByType[str]):
+    def of_decimal(self, kind: ColumnType) -> str:
+        return "double"  # the nearest one; see exact_columns.py
+
+
+COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
+    {
+        ColumnType.TEXT: "keyword",
+        ColumnType.INTEGER: "long",
+        ColumnType.FLOAT: "double",
+        ColumnType.BOOLEAN: "boolean",
+        ColumnType.TIME: "date",
+        ColumnType.POINT: "geo_point",
+        ColumnType.JSON: "keyword",
+        ColumnType.DATE: "date",
+        ColumnType.UUID: "keyword",
+    }
+)
 """Of visible columns; a list has no mapping: it is stored in the document, and not indexed."""
 
 GUARD = "_guard"
@@ -60,6 +71,9 @@ def mapping(view: View) -> dict[str, Any]:
     properties = {
         name: _property(kind, name in searched) for name, kind in view.types.items() if kind is not ColumnType.LIST
     }
+    sorted_by = {name: {"type": "keyword"} for name, kind in view.types.items() if has_text(kind)}
+    if sorted_by:
+        properties[SORTED] = {"properties": sorted_by}
     return {
         "dynamic": False,
         "properties": {**properties, STATE: hidden, GUARD: hidden, DELETED: {"type": "boolean"}},
@@ -72,6 +86,8 @@ def _property(kind: ColumnType, searched: bool) -> dict[str, Any]:
     indexed: dict[str, Any] = {"type": COLUMN_TYPES[kind]}
     if kind is ColumnType.TEXT:
         indexed["ignore_above"] = MAX_TERM_CHARACTERS
+    if kind is ColumnType.DATE:
+        indexed["format"] = "strict_date"
     if searched:
         indexed["fields"] = {"text": {"type": "text"}}
     return indexed

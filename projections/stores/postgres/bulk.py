@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
+from uuid import UUID
 
 import adbc_driver_manager as adbc  # not its `dbapi`, which imports pandas where it is installed
 import adbc_driver_postgresql
@@ -88,6 +89,12 @@ class PostgresWriter:
                     stored = pa.array([_point(place) for place in column.to_pylist()], pa.binary())
                 case ColumnType.TEXT | ColumnType.JSON:
                     stored = pc.replace_substring(column, NUL, REPLACEMENT)
+                case ColumnType.DATE:
+                    stored = column.cast(pa.date32())
+                case ColumnType.UUID:
+                    stored = pa.array([each and UUID(each).bytes for each in column.to_pylist()], pa.binary())
+                case kind if kind.is_decimal:
+                    stored = _numerics(column, kind)
                 case _:
                     continue
             batch = batch.set_column(number, name, stored)
@@ -126,6 +133,11 @@ class _Stored:
             except Unloadable as error:
                 self.refused = error
                 raise
+
+
+def _numerics(column: pa.Array, kind: ColumnType) -> pa.Array:
+    with loadable(NAME):
+        return column.cast(pa.decimal128(kind.digits, kind.places))
 
 
 def _meaning(error: adbc.Error) -> ProjectionError | None:

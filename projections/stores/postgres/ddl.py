@@ -9,21 +9,31 @@ from projections.stores.names import table_name
 from projections.stores.postgres.declared import Postgres
 from projections.stores.store import Target
 from projections.table.shown import DELETED
-from projections.table.types import ColumnType
+from projections.table.types import ByType, ColumnType
 
-COLUMN_TYPES: Mapping[ColumnType, str] = {
-    ColumnType.TEXT: "text",
-    ColumnType.INTEGER: "bigint",
-    ColumnType.FLOAT: "double precision",
-    ColumnType.BOOLEAN: "boolean",
-    ColumnType.TIME: "timestamptz",
-    ColumnType.POINT: "point",
-    ColumnType.JSON: "text",
-    ColumnType.LIST: "jsonb",
-    ColumnType.COUNTS: "text",
-    ColumnType.SKETCH: "text",
-    ColumnType.ENTRIES: "text",
-}
+
+class _ColumnTypes(ByType[str]):
+    def of_decimal(self, kind: ColumnType) -> str:
+        return f"numeric({kind.digits},{kind.places})"  # as PostgreSQL writes it in its catalog
+
+
+COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
+    {
+        ColumnType.TEXT: "text",
+        ColumnType.INTEGER: "bigint",
+        ColumnType.FLOAT: "double precision",
+        ColumnType.BOOLEAN: "boolean",
+        ColumnType.TIME: "timestamptz",
+        ColumnType.POINT: "point",
+        ColumnType.JSON: "text",
+        ColumnType.LIST: "jsonb",
+        ColumnType.COUNTS: "text",
+        ColumnType.SKETCH: "text",
+        ColumnType.ENTRIES: "text",
+        ColumnType.DATE: "date",
+        ColumnType.UUID: "uuid",
+    }
+)
 
 SAFE_INDEX_BYTES: Final = 2_500
 """An index entry with at most so many bytes of values fits: its limit of 2,704 includes a header and padding."""

@@ -19,6 +19,7 @@ from projections.stores.postgres.connection import connect
 from projections.stores.postgres.text import NAME
 from projections.stores.row_reader import Rows, Size, without_empty
 from projections.stores.store import Target
+from projections.table.decimals import decimal_text
 from projections.table.monoids import State
 from projections.table.types import ColumnType
 
@@ -103,6 +104,10 @@ def _plain(value: Any, kind: ColumnType) -> Any:
         case ColumnType.POINT:
             longitude, latitude = value.strip("()").split(",")
             return {"lat": float(latitude), "lon": float(longitude)}
+        case ColumnType.DATE | ColumnType.UUID:
+            return str(value)
+        case _ if kind.is_decimal:
+            return decimal_text(value, kind.places)
         case _ if isinstance(value, datetime):
             return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         case _:

@@ -35,6 +35,7 @@ from projections.stores.postgres.publish import PlainName
 from projections.stores.postgres.rows import row_of, select_rows
 from projections.stores.postgres.text import NAME, json_text, without_nul
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.table.decimals import decimal_text, exact_decimal
 from projections.table.monoids import State, StateField
 from projections.table.patch import Patch, places_from_json, places_to_json
 from projections.table.types import ColumnType
@@ -323,14 +324,23 @@ def _form(field: StateField) -> Callable[[Any], Any] | None:
     if field.entry:
         return partial(json_text, kind=field.type)
     match field.type:
-        case ColumnType.TEXT | ColumnType.JSON:
+        case ColumnType.TEXT | ColumnType.JSON | ColumnType.DATE | ColumnType.UUID:
             return _text
+        case _ if field.type.is_decimal:
+            return partial(_decimal, kind=field.type)  # PostgreSQL would round one with too many places
         case ColumnType.POINT:
             return lambda place: f"({place['lon']},{place['lat']})"
         case ColumnType.FLOAT:
             return lambda number: number if isfinite(number) else str(number)  # a sum may exceed the numbers of JSON
         case _:
             return None
+
+
+def _decimal(value: Any, kind: ColumnType) -> str:
+    found = exact_decimal(value, kind.digits, kind.places) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{value!r} is not a {kind.value}")
+    return decimal_text(found, kind.places)
 
 
 def _text(value: Any) -> str:

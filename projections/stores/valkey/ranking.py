@@ -9,8 +9,20 @@ from typing import Any, Final
 from eventlog.declaring import word
 from projections.table.types import ColumnType
 
-SCORES: Final = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME)
-GROUPS: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME)
+SCORES: Final = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME, ColumnType.DATE)
+GROUPS: Final = (
+    ColumnType.TEXT,
+    ColumnType.INTEGER,
+    ColumnType.BOOLEAN,
+    ColumnType.TIME,
+    ColumnType.DATE,
+    ColumnType.UUID,
+)
+
+
+def has_score(kind: ColumnType) -> bool:
+    """Whether a sorted set can have the order of columns of this type."""
+    return kind in SCORES or kind.is_decimal
 
 
 @word('Ranking("-price", within=("city",))')
@@ -18,7 +30,7 @@ GROUPS: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, Column
 class Ranking:
     """The order of the rows by one column, kept in a sorted set, for queries that sort by it: a leaderboard.
 
-    sort: an INTEGER, FLOAT or TIME column; with "-" the highest come first, as in `?sort=-cents`. Rows with equal
+    sort: a column of numbers, times or dates; with "-" the highest come first, as in `?sort=-cents`. Rows with equal
     values are in the order of their keys, and nulls come last.
     within: columns that divide the rows. Each combination of their values has an order of its own, for queries with a
     filter for each of them, as in `?day=…&sort=-cents`; a row in which one of them is null is in none.
@@ -63,7 +75,7 @@ def check_rankings(rankings: Any, types: Mapping[str, ColumnType]) -> None:
 
 
 def _check_sort(ranking: Ranking, types: Mapping[str, ColumnType]) -> None:
-    able = _columns(types, SCORES)
+    able = _columns(types, SCORES, decimals=True)
     if not isinstance(ranking.sort, str):
         raise ValueError(f'sort is not a text: write the name of a column ({able}), such as Ranking("-column")')
     if "," in ranking.sort:
@@ -71,7 +83,7 @@ def _check_sort(ranking: Ranking, types: Mapping[str, ColumnType]) -> None:
     if ranking.column not in types:
         raise ValueError(f'"{ranking.column}" is not a column that is stored: sort by {able}')
     kind = types[ranking.column]
-    if kind not in SCORES:
+    if not has_score(kind):
         raise ValueError(f'"{ranking.column}" is {kind.name}, which has no place in a sorted set: sort by {able}')
 
 
@@ -92,6 +104,11 @@ def _check_within(ranking: Ranking, types: Mapping[str, ColumnType]) -> None:
         raise ValueError("within names a column more than once: name it once")
 
 
-def _columns(types: Mapping[str, ColumnType], kinds: Sequence[ColumnType]) -> str:
-    found = [name for number, (name, kind) in enumerate(types.items()) if number and kind in kinds]
-    return ", ".join(found) or f"a column of {', '.join(kind.name for kind in kinds)}, of which this view has none"
+def _columns(types: Mapping[str, ColumnType], kinds: Sequence[ColumnType], *, decimals: bool = False) -> str:
+    found = [
+        name
+        for number, (name, kind) in enumerate(types.items())
+        if number and (kind in kinds or (decimals and kind.is_decimal))
+    ]
+    names = [*(kind.name for kind in kinds), *(["DECIMAL"] if decimals else [])]
+    return ", ".join(found) or f"a column of {', '.join(names)}, of which this view has none"

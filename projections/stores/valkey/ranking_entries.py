@@ -56,7 +56,8 @@ class ValkeyRankings:
         for key in keys:
             ranking, group, member, *exact = orjson.loads(key)
             name = rankings.set_name(ranked[ranking], orjson.dumps(group).decode() if group else "")
-            yield name, Member(member, *map(int, exact)).raw
+            number = int(exact[0]) if exact else None
+            yield name, Member(member, number, ranked[ranking].exact_bytes).raw
 
     def _rankings(self, target: Target) -> Rankings:
         return Rankings.of(self._settings.environment, target.view, target.generation)

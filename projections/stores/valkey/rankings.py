@@ -7,7 +7,8 @@ A sorted set orders its members by score, a double, and those with equal scores 
 - nulls have the score +inf, so they come last in both directions;
 - integers from 2**53 on are not exact in a double, so their members begin with the exact number, in EXACT_BYTES
   bytes that sort like it;
-- a time is the number of milliseconds since 1970.
+- a time is the number of milliseconds since 1970, a date the number of its day;
+- a decimal is the integer of all its digits, which has DECIMAL_BYTES bytes where it is not exact.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from operator import index
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +27,7 @@ from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.names import cache_ranking
 from projections.stores.valkey.declared import Cache
 from projections.stores.valkey.ranking import Ranking
+from projections.table.decimals import EXACT
 from projections.table.monoids import State
 from projections.table.types import ColumnType, format_time
 from projections.view import View
@@ -33,21 +36,25 @@ INEXACT: Final = 2.0**53
 """From here on, in both directions, a double may stand for several integers."""
 EXACT_BYTES: Final = 9
 """Of the exact number before a key: also of a sum that does not fit in 64 bits, and of -2**63 in descending order."""
+DECIMAL_BYTES: Final = 17
+"""The same for decimals, which have up to 38 digits."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Member(NamedTuple):
-    """A row in a sorted set. exact: the number before its key, if the score is inexact."""
+    """A row in a sorted set. exact: the number before its key, if the score is inexact, in so many bytes."""
 
     key: str
     exact: int | None = None
+    exact_bytes: int = EXACT_BYTES
 
     @property
     def raw(self) -> bytes:
         """As it is stored."""
-        exact = b"" if self.exact is None else (self.exact + 2**64).to_bytes(EXACT_BYTES, "big")
-        return exact + self.key.encode()
+        if self.exact is None:
+            return self.key.encode()
+        return (self.exact + _offset(self.exact_bytes)).to_bytes(self.exact_bytes, "big") + self.key.encode()
 
 
 class ScoredMember(NamedTuple):
@@ -72,6 +79,8 @@ class Ranked:
     @property
     def exact_bytes(self) -> int:
         """The number of bytes before the key in a member whose score is inexact."""
+        if self.kind.is_decimal:
+            return DECIMAL_BYTES
         return EXACT_BYTES if self.kind is ColumnType.INTEGER else 0
 
     def place(self, value: Any, key: str) -> ScoredMember:
@@ -82,14 +91,14 @@ class Ranked:
         if self.ranking.descending:
             score = -score
         exact = int(score) if self.exact_bytes and abs(score) >= INEXACT else None
-        return ScoredMember(float(score), Member(key, exact).raw)
+        return ScoredMember(float(score), Member(key, exact, self.exact_bytes).raw)
 
     def read(self, member: bytes, score: float) -> Member:
         """The row at a place."""
         if self.exact_bytes and INEXACT <= abs(score) < math.inf:
-            exact = int.from_bytes(member[: self.exact_bytes], "big") - 2**64
+            exact = int.from_bytes(member[: self.exact_bytes], "big") - _offset(self.exact_bytes)
             if float(exact) == score:  # or others than Headwater wrote it
-                return Member(_text(member[self.exact_bytes :]), exact)
+                return Member(_text(member[self.exact_bytes :]), exact, self.exact_bytes)
         return Member(_text(member))
 
     def group(self, values: Sequence[Any]) -> str | None:
@@ -106,8 +115,17 @@ class Ranked:
             return (_time(value) - _EPOCH) / _MILLISECOND
         if self.kind is ColumnType.INTEGER:
             return _integer(value)
+        if self.kind is ColumnType.DATE:
+            return (value if isinstance(value, date) else date.fromisoformat(value)).toordinal()
+        if self.kind.is_decimal:
+            return int(EXACT.scaleb(Decimal(value), self.kind.places))
         number = float(value)
         return number if math.isfinite(number) else None
+
+
+def _offset(exact_bytes: int) -> int:
+    """What is added to a number so that it is positive in so many bytes."""
+    return 1 << (8 * (exact_bytes - 1))
 
 
 def ranked_of(view: View) -> tuple[Ranked, ...]:

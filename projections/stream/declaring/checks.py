@@ -21,10 +21,20 @@ if TYPE_CHECKING:
 
 Query = Callable[..., "DataFrame"]
 Late = Literal["amend", "drop", "keep"]
-KEY_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME)
+KEY_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME, ColumnType.DATE)
 LONGEST_PAUSE: Final = timedelta(minutes=5)
 """Between two batches; `replay status` takes a view without progress for longer as stalled."""
 COLUMN_TYPES: Final = (*KEY_TYPES, ColumnType.FLOAT, ColumnType.POINT, ColumnType.JSON)
+
+
+def is_column_type(kind: object) -> bool:
+    """Whether a stream view can have columns of this type."""
+    return kind in COLUMN_TYPES or (isinstance(kind, ColumnType) and kind.is_decimal)
+
+
+def is_key_type(kind: ColumnType) -> bool:
+    """Whether columns of this type can be a key: each value has one text."""
+    return kind in KEY_TYPES or kind.is_decimal
 
 
 def check_stream(view: StreamView) -> None:
@@ -32,8 +42,9 @@ def check_stream(view: StreamView) -> None:
     check_name(view.name)
     check_columns((*view.columns, *(name for lookup in view.lookups for name in lookup.columns)))
     for name, kind in view.columns.items():
-        if kind not in COLUMN_TYPES:
-            raise ValueError(f'column "{name}" has the type {kind!r}: use one of {_names(COLUMN_TYPES)}')
+        if not is_column_type(kind):
+            types = f"{_names(COLUMN_TYPES)} or DECIMAL(12, 2)"
+            raise ValueError(f'column "{name}" has the type {kind!r}: use one of {types}')
     _check_key(view)
     _check_deleted_by(view)
     _check_sources(view)
@@ -70,7 +81,7 @@ def _check_key(view: StreamView) -> None:
     for name in view.key_columns:
         if name not in view.columns:
             raise ValueError(f'its key column "{name}" is not among its columns {", ".join(view.columns)}')
-        if view.columns[name] not in KEY_TYPES:
+        if not is_key_type(view.columns[name]):
             raise ValueError(f'its key column "{name}" is {view.columns[name].name}: use one of {_names(KEY_TYPES)}')
     check_columns([view.key_name])
     is_own = view.key_columns == (view.key_name,) and view.columns[view.key_name] is ColumnType.TEXT

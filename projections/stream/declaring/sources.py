@@ -17,7 +17,7 @@ from eventlog.topics import EVENTS, OBSERVATIONS
 from projections.stream.declaring.durations import duration
 from projections.table.declared import storage_word
 from projections.table.rows import CapturedRow
-from projections.table.types import ColumnType, field_types, is_required
+from projections.table.types import ColumnType, field_types, is_exact, is_required
 
 Kind = type[Observation] | type[Event]
 
@@ -41,6 +41,11 @@ NO_HISTORY: Final = (
     "is a captured table: its topic keeps only the last change of each row, so a replay would give other rows. Use a "
     "Lookup for what is true now; for what was true then, let a process turn its rows into events, and read these"
 )
+
+
+def source_types(kind: Kind) -> dict[str, ColumnType]:
+    """The type of each field of a class in a DataFrame; decimals, dates and UUIDs are texts, as in earlier releases."""
+    return {name: ColumnType.JSON if is_exact(found) else found for name, found in field_types(kind).items()}
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class StreamSource(ABC):
         duration(self.late_after)
         found: dict[str, ColumnType] = {}
         for kind in self.classes:
-            for name, column in field_types(kind).items():
+            for name, column in source_types(kind).items():
                 if name in self.given:
                     raise ValueError(f'field "{name}" of "{kind.type}" has the name of a column that every source has')
                 if found.setdefault(name, column) is not column:
@@ -102,7 +107,7 @@ class StreamSource(ABC):
     @property
     def fields(self) -> Mapping[str, ColumnType]:
         """The type of each field of the classes."""
-        return {name: column for kind in self.classes for name, column in field_types(kind).items()}
+        return {name: column for kind in self.classes for name, column in source_types(kind).items()}
 
     @property
     def columns(self) -> Mapping[str, ColumnType]:
@@ -112,13 +117,13 @@ class StreamSource(ABC):
 
     def required(self, kind: Kind) -> list[str]:
         """The fields of a class that must not be null."""
-        return [name for name in field_types(kind) if is_required(kind, name)]
+        return [name for name in source_types(kind) if is_required(kind, name)]
 
     @property
     def declaration(self) -> str:
         """Its text in a fingerprint: a class and its fields, because a change of them is read differently."""
         classes = [
-            f"{kind.type} {kind.version} {sorted((name, column.value) for name, column in field_types(kind).items())}"
+            f"{kind.type} {kind.version} {sorted((name, column.value) for name, column in source_types(kind).items())}"
             for kind in self.classes
         ]
         return f"{self.function}({', '.join(classes)}; late after {self.late_after})"

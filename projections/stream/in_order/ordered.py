@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Final
 
-from projections.stream.declaring.checks import COLUMN_TYPES, KEY_TYPES
+from projections.stream.declaring.checks import is_column_type, is_key_type
 from projections.stream.declaring.durations import duration
 from projections.stream.in_order.completeness import complete_ms, declare_early
 from projections.stream.in_order.early import EarlySteps
 from projections.stream.in_order.steps import OnTime, Step, Steps
 from projections.table.expressions import identifier, literal
-from projections.table.types import SPARK_TYPES, ColumnType, finite
+from projections.table.types import SPARK_TYPES, ColumnType, finite, spark_value_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -144,12 +144,12 @@ def _check(kinds: Mapping[str, ColumnType], keys: Sequence[str], columns: Mappin
     for name in keys:
         if name not in kinds:
             raise ValueError(f'in_order has the key "{name}", but its rows have {", ".join(kinds)}')
-        if kinds[name] not in KEY_TYPES:
+        if not is_key_type(kinds[name]):
             raise ValueError(f'in_order cannot take column "{name}" as key: its type is {kinds[name].name}')
     if not columns:
         raise ValueError("in_order has no columns: name what its step returns")
     for name, column in columns.items():
-        if column not in COLUMN_TYPES:
+        if not is_column_type(column):
             raise ValueError(f'column "{name}" of in_order has the type {column!r}: use TEXT, INTEGER, FLOAT and such')
 
 
@@ -161,7 +161,7 @@ def _check_early(row_key: Sequence[str], deleted_by: str, columns: Mapping[str, 
     for name in row_key:
         if name not in columns:
             raise ValueError(f'in_order has early="{name}", but its step returns {", ".join(columns)}')
-        if columns[name] not in KEY_TYPES:
+        if not is_key_type(columns[name]):
             raise ValueError(f'in_order cannot take column "{name}" for early: its type is {columns[name].name}')
     if not deleted_by or columns.get(deleted_by, ColumnType.BOOLEAN) is not ColumnType.BOOLEAN:
         raise ValueError(
@@ -181,4 +181,6 @@ def _plain(name: str, kind: ColumnType) -> str:
 
 def _typed(name: str, kind: ColumnType) -> str:
     column = f"made.{identifier(name)}"
+    if kind is ColumnType.DATE or kind.is_decimal:
+        return f"cast({column} as {'date' if kind is ColumnType.DATE else spark_value_type(kind)})"
     return f"timestamp_micros({column})" if kind is ColumnType.TIME else column

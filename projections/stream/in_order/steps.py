@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -14,7 +15,7 @@ import orjson
 
 from eventlog.envelope import EPOCH
 from projections.limits import MAX_STATE_BYTES
-from projections.table.types import ColumnType
+from projections.table.types import ColumnType, canonical, exact_value
 
 Rows = Sequence[Mapping[str, Any]]
 Step = Callable[[Any, Any], tuple[Any, Rows] | tuple[Any, Rows, datetime | None]]
@@ -290,6 +291,10 @@ def _value(name: str, kind: ColumnType, value: Any) -> Any:
             return float(value)
         case ColumnType.TIME, datetime() if value.tzinfo is not None:
             return microseconds(value)
+        case ColumnType.DATE, date() if not isinstance(value, datetime):
+            return value.isoformat()
+        case _, Decimal() | int() if kind.is_decimal and (made := exact_value(value, kind)) is not None:
+            return canonical(made, kind)
         case ColumnType.POINT, (int() | float() as latitude, int() | float() as longitude):
             return {"lat": float(latitude), "lon": float(longitude)}
     hint = " with a time zone" if kind is ColumnType.TIME else ""

@@ -12,10 +12,10 @@ from eventlog.capturing.declaring import Captured
 from eventlog.declaring import shown
 from projections.table.by_key import ByKey
 from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Readable, expression
+from projections.table.expressions import Expression, Readable, expression, without_digits
 from projections.table.monoids import Monoid, StateField
 from projections.table.shown import Shown
-from projections.table.types import ColumnType
+from projections.table.types import ColumnType, common_type
 
 
 class _Every:
@@ -147,9 +147,16 @@ def one_kind(cases: Cases) -> ColumnType:
     kinds = {each.kind(event_of(event)) for event, each in cases.items()}
     if not kinds:
         raise ValueError("a fold needs at least one event")
-    if len(kinds) > 1:
+    kind = common_type(kinds)
+    if kind is None:
         raise ValueError(f"its cases have different types: {', '.join(sorted(kind.value for kind in kinds))}")
-    return kinds.pop()
+    return kind
+
+
+def digits_hint(cases: Cases) -> str:
+    """See `without_digits`, of all cases."""
+    found = (without_digits([each], event_of(case)) for case, each in cases.items())
+    return next(filter(None, found), "")
 
 
 def positive(limit: int, maximum: int) -> int:

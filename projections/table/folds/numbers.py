@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 from eventlog.declaring import shown
 from projections.table.conditions import Known
+from projections.table.decimals import MAX_DIGITS
 from projections.table.declared import storage_word
 from projections.table.expressions import Readable, expression
-from projections.table.folds.fold import Case, Cases, Derived, Ordering, Stored, must_be_case, one_kind, read
-from projections.table.folds.picks import RANKED
+from projections.table.folds.fold import (
+    Case,
+    Cases,
+    Derived,
+    Ordering,
+    Stored,
+    digits_hint,
+    must_be_case,
+    one_kind,
+    read,
+)
+from projections.table.folds.picks import is_ranked
 from projections.table.mistaken import in_views
-from projections.table.monoids import Extreme, StateField, Sum
+from projections.table.monoids import StateField, extreme_of, sum_of
 from projections.table.shown import Quotient
 from projections.table.types import ColumnType
 
@@ -20,15 +31,15 @@ from projections.table.types import ColumnType
 @storage_word("Total")
 @dataclass(frozen=True, eq=False)
 class Total:
-    """The sum of an integer from each event. See `add` and `count`."""
+    """The sum of an integer or decimal from each event. See `add` and `count`."""
 
     cases: Cases
 
     def kind(self) -> ColumnType:
-        return must_be_whole(one_kind(self.cases))
+        return sum_kind(one_kind(self.cases), self.cases)
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        return Stored(Sum(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
+        return Stored(sum_of(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
 
 
 @storage_word("Bound")
@@ -41,18 +52,23 @@ class Bound:
 
     def kind(self) -> ColumnType:
         kind = one_kind(self.cases)
-        if kind not in RANKED:
-            raise ValueError(f"a highest or lowest needs numbers or times, not {kind.value}")
+        if not is_ranked(kind):
+            raise ValueError(
+                f"a highest or lowest needs numbers, times or dates, not {kind.value}{digits_hint(self.cases)}"
+            )
         return kind
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        monoid = Extreme(StateField(name, self.kind()), self.highest)
+        monoid = extreme_of(StateField(name, self.kind()), highest=self.highest)
         return Stored(monoid, {case: {name: each} for case, each in self.cases.items()})
 
 
 @in_views('add({Sold: "price"})')
 def add(cases: Mapping[Case, Readable]) -> Total:
-    """The sum of an integer from each event; a negative one subtracts. Floats are refused: their order would matter."""
+    """The sum of an integer from each event; a negative one subtracts. Floats are refused: their order would matter.
+
+    The sum of decimals has 38 digits, and the places of its events: no digit is ever lost.
+    """
     return Total(read(cases))
 
 
@@ -89,7 +105,7 @@ def ratio(numerator: Total, denominator: Total) -> Derived:
 
 @in_views('average({Sold: "price"})')
 def average(cases: Mapping[Case, Readable]) -> Derived:
-    """The mean of the integers of these events, as a float; null if there is none.
+    """The mean of the integers or decimals of these events, as a float; null if there is none.
 
     Events whose value is null do not count. It is one sum over another, so the order of arrival does not matter; for a
     mean that can also subtract, use `ratio` of two `add`s.
@@ -98,10 +114,13 @@ def average(cases: Mapping[Case, Readable]) -> Derived:
     return ratio(Total(values), Total({case: Known(each) for case, each in values.items()}))
 
 
-def must_be_whole(kind: ColumnType) -> ColumnType:
-    """`kind`, if its sums are the same in every order; raises ValueError."""
+def sum_kind(kind: ColumnType, cases: Cases) -> ColumnType:
+    """The type of sums of `kind`, if they are the same in every order; raises ValueError."""
+    if kind.is_decimal:
+        return ColumnType.decimal(MAX_DIGITS, kind.places)
     if kind is not ColumnType.INTEGER:
         raise ValueError(
-            f"it adds {kind.value}s, but only sums of integers are the same in every order: use cents, not dollars"
+            f"it adds {kind.value}s, but only sums of integers and decimals are the same in every order: use cents, "
+            f"or a Decimal{digits_hint(cases)}"
         )
     return kind

@@ -6,13 +6,18 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from projections.table.declared import storage_word
-from projections.table.expressions import Readable, expression
-from projections.table.folds.fold import Case, Cases, Ordering, Stored, case_text, one_kind, read
+from projections.table.expressions import Readable, Sortable, expression
+from projections.table.folds.fold import Case, Cases, Ordering, Stored, case_text, digits_hint, one_kind, read
 from projections.table.mistaken import in_views
 from projections.table.monoids import Pick, StateField
 from projections.table.types import ColumnType
 
-RANKED = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME)
+RANKED = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME, ColumnType.DATE)
+
+
+def is_ranked(kind: ColumnType) -> bool:
+    """Whether values of this type have an order that all stores share, and are no texts."""
+    return kind in RANKED or kind.is_decimal
 
 
 @storage_word("Latest")
@@ -71,8 +76,8 @@ def rank(cases: Mapping[Case, object], by: Readable | Mapping[Case, Readable] | 
 def rank_kind(by: Cases) -> ColumnType:
     """The type of the cases' order; raises ValueError if it has no order that all stores share."""
     kind = one_kind(by)
-    if kind not in RANKED:
-        raise ValueError(f"it is ordered by a {kind.value}: use a number or a time")
+    if not is_ranked(kind):
+        raise ValueError(f"it is ordered by a {kind.value}: use a number, a time or a date{digits_hint(by)}")
     return kind
 
 
@@ -82,7 +87,9 @@ def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
         return ordering
     if case not in by:
         raise ValueError(f"`by` leaves out {case_text(case)}: add what it is ordered by")
-    return ordering.under((rank_kind(by), by[case]))
+    kind = rank_kind(by)
+    part = (ColumnType.TEXT, Sortable(by[case], kind)) if kind.is_decimal else (kind, by[case])
+    return ordering.under(part)
 
 
 def stored_together(folds: Sequence[tuple[str, Latest]], name: str, ordering: Ordering) -> Stored:

@@ -7,7 +7,7 @@ its identity. So one declaration can run event by event (live) and over parts of
 from projections.table.monoids.entries import Keyed, Ranked
 from projections.table.monoids.monoid import Entries, Monoid, State, StateField
 from projections.table.monoids.rows import row_value
-from projections.table.monoids.scalars import Extreme, Pick, Sum
+from projections.table.monoids.scalars import Extreme, Pick, Sum, extreme_of, sum_of
 from projections.table.monoids.sketches import Sketch
 from projections.table.monoids.tallies import Tally
 
@@ -23,5 +23,7 @@ __all__ = [
     "StateField",
     "Sum",
     "Tally",
+    "extreme_of",
     "row_value",
+    "sum_of",
 ]

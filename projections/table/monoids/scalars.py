@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from projections.table.decimals import added, extreme, fits_digits
 from projections.table.monoids.monoid import State, StateField
 
 
@@ -52,6 +53,18 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
+class DecimalSum(Sum):
+    """Add decimals, which are texts. Raises OverflowError if the sum needs more digits than its type has."""
+
+    def combine(self, row: State, patch: State) -> None:
+        name, kind = self.field.name, self.field.type
+        total = added(row.get(name), patch.get(name), kind.places)
+        if not fits_digits(total, kind.digits):
+            raise OverflowError(f'the sum "{name}" has more than the {kind.digits} digits of its column')
+        row[name] = total
+
+
+@dataclass(frozen=True, slots=True)
 class Extreme:
     """Keep the highest (or lowest) value of all events: `maximum` and `minimum`. Values are never removed."""
 
@@ -66,3 +79,23 @@ class Extreme:
         theirs, ours = patch.get(self.field.name), row.get(self.field.name)
         if theirs is not None:
             row[self.field.name] = theirs if ours is None else (max if self.highest else min)(ours, theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalExtreme(Extreme):
+    """The same of decimals, which are texts."""
+
+    def combine(self, row: State, patch: State) -> None:
+        theirs, ours = patch.get(self.field.name), row.get(self.field.name)
+        if theirs is not None:
+            row[self.field.name] = theirs if ours is None else extreme(ours, theirs, highest=self.highest)
+
+
+def sum_of(field: StateField) -> Sum:
+    """The sum of values of this field's type."""
+    return DecimalSum(field) if field.type.is_decimal else Sum(field)
+
+
+def extreme_of(field: StateField, *, highest: bool) -> Extreme:
+    """The highest or lowest value of this field's type."""
+    return DecimalExtreme(field, highest) if field.type.is_decimal else Extreme(field, highest)

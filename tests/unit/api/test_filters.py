@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import date
+from decimal import Decimal
 from urllib.parse import parse_qsl
+from uuid import UUID
 
 import pytest
 from hypothesis import example, given
@@ -15,6 +18,7 @@ from api.requests.filters import AnyOf, Condition, Filter, operators, read_filte
 from api.requests.letter_case import folded, in_either_case
 from projections.registry import ViewRegistry
 from projections.table.types import ColumnType
+from tests.contracts.exact_views import EXACT_BY_GROUP
 from tests.support.filtered import fulfils
 
 VIEW = ViewRegistry.load(["listings"]).views["listings"]
@@ -134,6 +138,46 @@ def test_alternatives_that_cannot_be_read(text: str) -> None:
 def test_what_does_not_fit_is_named_with_what_to_write(query: str, said: str) -> None:
     with pytest.raises(BadParameter, match=re.escape(said)):
         read(query)
+
+
+def exact(query: str) -> tuple[Condition, ...]:
+    return read_filters(EXACT_BY_GROUP, parse_qsl(query, keep_blank_values=True), ())
+
+
+def test_decimals_dates_and_uuids_are_read_exactly() -> None:
+    long = "-" + "9" * 60 + "." + "1" * 60
+    assert exact(f"price.gt=12.50&wide.in=1,{long}") == (
+        Filter("wide", "in", (Decimal(1), Decimal(long))),
+        Filter("price", "gt", (Decimal("12.50"),)),
+    )
+    assert exact("due=2026-01-31&reference.ne=6F9619FF-8B86-D011-B42D-00C04FC964FF") == (
+        Filter("due", "in", (date(2026, 1, 31),)),
+        Filter("reference", "not_in", (UUID("6f9619ff-8b86-d011-b42d-00c04fc964ff"),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        *(
+            (f"price={text}", f'"price" is "{text}": send a number without an exponent')
+            for text in ("1e5", "NaN", "Infinity", "1_0", ".5", "5.", "", "٣")
+        ),
+        (f"price={'1' * 61}", '"price" is "'),
+        *(
+            (f"due={text}", f'"due" is "{text}": send a date such as')
+            for text in ("2026-02-30", "2026-1-1", "0000-01-01")
+        ),
+        (
+            "reference=6f9619ff8b86d011b42d00c04fc964ff",
+            '"reference" is "6f9619ff8b86d011b42d00c04fc964ff": send a UUID',
+        ),
+        ("price.prefix=1", '"price.prefix" uses "prefix", which is not an operator for price'),
+    ],
+)
+def test_what_is_no_decimal_date_or_uuid_is_named(query: str, said: str) -> None:
+    with pytest.raises(BadParameter, match=re.escape(said)):
+        exact(query)
 
 
 def test_what_cannot_be_compared_has_no_operator() -> None:

@@ -100,7 +100,8 @@ KINDS: list[tuple[Any, Any, bool]] = [
 @pytest.mark.parametrize(("annotation", "kind", "nullable"), KINDS, ids=[str(each) for each, _, _ in KINDS])
 def test_the_kind_of_a_field(annotation: Any, kind: Any, nullable: bool) -> None:
     model = create_model("Model", value=(annotation, Field(alias="a value")))
-    assert field_kinds(model) == {"a value": FieldKind(kind, nullable)}
+    (found,) = field_kinds(model).items()
+    assert found == ("a value", FieldKind(kind, nullable, found[1].form))
     # as pydantic itself reads a null
     try:
         model.model_validate_json('{"a value": null}')

@@ -143,7 +143,7 @@ TEXT: Expression = field("text")
     [
         (_column(add({Put: "real"})), "only sums of integers"),
         (_column(average({Put: "text"})), "only sums of integers"),
-        (_column(maximum({Put: "text"})), "needs numbers or times"),
+        (_column(maximum({Put: "text"})), "needs numbers, times or dates"),
         (_column(last({Put: "text"}, by="text")), "ordered by a text"),
         (_column(last({Put: "text", Taken: "group"}, by={Put: "number"})), 'leaves out thing.taken'),
         (_column(distinct({Put: "real"})), "cannot be counted by value"),

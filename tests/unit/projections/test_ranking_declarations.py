@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from headwater import BOOLEAN, FLOAT, INTEGER, JSON, TEXT, TIME, Cache, Lookup, Postgres, Ranking, StreamView
 from projections.errors import ViewDeclarationError
 from projections.stores.valkey.rankings import Ranked, changed_places, ranked_of
+from projections.table.decimals import EXACT, decimal_text
 from projections.table.types import ColumnType
 from tests.contracts.view_histories import BY_THING
 from tests.support.observed import gate_view
@@ -66,7 +68,7 @@ def test_what_is_refused(rankings: Any, problem: str) -> None:
 
 
 def test_a_view_with_no_column_to_rank_by_is_told_which_types_have_an_order() -> None:
-    with pytest.raises(ViewDeclarationError, match="sort by a column of INTEGER, FLOAT, TIME, of which this view has"):
+    with pytest.raises(ViewDeclarationError, match="INTEGER, FLOAT, TIME, DATE, DECIMAL, of which this view has"):
         gate_view(key="gate", columns={"gate": TEXT}, stores=(Cache(rankings=(Ranking("gate"),)),))
 
 
@@ -118,6 +120,25 @@ def test_integers_are_in_their_exact_order(sort: str) -> None:
     for wrong in ("7", 7.5, [7]):
         with pytest.raises(TypeError):
             ranking.place(wrong, "a")
+
+
+@pytest.mark.parametrize("sort", ["price", "-price"])
+def test_decimals_are_in_their_exact_order(sort: str) -> None:
+    ranking = Ranked(Ranking(sort), ColumnType.decimal(38, 10))
+    edges = (0, 1, 2**53 - 1, 2**53, 2**53 + 1, 2**64, 10**37, 10**38 - 2, 10**38 - 1)
+    texts = [decimal_text(EXACT.scaleb(Decimal(sign * each), -10), 10) for each in edges for sign in (1, -1)]
+    places = {text: ranking.place(text, "k") for text in texts}
+    in_order = sorted(places, key=Decimal, reverse=ranking.ranking.descending)
+    assert sorted(places, key=lambda text: (places[text].score, places[text].member)) == in_order
+    for text, place in places.items():
+        assert ranking.read(place.member, place.score).key == "k"
+        assert ranking.place(Decimal(text), "k") == place
+
+
+def test_a_date_is_its_day_in_any_form() -> None:
+    ranking = Ranked(Ranking("due"), ColumnType.DATE)
+    assert ranking.place("2026-03-01", "a") == ranking.place(date(2026, 3, 1), "a")
+    assert ranking.place("1969-12-31", "a").score + 1 == ranking.place("1970-01-01", "a").score
 
 
 def test_a_member_that_others_wrote_is_shown_as_it_is() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from commands.errors import DeclarationError
 from headwater import (
     BOOLEAN,
+    DATE,
+    DECIMAL,
     FLOAT,
     INTEGER,
     JSON,
@@ -90,6 +93,14 @@ def test_rows_that_the_view_has_are_accepted(name: str) -> None:
 def test_rows_that_no_view_has_are_refused(process: Process[Nothing], views: list[Any], says: str) -> None:
     with pytest.raises(DeclarationError, match=says):
         check_view_rows(process, "here", {view.name: view for view in views})
+
+
+@pytest.mark.parametrize(("column", "kind"), [(DECIMAL(12, 2), Decimal), (DATE, date), (DECIMAL(12, 2), str)])
+def test_exact_columns_are_read_as_what_they_are(column: Any, kind: Any) -> None:
+    views = {"gates": gates(columns=COLUMNS | {"exact": column})}
+    check_view_rows(reading({"exact": kind}), "here", views)
+    with pytest.raises(DeclarationError, match='column "exact" is D'):
+        check_view_rows(reading({"exact": float}), "here", views)
 
 
 def test_a_deployment_without_the_view_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from eventlog.declaring import WrongArguments
 from headwater import (
+    DECIMAL,
     FLOAT,
     INTEGER,
     TEXT,
@@ -23,12 +25,14 @@ from headwater import (
     Postgres,
     StreamView,
     Topic,
+    events,
     observations,
 )
 from projections.errors import ViewDeclarationError
 from projections.registry import ViewRegistry
 from projections.stream.in_order.steps import Memory, Steps
 from projections.table.types import ColumnType
+from tests.contracts.exact_views import Billed
 from tests.support.observed import Closed, Passed, by_minute, gate_view
 
 
@@ -299,3 +303,22 @@ def test_names_that_a_declaration_needs_come_from_one_place() -> None:
         query=by_minute,
     )
     assert view.key_name == "gate"
+
+
+def test_decimals_dates_and_uuids_of_a_source_are_texts_and_change_no_fingerprint() -> None:
+    """Earlier releases had them as JSON, in fingerprints and in DataFrames."""
+    source = events(Billed, late_after="1h")
+    assert {name: kind for name, kind in source.fields.items() if kind is not ColumnType.TEXT} == {
+        **dict.fromkeys(
+            ("price", "fee", "rate", "wide", "whole", "due", "settled", "reference", "charges"), ColumnType.JSON
+        ),
+        "number": ColumnType.INTEGER,
+        "flag": ColumnType.BOOLEAN,
+    }
+    assert "('price', 'json')" in source.declaration
+
+
+@pytest.mark.parametrize("digits", [(39, 2), (0, 0), (2, 3), ("12", 2)])
+def test_a_type_of_decimals_that_no_store_has_is_refused(digits: Any) -> None:
+    with pytest.raises(WrongArguments, match="1 to 38 digits"):
+        DECIMAL(*digits)

@@ -44,6 +44,7 @@ from tests.support.spark_histories import history
 from tests.support.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, record, records_of, session
 from tests.support.states import differences, expected_states, touched
 from tests.support.table_views import table_views
+from tests.support.wrong_values import each_value, in_nullable_fields_and_items
 
 pytestmark = pytest.mark.jvm
 
@@ -188,9 +189,10 @@ def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
 
 OF_LISTS = ("lists_by_group", "by_sku", "by_packed_group", "between_groups", "items_and_moves", "with_own_fold")
 OF_KEYS = ("by_group_and_small", "moves_of_small")
+EXACT = ("exact_by_group", "exact_by_sku", "exact_by_due")
 
 
-@pytest.mark.parametrize("name", OF_LISTS + OF_KEYS)
+@pytest.mark.parametrize("name", OF_LISTS + OF_KEYS + EXACT)
 def test_every_list_where_each_and_key_are_the_references(name: str) -> None:
     view = FOLD_VIEWS[name]
     sources = random_history(view, list(view.plan.events.values()), 2, length=150).sources
@@ -282,6 +284,17 @@ def test_an_event_that_some_views_cannot_read_makes_the_others_patches_and_a_dea
     # the market alone reads the price of a withdrawal
     reading = {view.name for view in VIEWS if view.plan.handles_every or given.type in view.plan.events}
     assert tags == reading - {"city_market"}
+
+
+def test_a_value_that_is_no_decimal_date_or_uuid_is_a_dead_letter_and_is_not_rounded() -> None:
+    view = FOLD_VIEWS["exact_by_group"]
+    sources = [source for source, _, _ in each_value()] + [source for source, _ in in_nullable_fields_and_items()]
+    made = made_of(records_of(sources), [view], SETTINGS)
+    letters = {row.key: json.loads(row.value)["reason"] for row in made if row.topic.endswith("dead-letters")}
+    told = {f"events/0/{each.position.offset}": problem([view.plan], each.envelope) for each in sources}
+    assert letters == {key: reason for key, reason in told.items() if reason is not None}
+    found = patches((row.key, row.value) for row in made if row.topic.endswith("patches"))
+    assert differences(found, expected_patches([view], sources)) == []
 
 
 def test_an_event_with_a_bad_item_is_a_dead_letter_as_a_whole() -> None:

@@ -19,12 +19,12 @@ from pyspark.sql import functions as f
 
 from commands.declaring.observation import ObservationRegistry, to_entry
 from eventlog.settings import LogSettings
-from headwater import FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
+from headwater import DATE, DECIMAL, FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
 from headwater.samples.listings.views import hourly_views
 from projections.errors import ViewDeclarationError
 from projections.spark.stream_queries.failures import reason
 from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
-from projections.spark.stream_queries.output import numbered, row_texts
+from projections.spark.stream_queries.output import check_output, numbered, row_texts
 from projections.spark.stream_queries.query import READERS_PER_CORE, computed, kafka_records
 from projections.stream.declaring.plans import analysed, nodes
 from tests.support.observed import (
@@ -566,6 +566,32 @@ def test_the_documented_days_of_a_zone_have_23_24_or_25_hours_and_are_sent_once(
     assert (expected["m/2026-03-29"], expected["m/2026-10-25"], expected["m/2026-03-30"]) == (46, 50, 48)
     assert len(ran.sent) == len(ran.rows), "each once"
     assert (ran.counts[DROPPED], ran.dropped_by_watermark) == (0, 0)
+
+
+def test_decimals_and_dates_of_a_query_are_exact_texts() -> None:
+    columns = {"day": DATE, "amount": DECIMAL(38, 10), "small": DECIMAL(5, 2)}
+    view = gate_view(key=("day", "amount"), key_name="row", columns=columns)
+    rows = ", ".join(
+        f"({day}, cast('{amount}' as decimal(38,10)), cast('{small}' as decimal(4,1)))"
+        for day, amount, small in [
+            ("date'2026-02-28'", "9" * 28 + ".0000000001", "-0.5"),
+            ("date'0001-01-01'", "0", "123.4"),
+            ("date'9999-12-31' + interval '1' day", "-0.0000000001", "0"),
+        ]
+    )
+    frame = session().sql(f"select * from values {rows} as t(day, amount, small)")
+    check_output(view, frame, streaming=False)
+    made = numbered(row_texts(frame, view, "gates@1.g1", LogSettings()), 3, LogSettings()).collect()
+    assert {row["key"].split("/", 1)[1]: orjson.loads(row["value"])["c"] for row in made} == {
+        f"2026-02-28/{'9' * 28}.0000000001": {
+            "_batch": 3, "day": "2026-02-28", "amount": "9" * 28 + ".0000000001", "small": "-0.50",
+        },
+        "0001-01-01/0.0000000000": {"_batch": 3, "day": "0001-01-01", "amount": "0.0000000000", "small": "123.40"},
+        "%/-0.0000000001": {"_batch": 3, "amount": "-0.0000000001", "small": "0.00"},
+    }  # fmt: skip
+    wide = frame.selectExpr("day", "amount", "amount as small")
+    with pytest.raises(ViewDeclarationError, match=r'"small" is declared DECIMAL\(5, 2\), .* returns decimal\(38,10\)'):
+        check_output(view, wide, streaming=False)
 
 
 def test_values_that_no_store_could_hold_are_null() -> None:
