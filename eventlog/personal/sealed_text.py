@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -36,6 +37,7 @@ class SealedText(NamedTuple):
         return f"{START}{self.key_id}:{self.record_type}:{self.field}:{text}"
 
     @classmethod
+    @lru_cache(maxsize=1024)  # it is parsed to fetch its key, and then to open it
     def parse(cls, text: str) -> SealedText:
         """Read a text for which `is_sealed` is true; raises ValueError if it is damaged, or of a later release."""
         parts = text.split(":")
