@@ -23,7 +23,7 @@ from projections.settings import StoreSettings
 from replay.deployment import start_spark
 from tests.integration.replay.interruptible import INTERRUPTED
 
-SLICE = 40
+SLICE = 20
 """Offsets; of all partitions together."""
 SLICES = 2
 

@@ -19,7 +19,7 @@ from tests.integration.replay.things import by_group, things
 from tests.support.spark_rows import states
 from tests.support.states import differences, expected_states
 
-SLICE = 100
+SLICE = 40
 
 
 def load(deployed: Deployed, writer: ToFiles) -> BulkResult:
