@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from eventlog.programs.modules import SAFE_PATH
+
 ROOT: Final = Path(__file__).parents[2]
 BUILD: Final = ROOT / "build" / "docs"
 PAGES: Final = BUILD / "pages"
@@ -50,7 +52,9 @@ def main() -> int:
     except LookupError as error:  # of a name in the reference
         print(f"error: {error.args[0]}", file=sys.stderr)
         return 1
-    built = subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=BUILD, check=False)
+    built = subprocess.run(
+        [sys.executable, *SAFE_PATH, "-m", "zensical", "build", "--clean", "--strict"], cwd=BUILD, check=False
+    )
     if built.returncode != 0:
         return built.returncode
     faults = [*wrongly_loaded(SITE), *missing_pages(SITE)]

@@ -34,7 +34,7 @@ class Charge(BaseModel):
     on: date | None
 
 
-class Billed(Event, type="thing.billed"):
+class Billed(Event, type="bill.billed"):
     """Brings decimals of every shape; all but the price may be null."""
 
     thing_id: str
@@ -52,7 +52,7 @@ class Billed(Event, type="thing.billed"):
     charges: list[Charge]
 
 
-class Refunded(Event, type="thing.refunded"):
+class Refunded(Event, type="bill.refunded"):
     """Has another number of places."""
 
     thing_id: str
@@ -61,21 +61,21 @@ class Refunded(Event, type="thing.refunded"):
     number: int | None
 
 
-class Voided(Event, type="thing.voided"):
+class Voided(Event, type="bill.voided"):
     """Deletes."""
 
     thing_id: str
     group: str
 
 
-class Reopened(Event, type="thing.reopened"):
+class Reopened(Event, type="bill.reopened"):
     """Brings back."""
 
     thing_id: str
     group: str
 
 
-bill = recording("thing", "thing_id", Billed, Refunded, Voided, Reopened)
+bill = recording("bill", "thing_id", Billed, Refunded, Voided, Reopened)
 
 SPENT, BILLS = add({Billed: "price", Refunded: negative("price")}), count(Billed, Refunded)
 EXACT_BY_GROUP = TableView(

@@ -89,7 +89,7 @@ RIGHT: Final[Mapping[str, Any]] = {
 def billed(offset: int, **changes: Any) -> Source:
     """One event with these fields, in a row of its own."""
     data, time = {**RIGHT, "group": f"g{offset}", **changes}, datetime(2026, 1, 1, tzinfo=UTC)
-    made = Envelope(f"thing/{offset}/1", "thing.billed", f"thing/{offset}", time, data, sequence=1)
+    made = Envelope(f"thing/{offset}/1", "bill.billed", f"thing/{offset}", time, data, sequence=1)
     return Source(made, Position(0, offset), timestamp_ms(time), encode(made, json.dumps(data).encode()).decode())
 
 

@@ -88,16 +88,20 @@ class Log:
         return placed
 
     def append_raw(self, key: str, value: bytes | None, partition: int) -> None:
+        before = self.ranges()[str(partition)][1]
         self._producer.begin_transaction()
         self._produce(key, value, partition, 1_767_323_045_678)
         self._producer.commit_transaction()
+        self._wait_beyond({str(partition): before})
 
     def _produce(self, key: str, value: bytes | None, partition: int, timestamp_ms: int, **more: Any) -> None:
         self._producer.produce(self.topic, value, key, partition=partition, timestamp=timestamp_ms, **more)
 
     def _wait_for(self, placed: list[Source]) -> None:
         """Until readers of committed records see these: the markers of a commit are written after its answer."""
-        last = {str(each.position.partition): each.position.offset for each in placed}
+        self._wait_beyond({str(each.position.partition): each.position.offset for each in placed})
+
+    def _wait_beyond(self, last: Mapping[str, int]) -> None:
         eventually(
             lambda: all(end > last.get(source, -1) for source, (_, end) in self.ranges().items()),
             "what was committed is seen",
@@ -177,7 +181,9 @@ from projections.table.view import TableView
 logging.basicConfig(level=logging.INFO)
 settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
                        partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))
-views = ViewRegistry.load(["listings", "tests.support.versioned", "tests.contracts.fold_views"]).of_kind(TableView)
+views = ViewRegistry.load([
+    "listings", "tests.support.versioned", "tests.contracts.fold_views", "tests.contracts.exact_views"
+]).of_kind(TableView)
 session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
 run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
 """

@@ -166,7 +166,7 @@ def test_each_value_is_read_exactly_or_not_at_all() -> None:
     values = list(each_value())
     sources = [source for source, *_ in values]
     lacking = {
-        source.position.offset: f'"thing.billed" lacks a field, or has it with another type: {name}'
+        source.position.offset: f'"bill.billed" lacks a field, or has it with another type: {name}'
         for source, name, form in values
         if form is None
     }
@@ -185,7 +185,7 @@ def test_each_value_is_read_exactly_or_not_at_all() -> None:
 def test_a_wrong_value_is_no_null_where_one_is_allowed() -> None:
     wrong = in_nullable_fields_and_items()
     told = {
-        source.position.offset: f'"thing.billed" lacks a field, or has it with another type: {name}'
+        source.position.offset: f'"bill.billed" lacks a field, or has it with another type: {name}'
         for source, name in wrong
     }
     assert {each.position.offset: problem([EXACT_BY_GROUP.plan], each.envelope) for each, _ in wrong} == told
