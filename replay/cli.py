@@ -85,5 +85,8 @@ _COMMANDS: Final = typer.main.get_command(app)  # here, so that an interruption 
 
 def main() -> None:
     """Run the command line."""
-    install_when_needed(lambda: opened_from(os.environ, LogSettings.without_modules(os.environ).environment))
-    _COMMANDS(prog_name=called_as())
+    undo = install_when_needed(lambda: opened_from(os.environ, LogSettings.without_modules(os.environ).environment))
+    try:
+        _COMMANDS(prog_name=called_as())
+    finally:
+        undo()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _installed: list[Vault] = []
 _opening: list[Callable[[], Vault]] = []
 """How a program opens its vault if it needs one; the last one counts."""
+_opened: dict[Callable[[], Vault], Vault] = {}
+"""Which of them have opened one."""
 
 
 def installed() -> Vault:
@@ -23,7 +25,9 @@ def installed() -> Vault:
     if not _installed:
         if not _opening:
             raise SettingError(KEYS_VARIABLE, "", NEEDS)
-        install(_opening[-1]())
+        open_ = _opening[-1]
+        install(vault := open_())
+        _opened[open_] = vault
     return _installed[-1]
 
 
@@ -43,9 +47,16 @@ def uninstall(vault: Vault) -> None:
     vault.close()
 
 
-def install_when_needed(open_: Callable[[], Vault]) -> None:
-    """Let `installed` open the vault, for a program that may need none."""
+def install_when_needed(open_: Callable[[], Vault]) -> Callable[[], None]:
+    """Let `installed` open the vault, for a program that may need none; returns what undoes it at the program's end."""
     _opening.append(open_)
+
+    def undo() -> None:
+        _opening.remove(open_)
+        if (vault := _opened.pop(open_, None)) is not None:
+            uninstall(vault)
+
+    return undo
 
 
 def in_memory() -> Vault:

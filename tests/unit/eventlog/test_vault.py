@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from eventlog.errors import KeysUnavailable, SettingError, UnknownKey
+from eventlog.personal.installed import install_when_needed, installed, is_installed
 from eventlog.personal.master_keys import MasterKeys, new_master_key
 from eventlog.personal.memory import MemoryKeys
 from eventlog.personal.ports import PersonKey
@@ -170,3 +171,27 @@ def test_a_master_key_that_is_none_is_refused_without_showing_it(value: str) -> 
     with pytest.raises(SettingError, match="HEADWATER_MASTER_KEY") as refused:
         MasterKeys.from_environment({"HEADWATER_MASTER_KEY": value})
     assert not value or value not in str(refused.value)
+
+
+class Opening:
+    """How a program opens its vault."""
+
+    def __init__(self) -> None:
+        self.vault = Vault(MemoryKeys())
+
+    def __call__(self) -> Vault:
+        return self.vault
+
+
+def test_what_a_program_opens_when_needed_is_closed_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next program of this process would use its keys, or ask for them."""
+    for name, empty in {"_installed": list[Vault](), "_opening": list[Opening](), "_opened": {}}.items():
+        monkeypatch.setattr(f"eventlog.personal.installed.{name}", empty)
+    outer, inner = Opening(), Opening()
+    undo = install_when_needed(outer)
+    install_when_needed(inner)()
+    assert installed() is outer.vault
+    undo()
+    assert not is_installed()
+    install_when_needed(inner)
+    assert installed() is inner.vault
