@@ -10,14 +10,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import typer
-from rich.console import Console
 
 from eventlog.audit.record import AuditRecord
 from eventlog.audit.trail import last_of_each, read_trail
 from eventlog.errors import EventLogError
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import EventLog
-from eventlog.programs.command_line import called_as
+from eventlog.programs.command_line import called_as, print_error
 from eventlog.settings import LogSettings
 from eventlog.times import shortened
 
@@ -44,7 +43,7 @@ def audit(
         with closing(KafkaLog(LogSettings.without_modules(os.environ))) as log:
             show(log, verb, who, _time(since), as_json=as_json)
     except EventLogError as error:
-        _complain(str(error))
+        print_error(f"audit: {error}")
         raise typer.Exit(FAILED_EXIT) from error
 
 
@@ -55,7 +54,7 @@ def show(log: EventLog, verb: str, who: str, since: datetime | None, *, as_json:
         if _is_of(each, verb) and (not who or who in (each.actor, each.user, each.sudo_user)):
             print(msgspec.json.encode(each).decode() if as_json else _line(each))
     if unreadable := sum(record is None for record in records):
-        _complain(f"{unreadable} records cannot be read: they are of a later release, or not of Headwater")
+        print_error(f"audit: {unreadable} records cannot be read: they are of a later release, or not of Headwater")
 
 
 def _is_of(record: AuditRecord, verb: str) -> bool:
@@ -85,12 +84,6 @@ def _time(text: str) -> datetime | None:
     except ValueError as error:
         raise typer.BadParameter(f'--since is "{text}": write a time such as 2026-01-31T12:00:00Z') from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-def _complain(text: str) -> None:
-    Console(stderr=True, highlight=False, markup=False, emoji=False).print(
-        f"audit: {text}", style="red", soft_wrap=True
-    )
 
 
 def main() -> None:

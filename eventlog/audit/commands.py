@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from eventlog.audit.record import AuditRecord, Outcome
 from eventlog.audit.trail import Trail
 from eventlog.errors import EventLogError, NotRecorded
 from eventlog.hidden_values import error_text
+from eventlog.programs.command_line import print_error
 
 FAILED_EXIT: Final = 1
 USAGE_EXIT: Final = 2
@@ -139,7 +139,7 @@ class _Recorder:
         except EventLogError as error:
             if self._must:
                 raise NotRecorded(self._begun.verb, str(error)) from error
-            _warn(f"{self._begun.verb} is not recorded in the audit log: {error}")
+            print_error(f"audit: {self._begun.verb} is not recorded in the audit log: {error}")
 
     def end(self, outcome: Outcome, exit_code: int, reason: str) -> None:
         """Record the end; if that fails, it says so, because what was done is done."""
@@ -148,7 +148,7 @@ class _Recorder:
         try:
             self._trail.append(self._begun.ended(outcome, exit_code, reason))
         except EventLogError as error:
-            _warn(f"the end of {self._begun.verb} ({outcome}) is not recorded in the audit log: {error}")
+            print_error(f"audit: the end of {self._begun.verb} ({outcome}) is not recorded in the audit log: {error}")
 
 
 def _verb(ctx: Any) -> str:
@@ -157,8 +157,3 @@ def _verb(ctx: Any) -> str:
         names.insert(0, str(ctx.info_name))
         ctx = ctx.parent
     return " ".join(names)
-
-
-def _warn(text: str) -> None:
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    console.print(f"audit: {text}", style="red", soft_wrap=True)

@@ -8,13 +8,12 @@ from contextlib import closing
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from eventlog.audit.trail import Trail
 from eventlog.erasing.person import MAX_PERSON_CHARACTERS, PersonErasure, erase_person, planned
 from eventlog.errors import EventLogError
 from eventlog.personal.opening import open_keys
-from eventlog.programs.command_line import called_as
+from eventlog.programs.command_line import called_as, print_error
 from eventlog.settings import LogSettings
 
 FAILED_EXIT: Final = 1
@@ -46,19 +45,13 @@ def erase(
                 found = erase_person(keys, Trail(os.environ).append, person, settings.environment, os.environ)
         print(json.dumps(found.document()) if as_json else _text(found))
     except EventLogError as error:
-        _complain(str(error))
+        print_error(f"erase: {error}")
         raise typer.Exit(FAILED_EXIT) from error
 
 
 def _text(found: PersonErasure) -> str:
     remains = [] if found.is_dry else found.document()["remains"]
     return "\n".join([f'"{found.person}": {found.summary}', *remains])
-
-
-def _complain(text: str) -> None:
-    Console(stderr=True, highlight=False, markup=False, emoji=False).print(
-        f"erase: {text}", style="red", soft_wrap=True
-    )
 
 
 def main() -> None:

@@ -10,3 +10,10 @@ def called_as() -> str | None:
     """The name of a console script, such as `headwater run`; None for `python -m …`, which has a name of its own."""
     name = Path(sys.argv[0]).name
     return None if name == "__main__.py" else name
+
+
+def print_error(text: str) -> None:
+    """Print one line on standard error, red on a terminal, without wrapping."""
+    from rich.console import Console  # noqa: PLC0415 - not every program that says how it was called has it
+
+    Console(stderr=True, highlight=False, markup=False, emoji=False).print(text, style="red", soft_wrap=True)

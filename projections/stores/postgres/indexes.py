@@ -43,6 +43,8 @@ class _Found(NamedTuple):
 
 def missing_indexes(settings: StoreSettings, target: Target) -> Sequence[str]:
     """The indexes that a view declares and a generation lacks; raises StoreUnavailable."""
+    if not indexes_of(target):
+        return []
     with _connected(settings, target) as table:
         return [_shown(columns) for columns in _missing(_found(table), target)]
 
@@ -54,9 +56,10 @@ def add_indexes(settings: StoreSettings, target: Target) -> Sequence[str]:
     its next rebuild: code of an earlier deployment may use them. If another process is at it, nothing is done. Raises
     StoreUnavailable, and Unloadable if a row is too long for an index.
     """
+    if not indexes_of(target):
+        return []
     with _connected(settings, target) as table:
-        missing = _missing(_found(table), target)
-        if not missing or not _locked(table):
+        if not _locked(table):
             return []
         found = _found(table)
         missing = _missing(found, target)

@@ -82,7 +82,7 @@ class Steps:
             memory, rows = self.wake(memory, record["time"])
             made += rows
             state = None if self.is_forgotten(memory.last_us, record["time"]) else memory.state
-            after, sent = self._call(self.step, state, self._given(record), f'row "{record["id"]}"')
+            after, sent = self._step(state, record)
             made += [text for _, text in sent]
             wake_us = memory.wake_us if after.keeps_wake else self._checked(after.wake_us, record["time"], record["id"])
             memory = Memory(after.state, record["time"], wake_us)
@@ -97,7 +97,7 @@ class Steps:
         made, on_time = list[str](), self.on_time
         while on_time is not None and (due_us := memory.wake_us) is not None and due_us < before_us:
             time, name = time_at(due_us), _name(on_time)
-            after, sent = self._call(on_time, memory.state, time, f'time "{time:%Y-%m-%dT%H:%M:%S.%fZ}"')
+            after, sent = self._call(on_time, memory.state, time)
             made += [text for _, text in sent]
             next_us = self._checked(after.wake_us, due_us, str(time))
             if next_us is not None and next_us <= due_us:
@@ -135,15 +135,15 @@ class Steps:
 
     def one(self, state: bytes | None, record: Mapping[str, Any]) -> tuple[bytes | None, list[Made]]:
         """One row: the state after it, and the rows that it made. Raises StepFailed."""
-        after, rows = self._call(self.step, state, self._given(record), f'row "{record["id"]}"')
+        after, rows = self._step(state, record)
         return after.state, rows
 
-    def _given(self, record: Mapping[str, Any]) -> Any:
+    def _step(self, state: bytes | None, record: Mapping[str, Any]) -> tuple[_After, list[Made]]:
         times = {name: time_at(record[name]) for name in self._times if record[name] is not None}
-        return self._row(**{**record, **times})
+        return self._call(self.step, state, self._row(**{**record, **times}))
 
     def _call(
-        self, function: Callable[[Any, Any], Any], state: bytes | None, argument: Any, place: str
+        self, function: Callable[[Any, Any], Any], state: bytes | None, argument: Any
     ) -> tuple[_After, list[Made]]:
         """What a function of the user returns for the state and a row or a time.
 
@@ -159,6 +159,8 @@ class Steps:
             return _After(kept, _time_us(wake[0]) if wake else None, keeps_wake), [self._sent(row) for row in rows]
         except Exception as error:  # a user's function may raise anything
             problem = str(error) if isinstance(error, _Wrong) else f"{type(error).__name__}: {error}"
+            is_time = isinstance(argument, datetime)
+            place = f'time "{argument:%Y-%m-%dT%H:%M:%S.%fZ}"' if is_time else f'row "{argument.id}"'
             raise StepFailed(f'step "{_name(function)}" failed at {place}: {" ".join(problem.split())}') from error
 
     def check_unchanged(self) -> None:
