@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from eventlog.capturing import control_topics
 from eventlog.capturing.connector import captures, differences, plain_secrets
@@ -12,7 +13,7 @@ from eventlog.capturing.connector_states import (
     wait_until_stopped,
 )
 from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import ConnectError, SourceProblem
+from eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
 from eventlog.capturing.holding import BUSY
 from eventlog.capturing.naming import EMPTIED, source_topics, topic_about
 from eventlog.capturing.operated import Operated, is_stopped
@@ -46,12 +47,12 @@ class Operator(Operated):
 
         dry_run: only report what differs. Raises SourceProblem with every problem of the database, and ConnectError.
         """
-        if dry_run:
-            left = self.left_stopped() is not None
-            return self._apply(dry_run, is_held=False, before=[LEFT] if left else [])
-        with self.hold.taken(self.open_database) as is_held:
-            back = [LEFT] if is_held and self.bring_back() else []
-            return self._apply(dry_run, is_held, back)
+        with self.hold.taken(self.open_database, timeout_s=0.0 if dry_run else None) as is_held:
+            left = is_held and self.left_stopped() is not None
+            if left and not dry_run:
+                with suppress(ConnectorFailed):  # what is declared now may be what helps
+                    self.bring_back()
+            return self._apply(dry_run, is_held, [LEFT] if left else [])
 
     def _apply(self, dry_run: bool, is_held: bool, before: Sequence[str]) -> bool:
         """The same. is_held: whether no other command works with the connector. before: what was, or is to be, done."""
@@ -136,8 +137,8 @@ class Operator(Operated):
             again = [table for table in late if not unchunked(self.source, database, [table])]
         if not again:
             return False
-        with self.holding(timeout_s):
-            return mend_rows(self, again, [], [], timeout_s=timeout_s)
+        with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:  # or another command is about to read them
+            return is_held and mend_rows(self, again, [], [], timeout_s=timeout_s)
 
     def bring_back_if_left(self) -> bool:
         """Let a connector run that a killed command has left stopped; whether it was. Nothing while a command runs."""

@@ -334,6 +334,7 @@ def test_a_command_changes_nothing_while_another_one_works_with_the_connector(wo
         with pytest.raises(SourceProblem, match=busy):
             act()
     assert not operator.apply(dry_run=False), "all is as declared"
+    assert not operator.apply(dry_run=True), "it is not left stopped"
     with pytest.raises(SourceProblem, match=busy):
         world.operator(BOTH).apply(dry_run=False)
     assert world.connector is STOPPED
