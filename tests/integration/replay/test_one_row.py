@@ -1,0 +1,161 @@
+"""`replay row`: one row folded again from the log, compared with each store and replaced, while events come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+import valkey
+from elasticsearch import Elasticsearch
+
+from projections.stores.names import alias_name, cache_key, cache_ranking
+from projections.table.reference import fold
+from projections.table.view import TableView
+from tests.integration.replay.deployed import Command, Deployed
+from tests.integration.replay.things import by_group, by_thing, things
+from tests.support.background import running
+from tests.support.spark_rows import session
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.xdist_group("another Spark session")
+
+
+def built(deployed: Deployed, *views: TableView, length: int = 80) -> None:
+    deployed.generations.prepare()
+    deployed.append(things(length))
+    deployed.emit(views)  # before the rebuild: bulk has them all
+    for _, each in deployed.rebuilder(session).rebuild_all(views):
+        assert not isinstance(each, Exception), each
+
+
+def tamper(deployed: Deployed, key: str) -> None:
+    """Make the total of a row of by_group wrong in every store."""
+    environment = deployed.settings.environment
+    with psycopg.connect(deployed.stores.postgres) as connection:
+        connection.execute(f'UPDATE "{environment}".by_group__g1 SET total = total + 1 WHERE "group" = %s', [key])
+    with Elasticsearch(deployed.stores.elasticsearch) as client:
+        index = alias_name(environment, "by_group")
+        source = client.get(index=index, id=key)["_source"]
+        client.index(index=index, id=key, document={**source, "total": source["total"] + 1}, refresh=True)
+    with valkey.Valkey.from_url(deployed.stores.valkey) as client:
+        client.delete(cache_key(environment, "by_group", 1, key))
+
+
+def some_key(deployed: Deployed) -> str:
+    """A row of by_group that is shown, and has a total."""
+    rows = fold(by_group, deployed.sources)
+    return next(key for key, row in sorted(rows.items()) if row["total"])
+
+
+def outcomes(document: Any) -> dict[str, str]:
+    return {each["store"]: each["outcome"] for each in document["stores"]}
+
+
+@contextmanager
+def traffic(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
+    events = things(20_000, seed=9)
+
+    def go(stop: threading.Event) -> None:
+        at = 0
+        while not stop.wait(0.2):
+            deployed.append(events[at : at + 5])
+            deployed.emit(views)
+            at += 5
+
+    with running(go):
+        yield
+
+
+def test_a_row_is_compared_with_the_log_and_replaced_where_it_differs(deployed: Deployed, replay: Command) -> None:
+    built(deployed, by_group)
+    key = some_key(deployed)
+    expected = fold(by_group, deployed.sources)[key]
+    told = replay("row", "by_group", key)
+    assert told.code == 0, told.complaint
+    assert set(outcomes(told.document).values()) == {"equal"}
+    assert (told.document["row"], told.document["streams"]) == (expected, None)
+    assert "by_group: read the log" in told.complaint
+
+    tamper(deployed, key)
+    told = replay("row", "by_group", key)
+    assert told.code == 3
+    assert outcomes(told.document) == dict.fromkeys(deployed.servers, "differs")
+    found = {each["store"]: each for each in told.document["stores"]}
+    for store in ("postgres", "elasticsearch"):
+        assert found[store]["stored"] == {"total": expected["total"] + 1}
+        assert found[store]["log"] == {"total": expected["total"]}
+    assert found["valkey"]["stored"] is None
+
+    told = replay("row", "by_group", key, "--write", "--store", "valkey")
+    assert (told.code, outcomes(told.document)) == (0, {"valkey": "replaced"})
+    told = replay("row", "by_group", key, "--write")
+    assert told.code == 0
+    assert outcomes(told.document) == {"postgres": "replaced", "elasticsearch": "replaced", "valkey": "equal"}
+    deployed.rows_become_the_references(by_group)
+    with deployed.served([by_group]):
+        deployed.append(things(40, seed=2))
+        deployed.emit([by_group])
+        deployed.rows_become_the_references(by_group)
+        deployed.beat()
+        deployed.emit([by_group])
+        assert replay("verify", "by_group").code == 0
+
+
+def test_rows_without_events_are_removed_with_their_places_in_rankings(deployed: Deployed, replay: Command) -> None:
+    built(deployed, by_group)
+    environment = deployed.settings.environment
+    with psycopg.connect(deployed.stores.postgres) as connection:
+        connection.execute(f'INSERT INTO "{environment}".by_group__g1 ("group", total) VALUES (\'ghost\', 7)')
+    with Elasticsearch(deployed.stores.elasticsearch) as client:
+        index = alias_name(environment, "by_group")
+        source = client.get(index=index, id=some_key(deployed))["_source"]
+        client.index(index=index, id="ghost", document={**source, "group": "ghost"}, refresh=True)
+    ranking = cache_ranking(environment, "by_group", 1, "-total", "")
+    with valkey.Valkey.from_url(deployed.stores.valkey) as client:
+        held: Any = client.hgetall(cache_key(environment, "by_group", 1, some_key(deployed)))
+        client.hset(cache_key(environment, "by_group", 1, "ghost"), mapping={**held, "state": b'{"total":7}'})
+        client.zadd(ranking, {"ghost": -7})
+        told = replay("row", "by_group", "ghost", "--write")
+        assert (told.code, told.document["row"]) == (0, None), told.complaint
+        assert outcomes(told.document) == dict.fromkeys(deployed.servers, "replaced")
+        members: Any = client.zrange(ranking, 0, -1)
+        assert b"ghost" not in members
+        assert not client.exists(cache_key(environment, "by_group", 1, "ghost"))
+    with Elasticsearch(deployed.stores.elasticsearch) as client:
+        client.indices.refresh(index=index)
+    deployed.rows_become_the_references(by_group)
+    told = replay("row", "by_group", "ghost")
+    assert (told.code, outcomes(told.document)) == (0, dict.fromkeys(deployed.servers, "equal"))
+
+
+def test_a_row_that_keeps_changing_is_replaced_without_losing_or_doubling_an_event(
+    deployed: Deployed, replay: Command
+) -> None:
+    built(deployed, by_group)
+    key = some_key(deployed)
+    with deployed.served([by_group]):
+        with traffic(deployed, [by_group]):
+            eventually(lambda: deployed.emitted > 100, "traffic")
+            for _ in range(3):
+                tamper(deployed, key)
+                told = replay("row", "by_group", key, "--write")
+                assert told.code == 0, (told.document, told.complaint)
+        deployed.rows_become_the_references(by_group)
+
+
+def test_an_erased_event_leaves_its_row_when_that_is_folded_again(deployed: Deployed, replay: Command) -> None:
+    built(deployed, by_thing)
+    gone = deployed.sources[0]
+    key = gone.envelope.data["thing_id"]
+    deployed.erase(gone)
+    told = replay("row", "by_thing", key)
+    assert told.code == 3, told.complaint
+    assert outcomes(told.document) == dict.fromkeys(deployed.servers, "differs")
+    assert replay("row", "by_thing", key, "--write").code == 0
+    expected = fold(by_thing, deployed.sources)
+    assert replay("row", "by_thing", key).document["row"] == expected.get(key)
+    deployed.rows_become_the_references(by_thing)
