@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from commands.declaring.registry import CommandRegistry
 from projections.folding.row_changes import Row, is_folded, shown_row, streams_of_row
 from projections.generations.rebuild.build import Step
-from projections.generations.rebuild.one_row import FoldedRow, RowFolder
+from projections.generations.rebuild.single_rows import FoldedRow, RowFolder
 from projections.generations.registry.generation import has_declaration_of
 from projections.stores.open import backend
 from projections.stores.store import Target
@@ -52,7 +53,7 @@ def row(
         declared = deployment.views.view(view)
         stores = _chosen(declared, store)
         with steps() as on_step:
-            found = fold_row(deployment, declared, key, stores, on_step, write=not dry_run)
+            found = fold_rows(deployment, declared, [key], stores, on_step, write=not dry_run)
     if as_json:
         print_json(found.to_json())
     else:
@@ -62,21 +63,20 @@ def row(
 
 
 @dataclass(frozen=True)
-class RowFound:
-    """What was found of one row. streams: those that were read; None: the whole log."""
+class RowsFound:
+    """What was found of rows. streams: those that were read; None: the whole log."""
 
     view: View
     generation: int
-    key: str
     streams: Collection[str] | None
     rows: Sequence[FoldedRow]
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`. stored, log: the fields that differ; null: there is no such row."""
+        """For `--json`, of one row. stored, log: the fields that differ; null: there is no such row."""
         return {
             "view": self.view.name,
             "generation": self.generation,
-            "key": self.key,
+            "key": self.rows[0].key,
             "streams": None if self.streams is None else list(self.streams),
             "row": self._visible(),
             "stores": [
@@ -91,7 +91,7 @@ class RowFound:
         }
 
     def show(self) -> None:
-        """Print it for people."""
+        """Print one row for people."""
         what = "the whole log" if self.streams is None else ", ".join(self.streams)
         visible = self._visible()
         says = "has no such row" if visible is None else f"says {json.dumps(visible, ensure_ascii=False)}"
@@ -110,13 +110,20 @@ class RowFound:
 
     def _visible(self) -> Row | None:
         """The columns that the log gives, up to what the first store has applied; None if there is no such row."""
-        return shown_row(self.view, self.key, self.rows[0].folded)
+        return shown_row(self.view, self.rows[0].key, self.rows[0].folded)
 
 
-def fold_row(
-    deployment: Deployment, view: View, key: str, stores: Sequence[str], on_step: OnStep, *, write: bool
-) -> RowFound:
-    """Fold a row of the live generation; see RowFolder. Raises CannotFoldRow."""
+def fold_rows(
+    deployment: Deployment,
+    view: View,
+    keys: Sequence[str],
+    stores: Sequence[str],
+    on_step: OnStep,
+    *,
+    write: bool,
+    after: Mapping[str, int] = MappingProxyType({}),
+) -> RowsFound:
+    """Fold rows of the live generation; see RowFolder. Raises CannotFoldRow, and what it raises."""
     if not is_folded(view):
         raise CannotFoldRow(view.name, "Spark computes its rows, and not from the events of one row: rebuild it")
     live = deployment.generations.serving([view]).get(view.name)
@@ -126,18 +133,30 @@ def fold_row(
         raise CannotFoldRow(
             view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
         )
-    aggregates = CommandRegistry.load(deployment.settings.modules).aggregates.values()
-    streams = streams_of_row(view, key, aggregates)
-    rows = {name: single(deployment.stores) for name in stores if (single := backend(name).single_rows) is not None}
+    streams = _streams(deployment, view, keys)
+    phase = "read the log" if streams is None else "read streams"
     folder = RowFolder(
         Target(view, live.generation),
         deployment.settings,
         deployment.log,
         deployment.rebuilder().engine,
-        rows,
-        lambda done, total: on_step(Step(view.name, "read streams" if streams else "read the log", done, total)),
+        {name: single(deployment.stores) for name in stores if (single := backend(name).single_rows) is not None},
+        lambda done, total: on_step(Step(view.name, phase, done, total)),
+        after,
     )
-    return RowFound(view, live.generation, key, streams, folder.fold(key, streams, write=write))
+    return RowsFound(view, live.generation, streams, folder.fold(keys, streams, write=write))
+
+
+def _streams(deployment: Deployment, view: View, keys: Sequence[str]) -> list[str] | None:
+    """The streams that have all events of these rows; None if a key does not tell."""
+    aggregates = CommandRegistry.load(deployment.settings.modules).aggregates.values()
+    found = dict[str, None]()
+    for key in keys:
+        streams = streams_of_row(view, key, aggregates)
+        if streams is None:
+            return None
+        found |= dict.fromkeys(streams)
+    return list(found)
 
 
 def _chosen(view: View, stores: Sequence[str] | None) -> list[str]:

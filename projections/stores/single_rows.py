@@ -28,6 +28,11 @@ class StoredRow:
         reached = self.applied.get(source)
         return reached is not None and place <= reached
 
+    def offset(self, source: str) -> int:
+        """The first offset of a source of which the row may lack something."""
+        reached = self.applied.get(source)
+        return 0 if reached is None else reached.offset
+
 
 class SingleRows(Protocol):
     """Reads and replaces single rows of table views in one store, while loaders write others; every call connects.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,14 @@ import pytest
 import valkey
 from elasticsearch import Elasticsearch
 
+from projections.generations.rebuild import single_rows
 from projections.stores.names import alias_name, cache_key, cache_ranking
 from projections.table.reference import fold
 from projections.table.view import TableView
+from replay import erased_rows
+from replay.deployment import open_deployment
+from replay.erased_rows import fold_without
+from replay.erasing import find
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.background import running
@@ -53,6 +59,17 @@ def some_key(deployed: Deployed) -> str:
 
 def outcomes(document: Any) -> dict[str, str]:
     return {each["store"]: each["outcome"] for each in document["stores"]}
+
+
+@contextmanager
+def heartbeats(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
+    def go(stop: threading.Event) -> None:
+        while not stop.wait(0.5):
+            deployed.beat()
+            deployed.emit(views)
+
+    with running(go):
+        yield
 
 
 @contextmanager
@@ -145,6 +162,49 @@ def test_a_row_that_keeps_changing_is_replaced_without_losing_or_doubling_an_eve
                 told = replay("row", "by_group", key, "--write")
                 assert told.code == 0, (told.document, told.complaint)
         deployed.rows_become_the_references(by_group)
+
+
+def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_applied(
+    deployed: Deployed, replay: Command
+) -> None:
+    views = [by_group, by_thing]
+    built(deployed, *views)
+    deployed.append(things(120)[80:])
+    deployed.emit(views)  # and nobody loads yet
+    moved = [each for each in deployed.sources[80:] if each.envelope.type.endswith("moved")]
+    for gone in (moved[-1], deployed.sources[0]):
+        target = find(deployed.log, gone.envelope.id, is_event=True)
+        deployed.erase(gone)
+        with deployed.served(views), heartbeats(deployed, views), open_deployment(os.environ) as deployment:
+            found = {each.view: each for each in fold_without(deployment, views, target)}
+            assert [each.left for each in found.values()] == ["", ""], found
+            assert found["by_group"].rows == len(by_group.rows_of(gone.envelope) or ()), found
+            for view in views:
+                deployed.rows_become_the_references(view)
+    assert found["by_group"].replaced == 1
+    with heartbeats(deployed, views), deployed.served(views):
+        assert replay("verify", "by_group", "by_thing").code == 0
+
+
+def test_rows_of_erased_events_that_no_loader_has_applied_are_named(
+    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_rows, "FOLLOW_S", 0.5)
+    built(deployed, by_group)
+    deployed.append(things(120)[80:])
+    gone = deployed.sources[-1]
+    target = find(deployed.log, gone.envelope.id, is_event=True)
+    deployed.erase(gone)
+    with open_deployment(os.environ) as deployment:
+        (found,) = fold_without(deployment, [by_group], target)
+        monkeypatch.setattr(erased_rows, "MAX_KEYS", 0)
+        (many,) = fold_without(deployment, [by_group], target)
+        target.events._stored.clear()
+        (unknown,) = fold_without(deployment, [by_group], target)
+    assert found.left == "elasticsearch, postgres, valkey did not apply the events, or kept changing the rows"
+    assert found.replaced == 0
+    assert many.left.startswith("the events changed ")
+    assert unknown.left == "the events do not tell which rows they changed"
 
 
 def test_an_erased_event_leaves_its_row_when_that_is_folded_again(deployed: Deployed, replay: Command) -> None:
