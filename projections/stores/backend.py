@@ -19,7 +19,7 @@ class Backend:
     store: writes generations of views. reader: reads their rows. beside_rows: what else of a view can be compared, by
     its name in the output of `replay diff`. missing: what a view declares that a generation lacks beside its rows,
     such as indexes. add_missing: adds that while the generation is read and written, and returns it
-    (`DeclaredStore.grows`). grants: what `headwater grants` prints for its server; None if it has none
+    (see `DeclaredStore.of_rows`). grants: what `headwater grants` prints for its server; None if it has none
     of its own. single_rows: reads and replaces rows of table views; None if it has no such views.
     """
 

@@ -99,8 +99,10 @@ class RowFolder:
 
     def _wait(self, rows: Sequence[_Row]) -> None:
         """Wait until the stores have applied what they must have, or long enough."""
-        deadline = time.monotonic() + (FOLLOW_S if self.after else 0.0)
-        while any(self._is_behind(self._read_stored(row)) for row in rows) and time.monotonic() < deadline:
+        deadline = time.monotonic() + FOLLOW_S
+        while (
+            self.after and any(self._is_behind(self._read_stored(row)) for row in rows) and time.monotonic() < deadline
+        ):
             time.sleep(LOOK_S)
 
     def _read_stored(self, row: _Row) -> _Row:
