@@ -26,6 +26,7 @@ ApiError
 ├── OneWorkerOnly        the process is one of several, so it cannot serve the console
 ├── NotInstalledHere     the command of an action is not installed where the API runs
 ├── TooManyFollowers     the process already serves its maximum of clients that follow changes
+├── NotFollowed          the view counts rows of captured tables: patches do not name the rows that change
 ├── NeverChanges         the view was made with --as, so its rows never change
 ├── MadeEarlier          the view was made from an earlier version of a declared view
 ├── NoSearch             the view is not in the store that searches
@@ -270,6 +271,17 @@ class NotInstalledHere(ApiError):
         super().__init__(
             f"replay is not installed where this API runs ({', '.join(missing)} missing): run `{command}` where it is"
         )
+
+
+class NotFollowed(ApiError):
+    """The view counts rows of captured tables: only its stores know which of its rows a change touches."""
+
+    def __init__(self, view: str, key: str) -> None:
+        super().__init__(
+            f'view "{view}" counts rows of captured tables by "{key}", and which groups a change touches is not sent: '
+            f"read its rows again, or follow a view of the rows themselves, with current()"
+        )
+        self.view = view
 
 
 class NeverChanges(ApiError):

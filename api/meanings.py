@@ -24,6 +24,7 @@ from api.errors import (
     NeverChanges,
     NoSearch,
     NotCaughtUp,
+    NotFollowed,
     NotInstalledHere,
     OneWorkerOnly,
     Overloaded,
@@ -99,6 +100,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     SeveralWorkers: Meaning(409, "several_workers", "Each worker has metrics of its own"),
     NotInstalledHere: Meaning(409, "not_installed_here", "The command is not installed here"),
     OneWorkerOnly: Meaning(409, "one_worker_only", "The console needs a process of its own"),
+    NotFollowed: Meaning(409, "not_followed", "Changes of the view cannot be followed", ("view",)),
     NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
     MadeEarlier: Meaning(
         409, "made_earlier", "The view was made from an earlier version", ("view", "source", "version", "declared")

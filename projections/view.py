@@ -104,7 +104,9 @@ class View(Protocol):
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
-        """By topic, the captured tables of which a row changes only the row of the same key."""
+        """By topic, the captured tables of which a row changes only the row of the same key; if rows are counted, its
+        contribution, and the groups that it was in and is in now.
+        """
 
     def store(self, name: str) -> DeclaredStore | None:
         """The view's store with this name, or None if it has none."""

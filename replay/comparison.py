@@ -14,6 +14,7 @@ from projections.stores.store import Target
 from projections.table import row_difference
 from projections.table.json_text import JsonTexts
 from projections.table.monoids import State
+from projections.table.retraction import GROUP, MARK
 from projections.table.shown import DELETED
 
 SAMPLE: Final = 10
@@ -76,7 +77,8 @@ def compare(
     different. row_of: the key of the row that a key of the reader is about.
     """
     result, ignored, texts = Comparison(store), _ignored(left), left.view.layout.json_texts
-    if ignored:
+    counts = left.view.layout.retraction is not None
+    if ignored or counts:
         reader = _Present(reader)
     moving = in_motion()
     differing = dict[str, Difference]()
@@ -87,10 +89,14 @@ def compare(
             differing[difference.key] = difference  # once, although Valkey may give a row twice
     for _ in range(ROUNDS):
         changed = moving() if differing else frozenset()
+        again = []
         for key, difference in differing.items():
-            if row_of(key) not in changed:
+            row = row_of(key)
+            # patches name contributions, which may have been in any group
+            if row in changed or (counts and changed and not row.startswith(MARK)):
+                again.append(key)
+            else:
                 result.add(difference)
-        again = [key for key in differing if row_of(key) in changed]
         if not again:
             return result
         moving = in_motion()
@@ -104,19 +110,26 @@ def compare(
 
 
 class _Present(RowReader):
-    """Rows that are not deleted: of a stream view, a generation may have a row that was deleted, or never had it."""
+    """Rows that are not deleted: of a stream view, a generation may have a row that was deleted, or never had it.
+
+    So it is of a view that counts rows of captured tables. Its contributions are there while they are in a group.
+    """
 
     def __init__(self, reader: RowReader) -> None:
         self._reader = reader
 
     def rows(self, target: Target) -> Iterator[tuple[str, State]]:
-        return ((key, row) for key, row in self._reader.rows(target) if not row.get(DELETED))
+        return ((key, row) for key, row in self._reader.rows(target) if _is_there(row))
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        return {key: row for key, row in self._reader.rows_of(target, keys).items() if not row.get(DELETED)}
+        return {key: row for key, row in self._reader.rows_of(target, keys).items() if _is_there(row)}
 
     def size(self, target: Target) -> Size:
         return self._reader.size(target)
+
+
+def _is_there(row: State) -> bool:
+    return not row.get(DELETED) or row.get(GROUP) is not None
 
 
 def _ignored(target: Target) -> frozenset[str]:

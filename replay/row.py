@@ -126,6 +126,12 @@ def fold_rows(
     """Fold rows of the live generation; see RowFolder. Raises CannotFoldRow, and what it raises."""
     if not is_folded(view):
         raise CannotFoldRow(view.name, "Spark computes its rows, and not from the events of one row: rebuild it")
+    if view.layout.retraction is not None:
+        raise CannotFoldRow(
+            view.name,
+            "it counts rows of captured tables, and a group has what was taken back from it: compare all of it with "
+            f"`replay verify {view.name}`, and rebuild it if rows differ",
+        )
     live = deployment.generations.serving([view]).get(view.name)
     if live is None:
         raise CannotFoldRow(view.name, "it has no live generation: rebuild it")

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.changes.position import read_position
 from api.changes.subscription import Delivery, Reason, Subscription
-from api.errors import BadParameter
+from api.errors import BadParameter, NotFollowed
 from api.guard.caller import Caller, caller_of
 from api.requests.leaving import left
 from api.requests.parameters import check_names, read_integer
@@ -56,6 +56,8 @@ def following(service: Service, view: View) -> Callable[[Request], Awaitable[Res
     """The endpoint of one view."""
 
     async def follow(request: Request) -> Response:
+        if view.layout.retraction is not None:
+            raise NotFollowed(view.name, view.key_name)
         parameters = request.query_params.multi_items()
         plain = check_names(parameters, PARAMETERS, repeatable=("key",))
         keys = frozenset(value for name, value in parameters if name == "key")

@@ -20,10 +20,10 @@ from api.reading import read_live
 from api.waiting.awaited import After, Awaited, first_unapplied
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.postgres.positions import lsn_text, read_lsn
-from eventlog.envelope import Position, partition_of
+from eventlog.envelope import Position
 from eventlog.errors import LogUnavailable
 from eventlog.source_positions import SourcePosition, topic_and_partition
-from projections.stores.names import patch_key
+from projections.stores.names import patch_partition
 from projections.view import View
 
 MARK: Final = "@"
@@ -137,12 +137,14 @@ class CapturedWaiter:
         self, view: View, live: Live, ledger: Mapping[int, Applied], source: str, part: _Unapplied
     ) -> list[Awaited]:
         """The last change of each row in these offsets that the view may lack."""
-        table = view.tables[topic_and_partition(source)[0]]
+        topic, _ = topic_and_partition(source)
+        table = view.tables[topic]
         rows = await self._sources.changed_rows(table, source, part.first, part.end)
         found: list[Awaited] = []
         last: dict[int, Awaited] = {}
-        for key, offset in sorted(rows.items(), key=lambda row: row[1]):
-            partition = partition_of(patch_key(live.tag, key), self._patch_partitions)
+        for row, offset in sorted(rows.items(), key=lambda row: row[1]):
+            key = view.layout.patched_key(topic, row)
+            partition = patch_partition(view, live.tag, key, self._patch_partitions)
             awaited = Awaited(_place(source, offset), key)
             if not awaited.applied(ledger.get(partition, {})):
                 found.append(awaited)

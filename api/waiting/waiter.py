@@ -21,12 +21,11 @@ from api.waiting.awaited import After, Awaited, first_unapplied, pause_s, row_ke
 from api.waiting.captured import MARK, CapturedWaiter, DatabasePosition
 from api.waiting.polls import Polls, Seen
 from eventlog.capturing.declaring import Captured
-from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, StoreUnavailable
-from projections.stores.names import patch_key
+from projections.stores.names import patch_partition
 from projections.view import View
 
 LEDGER_EVERY = 4
@@ -111,7 +110,8 @@ class Waiter:
         awaited = []
         for place in places:
             if place.topic in view.tables:
-                awaited.append(Awaited(place, await self._row_key(view.tables[place.topic], place)))
+                key = await self._row_key(view.tables[place.topic], place)
+                awaited.append(Awaited(place, key and view.layout.patched_key(place.topic, key)))
                 continue
             event = await self._events.event_at(place.position) if place.topic == EVENTS else None
             rows = None if event is None else view.rows_of(event)
@@ -136,18 +136,18 @@ class Waiter:
         seen = await self._polls.look(view, reader, within_s, keys, needs_ledger)
         if seen is None:  # swapped and dropped a moment ago: the next poll uses the new one
             return list(awaited)
-        return [each for each in awaited if not self._is_applied(seen, each)]
+        return [each for each in awaited if not self._is_applied(view, seen, each)]
 
-    def _is_applied(self, seen: Seen, awaited: Awaited) -> bool:
+    def _is_applied(self, view: View, seen: Seen, awaited: Awaited) -> bool:
         if awaited.offset < seen.live.bulk_ends.get(awaited.place.source, 0):
             return True
         if awaited.is_guarded and awaited.applied(seen.guards.get(awaited.key or "", {})):
             return True
-        return seen.ledger is not None and self._in_ledger(seen.live, seen.ledger, awaited)
+        return seen.ledger is not None and self._in_ledger(view, seen.live, seen.ledger, awaited)
 
-    def _in_ledger(self, live: Live, ledger: Mapping[int, Applied], awaited: Awaited) -> bool:
+    def _in_ledger(self, view: View, live: Live, ledger: Mapping[int, Applied], awaited: Awaited) -> bool:
         if awaited.key is not None:
-            partition = partition_of(patch_key(live.tag, awaited.key), self._patch_partitions)
+            partition = patch_partition(view, live.tag, awaited.key, self._patch_partitions)
             return awaited.applied(ledger.get(partition, {}))
         every = range(self._patch_partitions)
         return all(awaited.applied(ledger.get(partition, {})) for partition in every)

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from commands.declaring.aggregate import Event
 from projections.folding.compiled_lists import INDENT, ListCode, list_code
@@ -53,7 +53,7 @@ def combining(view: TableView) -> Program:
     """A program that reads no events, and combines rows only."""
     monoids = view.layout.monoids
     source = "\n\n".join([HEADER.format(tag=view.tag), _combine(monoids), _finish(monoids)])
-    return Program(view.tag, view.key_name, source, monoids, {}, None, json_texts=view.layout.json_texts)
+    return Program(view.tag, view.key_name, source, monoids, {}, None, **_of_layout(view))
 
 
 def _compiled(view: TableView) -> Program:
@@ -68,7 +68,11 @@ def _compiled(view: TableView) -> Program:
     parts += [_combine(monoids), _finish(monoids)]
     parts.insert(1, _decimals("\n".join(parts)))
     source, tables = "\n\n".join(parts), frozenset(view.tables)
-    return Program(view.tag, view.key_name, source, monoids, names, every, tables, view.layout.json_texts)
+    return Program(view.tag, view.key_name, source, monoids, names, every, tables, **_of_layout(view))
+
+
+def _of_layout(view: TableView) -> dict[str, Any]:
+    return {"json_texts": view.layout.json_texts, "retraction": view.layout.retraction}
 
 
 def _read_once(lines: Sequence[str]) -> list[str]:

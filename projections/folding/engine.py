@@ -11,7 +11,6 @@ from functools import partial
 
 import orjson
 
-from eventlog.envelope import partition_of
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
@@ -33,7 +32,7 @@ from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure
 from projections.generations.registry.selection import Selection
 from projections.limits import MAX_PATCH_OFFSETS, SLICE_OFFSETS
 from projections.loading.dead_letters import DeadLetters
-from projections.stores.names import patch_key, table_key
+from projections.stores.names import patch_key, patch_partition, table_key
 from projections.table.patch import Patch
 from projections.table.view import TableView
 from projections.view import View
@@ -159,6 +158,13 @@ class FoldingEngine:
     def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterator[Patch]:
         """See Engine.row_patches."""
         view, ranges, selection = table_view(load.view), load.ranges, load.selection
+        if view.layout.retraction is not None:
+            shown = ", ".join(f'"{key}"' for key in sorted(keys)[:3])
+            raise BulkLoadFailed(
+                view.name,
+                f"a store refused {len(keys)} of its groups, such as {shown}: a sum has more than 64 bits, or a key is "
+                "too long; group by another column, or leave these rows out with `where`",
+            )
         known, reason = Erasures(self.settings).known(), "its condition is Spark SQL"
         wanted = {table_key(key) for key in keys}  # PostgreSQL names them so
         some = None if streams is None else _KeysOf(streams)
@@ -203,7 +209,8 @@ class FoldingEngine:
         letters = DeadLetters(self.settings)
         for record, patch in self._made(view, ranges, on_letter=lambda each: letters.put(each.key, each.text)):
             name = patch_key(view.tag, patch.key)
-            yield name, _patch_text(patch, record), partition_of(name, self.settings.patch_partitions)
+            partition = patch_partition(view, view.tag, patch.key, self.settings.patch_partitions)
+            yield name, _patch_text(patch, record), partition
         letters.flush()
 
     def _made(

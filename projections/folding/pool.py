@@ -56,7 +56,9 @@ class Pool:
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
         """See Workers.write."""
-        return together(self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, self.size)]))
+        return together(
+            self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, program, self.size)])
+        )
 
     def close(self) -> None:
         """End the processes."""

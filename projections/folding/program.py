@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from projections.table.json_text import JsonTexts
 from projections.table.monoids import Monoid, StateField
+from projections.table.retraction import Retraction
 from projections.table.types import ColumnType
 
 GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
@@ -23,7 +24,7 @@ class Program:
     """A compiled view; it can be pickled to other processes.
 
     functions: the name of the function of each event type. every: that of all other types, if the view handles any
-    event. tables: the topics of the captured tables that it reads. json_texts: see Layout.
+    event. tables: the topics of the captured tables that it reads. json_texts, retraction: see Layout.
     """
 
     tag: str
@@ -34,6 +35,7 @@ class Program:
     every: str | None
     tables: frozenset[str] = frozenset()
     json_texts: JsonTexts = field(default_factory=dict)
+    retraction: Retraction | None = None
 
     @cached_property
     def fields(self) -> tuple[StateField, ...]:

@@ -16,6 +16,7 @@ from eventlog.integers import HIGHEST, LOWEST
 from projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
 from projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
 from projections.table.expressions import computed, format_milliseconds
+from projections.table.group_keys import group_text
 from projections.table.json_text import canonical_text, dumps, loads
 from projections.table.key_parts import key_of_parts
 from projections.table.monoids.sketches import register_of
@@ -42,6 +43,7 @@ __all__ = [
     "exact_sum",
     "extreme_of_texts",
     "format_milliseconds",
+    "group_text",
     "is_null",
     "json_text",
     "kept",

@@ -22,6 +22,7 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
 from projections.folding.combining import Combined, on_disk
+from projections.folding.contributed_groups import grouped
 from projections.folding.decoders import Decoders
 from projections.folding.encoding import decoder, encode
 from projections.folding.fold_records import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
@@ -197,7 +198,8 @@ def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piec
                 combined.add(rows, piece.size, None if piece.path is None else Path(piece.path).parent)
         if combined.is_empty:
             return Written()
-        return write_rows(writers, lambda unfit: batches(program, combined.items(), unfit))
+        with grouped(program, combined) as items:
+            return write_rows(writers, lambda unfit: batches(program, items(), unfit))
 
 
 def pieces_of(share: Share, view: int) -> list[tuple[int, Piece]]:
@@ -209,8 +211,14 @@ def pieces_of(share: Share, view: int) -> list[tuple[int, Piece]]:
     ]
 
 
-def groups(shares: Sequence[Share], view: int, at_least: int) -> list[list[Piece]]:
-    """The pieces for each task that writes: whole buckets, of GROUP_BYTES together, and at least so many tasks."""
+def groups(shares: Sequence[Share], view: int, program: Program, at_least: int) -> list[list[Piece]]:
+    """The pieces for each task that writes: whole buckets, of GROUP_BYTES together, and at least so many tasks.
+
+    One task has them all if their rows change common groups.
+    """
+    if program.retraction is not None:
+        pieces = [piece for share in shares for _, piece in pieces_of(share, view)]
+        return [pieces] if pieces else []
     buckets: dict[int, list[Piece]] = {}
     for share in shares:
         for bucket, piece in pieces_of(share, view):

@@ -38,6 +38,7 @@ class Lifted:
     unreadable: the condition that the event cannot be read (None: all can).
     items: the list whose items make one patch each, and are read by the one row as `item` and `i` (None: a patch per
     row). An event without a list has one item, which is null.
+    in_one_partition: all patches of the view are in one partition of `patches`, see `patch_partition`.
     """
 
     rows: tuple[LiftedRow, ...]
@@ -45,16 +46,23 @@ class Lifted:
     required: tuple[Required, ...]
     unreadable: str | None
     items: str | None = None
+    in_one_partition: bool = False
 
 
 def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
     """Every kind of event that the view handles, by type; None stands for all others, if it handles all events."""
     kinds, found = view.plan.items, view.plan.lifts.values()
     types = {field.name: field.type for field in view.layout.fields}
-    return {None if each.event is None else each.event.type: _lifted(each, kinds, types, schema) for each in found}
+    retracts = view.layout.retraction is not None
+    return {
+        None if each.event is None else each.event.type: _lifted(each, kinds, types, schema, retracts=retracts)
+        for each in found
+    }
 
 
-def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], types: Mapping[str, ColumnType], schema: LogSchema) -> Lifted:
+def _lifted(
+    lift: Lift, kinds: Mapping[str, ColumnType], types: Mapping[str, ColumnType], schema: LogSchema, *, retracts: bool
+) -> Lifted:
     """As Spark SQL; `reference.lift` defines it. kinds: of the items of `each`. types: of state fields."""
     event = lift.event
     rows = tuple(_lifted_row(row, event, types, schema) for row in lift.rows)
@@ -62,7 +70,7 @@ def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], types: Mapping[str, Col
         lacks = unchanged(event, lift.fields)
         refused = unreadable(event, lift.fields, schema.parsed)
         known = tuple(replace(row, condition=None if lacks is None else f"not {lacks}") for row in rows)
-        return Lifted(known, event, lift.fields, refused)
+        return Lifted(known, event, lift.fields, refused, in_one_partition=retracts)
     items = None
     if kinds and len(rows) == 1:
         items = single_item(kinds) if lift.through is None else items_spark(lift.through, kinds)

@@ -129,10 +129,12 @@ class SparkTasks:
         written = partial(write, program, writers)
         with _translated():
             if self._folded is None:
-                pieces = groups(shares, view, self.size)
+                pieces = groups(shares, view, program, self.size)
                 return together(self._context.parallelize(pieces, max(1, len(pieces))).map(written).collect())
             own = self._context.parallelize([share for share in shares if share.content])
             tasks = max(self.size, sum(chunk.size for share in shares for chunk in share.chunks) // GROUP_BYTES)
+            if program.retraction is not None:
+                tasks = 1  # its rows change common groups
             exchanged = self._folded.union(own).flatMap(partial(pieces_of, view=view)).partitionBy(tasks)
             return together(exchanged.values().mapPartitions(lambda pieces: [written(pieces)]).collect())
 

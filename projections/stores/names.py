@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from eventlog.envelope import partition_of
+
+if TYPE_CHECKING:
+    from projections.view import View
 
 NUL: Final = "\0"
 REPLACEMENT: Final = "\ufffd"
@@ -90,6 +95,11 @@ def cache_pointer(environment: str, view: str) -> str:
     return f"{environment}:{view}:generation"
 
 
+def patch_partition(view: View, tag: str, key: str, partitions: int) -> int:
+    """The partition of `patches` with the patches of a row: all of a view whose contributions change common groups."""
+    return partition_of(patch_key(tag, key if view.layout.retraction is None else ""), partitions)
+
+
 def patch_key(tag: str, key: str) -> str:
-    """Record key, in `patches`, of a row's patches; its CRC-32 gives the partition."""
+    """Record key, in `patches`, of a row's patches; its CRC-32 gives the partition, see `patch_partition`."""
     return f"{tag}/{key}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
@@ -13,7 +13,9 @@ from projections.table.conditions import must_be_condition
 from projections.table.declared_store import DeclaredStore
 from projections.table.expressions import UnknownField
 from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import EVERY, Case, case_text, event_of, folds_of
+from projections.table.folds.current import Current
+from projections.table.folds.fold import EVERY, Case, CountedCase, case_text, event_of, folds_of, row_case
+from projections.table.group_keys import GroupKey
 from projections.table.items import Item, items_read
 from projections.table.row_keys import KeyExpression, check_by_keys, check_each_once, key_name_of
 from projections.table.rows import is_row
@@ -73,13 +75,15 @@ def check_plan(plan: FoldPlan) -> None:
 
 def _check_rows(plan: FoldPlan) -> None:
     """A captured table has current rows only, so nothing but current() and deleted_by can read it."""
+    if plan.counted_tables:
+        _check_counted(plan)
     marks = {*plan.deleted_by, *plan.restored_by}
     for case in {*plan.cases, *_named(plan)}:
-        if isinstance(case, type) and issubclass(case, Captured):
+        if isinstance(case, type) and issubclass(case, Captured):  # of a fold that could not take a row back
             raise ValueError(
                 f'"{case.__name__}" is a captured table, of which only current rows are known: read a value with '
-                f'current({case.__name__}, "…"), and let deleted_by=(Deleted({case.__name__}),) delete rows; what '
-                "needs earlier changes needs events"
+                f'current({case.__name__}, "…"), and let deleted_by=(Deleted({case.__name__}),) delete rows; or count '
+                f"its rows, and add up a column, with count, add and average; what needs earlier changes needs events"
             )
     if plan.tables and plan.handles_every:
         tables = ", ".join(sorted(table.__name__ for table in plan.tables.values()))
@@ -89,6 +93,29 @@ def _check_rows(plan: FoldPlan) -> None:
         )
     if any(map(is_row, marks)) and (len(marks) > 1 or plan.restored_by):
         raise ValueError("deleted_by=(Deleted(…),) stands alone: the row is there while that table's row is")
+
+
+def _is_table(case: object) -> bool:
+    return isinstance(case, type) and issubclass(case, Captured)
+
+
+def _check_counted(plan: FoldPlan) -> None:
+    """A view that counts the rows of captured tables does nothing else."""
+    name = plan.counted_tables[0].__name__
+    folds = [fold for column in plan.columns.values() for fold in folds_of(column)]
+    read = [(fold, case) for fold in folds for case in fold.cases]
+    others = [case for fold, case in read if isinstance(fold, Current) or not (is_row(case) or _is_table(case))]
+    if others:
+        raise ValueError(
+            f"it counts or adds up rows of the captured table {name}, and also reads {case_text(others[0])}: declare "
+            "two views, and look up the columns of one in the other with a Lookup"
+        )
+    if not isinstance(plan.key, str):
+        raise ValueError(f'the key of a view that counts rows of {name} is one of their columns, as in key="city"')
+    if plan.deleted_by or plan.restored_by:
+        raise ValueError(f"a deleted row of {name} no longer counts, so nothing has to say so: leave out deleted_by")
+    if plan.each:
+        raise ValueError(f"rows of {name} count as a whole: leave out each")
 
 
 def _check_keys(plan: FoldPlan) -> None:
@@ -136,6 +163,8 @@ def _check_events(plan: FoldPlan) -> None:
             if condition is not None:
                 must_be_condition(condition, subject)
             kinds = [_key_kind(key, subject, found) for key in plan.keys(case)]
+            if plan.counted_tables and isinstance(plan.key, str):
+                kinds.append(GroupKey(plan.key, None).kind(subject))
             if subject is not None and found is not None:
                 item_model(subject, found)
         except ValueError as error:
@@ -158,7 +187,8 @@ def _key_kind(key: KeyExpression, event: type[Event] | None, through: str | None
 
 def _named(plan: FoldPlan) -> list[Case]:
     """The events that `each` and `where` name."""
-    return [*plan.each, *(plan.where if isinstance(plan.where, Mapping) else ())]
+    named: Iterable[CountedCase] = plan.where if isinstance(plan.where, Mapping) else ()
+    return [*plan.each, *(row_case(case) if case in plan.counted_tables else cast(Case, case) for case in named)]
 
 
 def _check_items(plan: FoldPlan) -> None:

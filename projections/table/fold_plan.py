@@ -16,7 +16,10 @@ from eventlog.envelope import Envelope
 from projections.table.by_key import ByKey
 from projections.table.expressions import Expression, Field, FromEnvelope, Value
 from projections.table.folds.arranging import Arrangement, arrange
+from projections.table.folds.current import Current
 from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
+from projections.table.folds.retracting import arrange_retracting
+from projections.table.group_keys import ContributionKey
 from projections.table.items import (
     FittingField,
     Item,
@@ -30,7 +33,7 @@ from projections.table.items import (
 from projections.table.key_parts import KeyPart, KeyParts
 from projections.table.layout import Layout
 from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of
-from projections.table.rows import CapturedRow, is_row, row_of
+from projections.table.rows import CapturedRow, Deleted, is_row, row_of
 from projections.table.types import ColumnType, field_types, is_exact, is_required
 
 BY_VERSION: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("sequence")),))
@@ -112,6 +115,8 @@ class Lift:
 def _key(key: KeyExpression, item: Any, data: Mapping[str, Any], envelope: Envelope) -> Any:
     if isinstance(key, KeyParts):
         return key.of_data(data)
+    if isinstance(key, ContributionKey):
+        return key.of(envelope)
     if isinstance(key, Item):
         return item[key.name]
     return getattr(envelope, key.name) if isinstance(key, FromEnvelope) else data[key.name]
@@ -125,7 +130,7 @@ class FoldPlan:
     columns: Mapping[str, Column]
     deleted_by: tuple[type[Event] | ByKey, ...]
     restored_by: tuple[type[Event] | ByKey, ...]
-    where: Expression | Mapping[type[Event] | ByKey, Expression]
+    where: Expression | Mapping[type[Event] | type[Captured] | ByKey, Expression]
     each: Mapping[type[Event], str]
 
     @cached_property
@@ -147,7 +152,15 @@ class FoldPlan:
         marks = [*deleting, *(row_of(each.table) for each in deleting if issubclass(each, CapturedRow))]
         restoring = map(event_of, self.restored_by)
         keyed = map(event_of, self.key if self.handles_every and isinstance(self.key, Mapping) else ())
-        return {event.type: event for event in (*handled, *marks, *restoring, *keyed) if event is not None}
+        gone = (Deleted(table) for table in self.counted_tables)
+        return {event.type: event for event in (*handled, *marks, *restoring, *keyed, *gone) if event is not None}
+
+    @cached_property
+    def counted_tables(self) -> tuple[type[Captured], ...]:
+        """The captured tables whose rows are counted or added up, so that their changes are taken back."""
+        cases = [case for fold in self.folds if not isinstance(fold, Current) for case in fold.cases]
+        rows = (case for case in cases if isinstance(case, type) and issubclass(case, CapturedRow))
+        return tuple(dict.fromkeys(row.table for row in rows))
 
     @cached_property
     def handles_every(self) -> bool:
@@ -192,8 +205,8 @@ class FoldPlan:
 
     def keys(self, case: Case) -> tuple[KeyExpression, ...]:
         """The key of each row that this event changes, as an expression of it; none if it has none."""
-        if is_row(case):
-            return (FromEnvelope("stream"),)
+        if isinstance(case, type) and issubclass(case, CapturedRow):
+            return (ContributionKey(case.table.topic()) if self.counted_tables else FromEnvelope("stream"),)
         if isinstance(self.key, Mapping):
             return keys_of(self.key, case)
         if isinstance(self.key, Item) and event_of(case) not in self.each:
@@ -203,10 +216,12 @@ class FoldPlan:
     def condition(self, case: Case) -> Expression | None:
         """The condition whether this event counts; None if it always does."""
         if not isinstance(self.where, Mapping):
-            return None if is_row(case) else self.where
+            return None if is_row(case) and not self.counted_tables else self.where
         if isinstance(case, ByKey) and case in self.where:
             return self.where[case]
         event = event_of(case)
+        if event is not None and issubclass(event, CapturedRow):
+            return None if event.deleted else self.where.get(event.table)
         return None if event is None else self.where.get(event)
 
     def list_of(self, case: Case) -> str | None:
@@ -226,6 +241,8 @@ class FoldPlan:
 
     @cached_property
     def _arrangement(self) -> Arrangement:
+        if self.counted_tables and isinstance(self.key, str):
+            return arrange_retracting(self.columns, self.key, self.counted_tables, self.condition)
         return self._arranged(self._ordering)
 
     @cached_property
@@ -254,7 +271,10 @@ class FoldPlan:
 
     def _lift(self, case: Case) -> Lift:
         event, keys = event_of(case), self.keys(case)
-        if len(keys) > 1 and event is not None:
+        if self.counted_tables:
+            # whether the row counts is part of its contribution: one that no longer does must be taken back
+            rows = tuple(RowLift(key, None, self._arrangement.lifted(case)) for key in keys)
+        elif len(keys) > 1 and event is not None:
             rows = tuple(self._row_lift(ByKey(event, key_name_of(key)), key, at) for at, key in enumerate(keys))
         else:
             rows = tuple(RowLift(key, self.condition(case), self._arrangement.lifted(case)) for key in keys)

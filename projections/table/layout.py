@@ -8,6 +8,8 @@ from functools import cached_property
 
 from projections.table.json_text import JsonTexts
 from projections.table.monoids import Monoid, State, StateField
+from projections.table.patch import Patch
+from projections.table.retraction import Retraction, contribution_key
 from projections.table.shown import DELETED, Itself, Shown
 from projections.table.types import ColumnType
 
@@ -17,13 +19,15 @@ class Layout:
     """The layout of a row.
 
     monoids: the groups of state fields. shown: how each visible column is computed. types: of the visible columns.
-    json_texts: the state fields whose texts Spark writes in another form than Python.
+    json_texts: the state fields whose texts Spark writes in another form than Python. retraction: of a view over rows
+    of captured tables, whose changes take back what the rows contributed before.
     """
 
     monoids: tuple[Monoid, ...]
     shown: Mapping[str, Shown]
     types: Mapping[str, ColumnType]
     json_texts: JsonTexts = field(default_factory=dict)
+    retraction: Retraction | None = None
 
     @cached_property
     def fields(self) -> tuple[StateField, ...]:
@@ -39,6 +43,14 @@ class Layout:
     def marks_deleted(self) -> bool:
         """Whether a state field says that a row is deleted."""
         return any(field.name == DELETED for field in self.fields)
+
+    def patched_key(self, topic: str, key: str) -> str:
+        """The key of the patches of a captured row. topic: of its table. key: the row's."""
+        return key if self.retraction is None else contribution_key(topic, key)
+
+    def with_groups(self, patches: list[Patch], rows: Mapping[str, State]) -> list[Patch]:
+        """The patches, behind those of the groups that they change if they are of contributions; rows: as before."""
+        return patches if self.retraction is None else [*self.retraction.patches(patches, rows), *patches]
 
     def combine(self, row: State, patch: State) -> None:
         """Combine a patch into a row, in place."""

@@ -62,7 +62,7 @@ def states(view: TableView, sources: Iterable[Source]) -> dict[str, State]:
     """The state of every row after `sources`, including deleted rows, by key."""
     rows: dict[str, State] = {}
     for source in sources:
-        for patch in lift(view, source):
+        for patch in view.layout.with_groups(lift(view, source), rows):
             view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
     return rows
 

@@ -11,6 +11,7 @@ from projections.table.by_key import ByKey
 from projections.table.declared import described
 from projections.table.expressions import Field, FromEnvelope
 from projections.table.folds.fold import EVERY, Case, case_text, event_of, must_be_case
+from projections.table.group_keys import ContributionKey
 from projections.table.items import Item
 from projections.table.key_parts import KeyParts
 from projections.table.mistaken import Mistaken
@@ -20,7 +21,7 @@ Key = str | tuple[str, ...] | FromEnvelope | Item
 """A key as it is declared: the name of a field, or of several, a text of the envelope, or a field of an item."""
 KeysByEvent = Mapping[Case, Key | Sequence[str | tuple[str, ...]]]
 """By event, its key; a list of keys if it changes several rows."""
-KeyExpression = Field | KeyParts | FromEnvelope | Item
+KeyExpression = Field | KeyParts | FromEnvelope | Item | ContributionKey
 
 EXAMPLE: Final = 'key={Opened: "account_id", Transferred: ["from_account", "to_account"]}'
 ONE: Final = 'the name of a field, as in key="owner", or envelope("stream")'

@@ -26,7 +26,7 @@ from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
 from projections.table.expressions import Expression, Field
 from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import Column, case_text
+from projections.table.folds.fold import Column, case_text, row_case
 from projections.table.key_parts import KeyParts
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
@@ -64,7 +64,8 @@ class TableView(DeclaredView):
     columns: the visible columns; the key is one too, under `key_name`.
     deleted_by, restored_by: events that delete the row, and restore it; or Deleted(table) of one captured table: then
     the row is there while that table's row is.
-    where: which events count, as a condition for each (or one for all); others make no patch.
+    where: which events count, as a condition for each (or one for all); others make no patch. Of captured tables whose
+    rows are counted, which rows do.
     each: by event, a list in it whose items make a patch each, with their index as the patch's number.
 
     Where they are:
@@ -88,7 +89,7 @@ class TableView(DeclaredView):
     deleted_by: tuple[type[Event] | ByKey, ...] = ()
     restored_by: tuple[type[Event] | ByKey, ...] = ()
     key_name: str = ""
-    where: Expression | Mapping[type[Event] | ByKey, Expression] = field(default_factory=dict)
+    where: Expression | Mapping[type[Event] | type[Captured] | ByKey, Expression] = field(default_factory=dict)
     each: Mapping[type[Event], str] = field(default_factory=dict)
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
@@ -141,7 +142,7 @@ class TableView(DeclaredView):
         parts += [store.declaration for store in self.stores]
         parts += [f"deleted by {case_text(event)}" for event in self.deleted_by]
         parts += [f"restored by {case_text(event)}" for event in self.restored_by]
-        parts += [f"where {described(self.where)}"] if self.where else []
+        parts += [f"where {described(self._where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # their rows were wrong before, so that they need a new version
         parts += ["events of several aggregates ordered by time"] if self.plan.had_versions_of_several_streams else []
@@ -183,6 +184,13 @@ class TableView(DeclaredView):
 
     def rows_of(self, envelope: Envelope) -> tuple[str, ...]:
         return event_data.rows_of(self.plan, envelope)
+
+    @property
+    def _where(self) -> object:
+        """With the types of events in place of captured tables, as folds have them: classes may be renamed."""
+        if not isinstance(self.where, Mapping):
+            return self.where
+        return {row_case(case): condition for case, condition in self.where.items()}
 
     def _planned(self) -> FoldPlan:
         return FoldPlan(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)

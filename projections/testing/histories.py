@@ -21,7 +21,7 @@ from commands.declaring.field_kinds import Digits, FieldKind, Form, field_kinds
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
-from projections.stores.names import patch_key
+from projections.stores.names import patch_partition
 from projections.stores.store import Batch
 from projections.table.decimals import EXACT, MAX_DIGITS
 from projections.table.expressions import Field, Source
@@ -175,7 +175,7 @@ def _patches(
         at[name] += 1
         for patch in lift(view, source):
             sent = patch._replace(fields=orjson.loads(orjson.dumps(patch.fields)))
-            found[partition_of(patch_key(view.tag, patch.key), PARTITIONS)].append(Emission(view.tag, sent))
+            found[patch_partition(view, view.tag, patch.key, PARTITIONS)].append(Emission(view.tag, sent))
         if chance.random() < 0.1:
             for records in found.values():
                 records.append(Emission(view.tag, progress=(name, source.position.offset)))

@@ -15,13 +15,13 @@ from projections.table.monoids import State
 from projections.table.reference import finish, is_deleted, lift, states
 from projections.table.view import TableView
 from projections.testing.differing import SEED, differences, seed_of_run
-from projections.testing.rows import sources_of
+from projections.testing.rows import Change, sources_of
 
 PARTITIONS: Final = 3
 
 
 @overload
-def check_any_order(view: TableView, *given: Happened, tries: int | None = None) -> None: ...
+def check_any_order(view: TableView, *given: Happened | Change, tries: int | None = None) -> None: ...
 
 
 @overload
@@ -76,9 +76,15 @@ def combined_anyhow(view: TableView, sources: Iterable[Source], chance: random.R
     rows: dict[str, State] = {}
     for key, part in parts:
         view.layout.combine(rows.setdefault(key, {}), part)
+    if view.layout.retraction is not None:
+        groups = filter(None, map(view.layout.retraction.group, list(rows.values())))
+        for key, added in groups:
+            view.layout.combine(rows.setdefault(key, {}), added)
     return rows
 
 
 def _shown(view: TableView, rows: dict[str, State]) -> dict[str, Any]:
-    """The visible columns by key; None if the row is deleted."""
+    """The visible columns by key; None if the row is deleted. A group without members may never have been a row."""
+    if view.layout.retraction is not None:
+        rows = {key: row for key, row in rows.items() if not is_deleted(row)}
     return {key: None if is_deleted(row) else finish(view, key, row) for key, row in rows.items()}

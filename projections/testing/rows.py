@@ -10,6 +10,7 @@ import orjson
 from msgspec import structs
 
 from commands.declaring.personal import PersonalFields
+from commands.declaring.row_inputs import RowDeleted
 from commands.testing.past import GivenToStream, Happened, Past
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
@@ -22,16 +23,17 @@ from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.lookups import looked_up_types
 from projections.table.reference import fold
-from projections.table.rows import row_of
+from projections.table.rows import Deleted, row_of
 from projections.table.view import TableView
 
 Row = Mapping[str, Any]
+Change = Captured | RowDeleted[Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @overload
 def rows_of(
-    view: TableView, *given: Happened | Captured, others: Sequence[TableView] = ()
+    view: TableView, *given: Happened | Change, others: Sequence[TableView] = ()
 ) -> dict[str, dict[str, Any]]: ...
 
 
@@ -45,7 +47,7 @@ def rows_of(view: TableView | StreamView, *given: Any, others: Sequence[TableVie
     given: events in the order of the log; those that the view does not handle are ignored. Use `recorded(…)` for an
     event of an older version of the code, and `at(…)` to set its time (both from `headwater.testing`). An event without
     a time has the time of the event before it, the first one the start of 2026. An instance of a captured class, such
-    as `Customer(id=1, …)`, stands for a change of that row.
+    as `Customer(id=1, …)`, stands for a change of that row, and `RowDeleted(Customer, "1")` for its delete.
     A stream view is given events, observations, and `heartbeat(…)` for the time when nothing came; each is accepted at
     the latest time before it. Spark runs its query over all of them, as a rebuild does; the extra `projections` has it.
     Personal values are sealed in between, as in production, and shown as to a caller who may read them.
@@ -71,7 +73,7 @@ def late_rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str,
 
 
 def _table_rows(
-    view: TableView, events: Sequence[Happened | Captured], others: Sequence[TableView]
+    view: TableView, events: Sequence[Happened | Change], others: Sequence[TableView]
 ) -> dict[str, dict[str, Any]]:
     sources = sources_of([view, *others], events)
     rows = _folded(view, sources)
@@ -83,12 +85,12 @@ def _table_rows(
     return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
-def sources_of(views: Sequence[TableView], events: Sequence[Happened | Captured], partitions: int = 1) -> list[Source]:
+def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], partitions: int = 1) -> list[Source]:
     """The events as they would be in the log; raises ValueError if one of `views` cannot read an event."""
     past = Past(partitions)
     sources = []
     for number, event in enumerate(events):
-        if isinstance(event, Captured):
+        if isinstance(event, Captured | RowDeleted):
             sources.append(_change(event, number))
             continue
         record = past.add(event)
@@ -125,11 +127,16 @@ def _opened(text: str) -> Any:
     return installed().open(text)
 
 
-def _change(row: Captured, offset: int) -> Source:
-    table = type(row)
-    written = row.model_dump(mode="json", by_alias=True)
-    key = key_text([table.columns[name] for name in table.key], orjson.dumps(written))
-    what = Envelope(f"{table.topic()}/0:{offset}", row_of(table).type, key, START, written, data_version=1)
+def _change(row: Change, offset: int) -> Source:
+    written: dict[str, Any] = {}
+    if isinstance(row, RowDeleted):
+        table: type[Captured] = row.table
+        key, kind = row.key, Deleted(table)
+    else:
+        table, kind = type(row), row_of(type(row))
+        written = row.model_dump(mode="json", by_alias=True)
+        key = key_text([table.columns[name] for name in table.key], orjson.dumps(written))
+    what = Envelope(f"{table.topic()}/0:{offset}", kind.type, key, START, written, data_version=1)
     return Source(what, Position(0, offset), timestamp_ms(START), "", table.topic())
 
 

@@ -19,6 +19,7 @@ import pytest
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from compose.ports import free_port
+from eventlog.source_positions import source_id
 from headwater.samples.listings.views import city_market
 from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
@@ -33,9 +34,10 @@ from projections.table.shown import Quotient
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.contracts import load
-from projections.testing.histories import PARTITIONS, SOURCES, History, history
+from projections.testing.histories import PARTITIONS, History, history
 from projections.view import View
 from projections.views.streams import streams
+from tests.contracts.counted_views import COUNTED_VIEWS, PER_TOWN
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, ITEMS_AND_MOVES, LISTS_BY_GROUP, LISTS_BY_THING, STORES
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, RealServer, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored
@@ -43,7 +45,7 @@ from tests.support.domains import COVERED
 from tests.support.table_views import table_views
 
 REGISTERED = table_views(COVERED)
-VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS}
+VIEWS = {**REGISTERED, BY_THING.name: BY_THING, BY_GROUP.name: BY_GROUP, **FOLD_VIEWS, **COUNTED_VIEWS}
 del VIEWS[ITEMS_AND_MOVES.name]  # its rows are stored like those of BY_SKU
 SERVERS: dict[str, Callable[[StoreSettings], RealServer]] = {
     "postgres": OnPostgres,
@@ -129,23 +131,30 @@ def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: 
     assert {each: ledger.next_offset for each, ledger in again.ledgers(target).items()} == told.ends
 
 
+of_sums = pytest.mark.parametrize("view", [BY_GROUP, PER_TOWN], ids=lambda view: view.name)
+
+
+@of_sums
 @pytest.mark.parametrize("seed", range(3))
-def test_a_crash_between_any_two_writes_loses_and_doubles_nothing(server: Server, store_name: str, seed: int) -> None:
+def test_a_crash_between_any_two_writes_loses_and_doubles_nothing(
+    server: Server, store_name: str, seed: int, view: TableView
+) -> None:
     chance = random.Random(seed)
-    told, target = history(BY_GROUP, events_of(BY_GROUP), seed), created(server, BY_GROUP)
+    told, target = history(view, events_of(view), seed), created(server, view)
     assert crashed_at(server, target, told, chance) == set(MOMENTS[store_name])
-    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+    assert server.rows(view) == fold(view, told.sources)
 
 
+@of_sums
 def test_a_crash_between_two_groups_of_rows_loses_and_doubles_nothing(
-    server: Server, store_name: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, store_name: str, monkeypatch: pytest.MonkeyPatch, view: TableView
 ) -> None:
     monkeypatch.setattr(groups, "FIRST_ROWS", 2)
     monkeypatch.setattr(groups, "GROUP_BYTES", 1_000)
     chance = random.Random(1)
-    told, target = history(BY_GROUP, events_of(BY_GROUP), 1), created(server, BY_GROUP)
+    told, target = history(view, events_of(view), 1), created(server, view)
     assert crashed_at(server, target, told, chance) == set(MOMENTS[store_name])
-    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+    assert server.rows(view) == fold(view, told.sources)
 
 
 LONG = TableView("long", "group", {"notes": collect({Put: "text"}, limit=1_000), "events": count(Put)}, STORES)
@@ -222,11 +231,14 @@ def test_a_sum_of_decimals_with_too_many_digits_is_refused_by_every_store(server
     assert server.rows(BY_THING)["a"]["paid"] == most
 
 
+@of_sums
 @pytest.mark.parametrize("seed", range(2))
-def test_writers_that_race_for_one_partition_leave_exact_rows(server: Server, store_name: str, seed: int) -> None:
+def test_writers_that_race_for_one_partition_leave_exact_rows(
+    server: Server, store_name: str, seed: int, view: TableView
+) -> None:
     if store_name == "memory":
         pytest.skip("the reference store is for one thread")
-    told, target = history(BY_GROUP, events_of(BY_GROUP), seed, length=200), created(server, BY_GROUP)
+    told, target = history(view, events_of(view), seed, length=200), created(server, view)
     begin = threading.Barrier(3)
 
     def write(number: int) -> None:
@@ -237,7 +249,7 @@ def test_writers_that_race_for_one_partition_leave_exact_rows(server: Server, st
     with ThreadPoolExecutor(3) as threads:
         for done in [threads.submit(write, number) for number in range(3)]:
             done.result()
-    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
+    assert server.rows(view) == fold(view, told.sources)
 
 
 def test_a_writer_that_lost_its_partition_takes_nothing_back(server: Server) -> None:
@@ -294,16 +306,20 @@ def test_what_was_applied_a_moment_ago_is_in_the_ledgers_once_it_is_settled_now(
 
 @pytest.mark.parametrize(
     "view",
-    [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, city_market, streams],
+    [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, city_market, streams, PER_TOWN],
     ids=lambda v: v.name,
 )
 def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView) -> None:
     told = history(view, events_of(view), 11, repeated=False)
-    early = [source.position for source in told.sources[:70]]
-    base = {
-        str(each): 1 + max((at.offset for at in early if at.partition == each), default=-1) for each in range(SOURCES)
-    }
-    covered = [source for source in told.sources if source.position.offset < base[str(source.position.partition)]]
+    base: dict[str, int] = {}
+    for each in told.sources[:70]:
+        source = source_id(each.topic, each.position.partition)
+        base[source] = max(base.get(source, 0), each.position.offset + 1)
+    covered = [
+        each
+        for each in told.sources
+        if each.position.offset < base.get(source_id(each.topic, each.position.partition), 0)
+    ]
     target, store = Target(view, 3), server.open()
     store.create(target, base, START)
     rows = list(states(view, covered).items())

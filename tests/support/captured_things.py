@@ -14,7 +14,7 @@ from pydantic import Field
 
 from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.values import PLACEHOLDER, STAND_INS
-from headwater import Cache, Deleted, Postgres, TableView, current, minus
+from headwater import Cache, Deleted, Postgres, TableView, above, add, average, count, current, minus
 from projections.folding.fold_records import UnclearRecord
 from tests.support.edge_times import OUTSIDE
 from tests.support.seeds import seed_of
@@ -71,7 +71,14 @@ by_id = TableView(
 )
 some = TableView("some_things", "thing_id", {"left": current(Thing, minus("amount", "rank"))}, (Postgres(),))
 pairs = TableView("pairs", "pair", {"value": current(Pair, "value")}, (Postgres(),), deleted_by=(Deleted(Pair),))
-VIEWS = (by_id, some, pairs)
+counted = TableView(
+    "counted_things",
+    "note",
+    {"things": count(Thing), "amount": add({Thing: "amount"}), "mean": average({Thing: minus("spare", "rank")})},
+    (Postgres(), Cache()),
+    where=above("amount", -1),
+)
+VIEWS = (by_id, some, pairs, counted)
 TOPICS = {Thing: Thing.topic(), Pair: Pair.topic()}
 
 LONG = "long " * 10

@@ -119,8 +119,9 @@ class ElasticsearchStore:
             try:
                 if fresh:
                     versions = {partition: known[partition].version for partition in batches}
-                    for group in self._groups.of(target, by_key(fresh)):
-                        self._write_rows(target, group, versions)
+                    for some in (self._groups_of(target, fresh, versions), fresh):
+                        for group in self._groups.of(target, by_key(some)):
+                            self._write_rows(target, group, versions)
             except LedgerChanged:
                 self._ledgers.look_again(target)
                 continue
@@ -131,6 +132,20 @@ class ElasticsearchStore:
                 known[partition].ledger, known[partition].dirty = ledger, True
             return bool(fresh)
         raise StoreUnavailable(NAME, f'the ledgers of "{target.view.name}" lost {ATTEMPTS} compare-and-set races')
+
+    def _groups_of(self, target: Target, patches: Sequence[Patch], versions: Mapping[int, Version]) -> list[Patch]:
+        """The patches of groups that patches of contributions make.
+
+        Groups are written first: a contribution says that its groups have it. If they do not all have it yet, because
+        of a crash, the same patches are made again, and the guards of groups skip those that they have.
+        """
+        retraction = target.view.layout.retraction
+        if retraction is None:
+            return []
+        found: dict[str, State] = {}
+        for group in self._groups.of(target, by_key(patches)):
+            found |= {key: state for key, (state, *_) in self._read_rows(target, list(group), versions).items()}
+        return retraction.patches(patches, found)
 
     def _write_rows(self, target: Target, patches: dict[str, list[Patch]], versions: Mapping[int, Version]) -> None:
         form, layout = DocumentForm.of(target.view), target.view.layout

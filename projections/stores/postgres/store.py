@@ -33,7 +33,9 @@ from projections.stores.postgres.row_json import changed_rows
 from projections.stores.postgres.rows import row_of, select_rows
 from projections.stores.postgres.text import NAME
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json, places_to_json
+from projections.table.retraction import Retraction
 
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
 # enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
@@ -176,14 +178,30 @@ class PostgresStore:
                     for partition, batch in batches.items()
                     for patch in ledgers.take_new(held[name][partition], batch, target.tag)
                 ]
-                if patches:
+                if patches and target.view.layout.retraction is not None:
+                    self._write_counted(connection, target, target.view.layout.retraction, patches)
+                elif patches:
                     self._write_rows(connection, target, by_key(patches), keys[name], selected.pop(name))
             self._write_ledgers(connection, held)
             self._fault("ledger written")
         self._fault("committed")
 
+    def _write_counted(
+        self, connection: psycopg.Connection[Any], target: Target, retraction: Retraction, patches: Sequence[Patch]
+    ) -> None:
+        """Write the contributions that patches change, and their groups."""
+        stored: dict[str, State] = {}
+        for group in self._groups.of(target, by_key(patches)):
+            stored |= (row_of(target, row) for row in self._select(connection, target, list(group)))
+        groups = [_storable(patch) for patch in retraction.patches(patches, stored)]
+        self._write_rows(connection, target, by_key(groups), [], ())
+        for group in self._groups.of(target, by_key(patches)):
+            self._write_group(connection, target, group, stored)
+
     def _first_keys(self, target: Target, batches: Mapping[int, Batch]) -> Sequence[str]:
         """The rows that are read together with the ledgers."""
+        if target.view.layout.retraction is not None:
+            return ()  # groups are known once contributions are read
         keys = {table_key(patch.key) for batch in batches.values() for patch in batch.patches.get(target.tag, ())}
         return sorted(keys)[: self._groups.rows(target)]
 
@@ -211,7 +229,7 @@ class PostgresStore:
         left = {key: patches[key] for key in sorted(patches)}
         while left:
             if group := {key: left.pop(key) for key in keys if key in left}:
-                self._write_group(connection, target, group, found)
+                self._write_group(connection, target, group, dict(row_of(target, row) for row in found))
             keys = list(islice(left, self._groups.rows(target)))
             found = self._select(connection, target, keys)
 
@@ -220,9 +238,9 @@ class PostgresStore:
         connection: psycopg.Connection[Any],
         target: Target,
         group: Mapping[str, list[Patch]],
-        found: Iterable[Sequence[Any]],
+        rows: Mapping[str, State],
     ) -> None:
-        rows = dict(row_of(target, row) for row in found)
+        """rows: as they are stored, by key."""
         with ledgers.loadable(NAME):
             document = changed_rows(target, rows, [patch for patches in group.values() for patch in patches])
         connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), [document])

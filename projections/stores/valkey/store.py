@@ -30,6 +30,7 @@ from projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json
 from projections.stores.valkey.rankings import Rankings
 from projections.stores.valkey.row_form import RowForm
 from projections.stores.valkey.scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW, run
+from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json
 
 
@@ -117,17 +118,20 @@ class ValkeyStore:
         changed: list[Target] = []
         for target, known in zip(targets, self._look_up(targets), strict=True):
             ledgers.check(NAME, target, known.ledgers, batches)
-            fresh: list[Patch] = []
+            first, fresh = list[Patch](), list[Patch]()
             partitions: dict[str, int] = {}
             for partition, batch in batches.items():
                 new = ledgers.take_new(known.ledgers[partition], batch, target.tag)
-                partitions |= {patch.key: partition for patch in new}
+                groups = self._groups_of(target, new)
+                partitions |= {patch.key: partition for patch in (*groups, *new)}
+                first += groups
                 fresh += new
             try:
-                for group in self._groups.of(target, by_key(fresh)):
-                    self._write_rows(
-                        target, group, {key: (partitions[key], known.digest(partitions[key])) for key in group}
-                    )
+                for some in (first, fresh):
+                    for group in self._groups.of(target, by_key(some)):
+                        self._write_rows(
+                            target, group, {key: (partitions[key], known.digest(partitions[key])) for key in group}
+                        )
             except _LedgerChanged:
                 changed.append(target)
             else:
@@ -136,6 +140,18 @@ class ValkeyStore:
         changed += self._write_ledgers(advanced, list(batches))
         self._fault("ledger written")
         return changed
+
+    def _groups_of(self, target: Target, patches: Sequence[Patch]) -> list[Patch]:
+        """The patches of groups that patches of contributions make; see ElasticsearchStore."""
+        retraction = target.view.layout.retraction
+        if retraction is None:
+            return []
+        found: dict[str, State] = {}
+        for group in self._groups.of(target, by_key(patches)):
+            names = [cache_key(self._settings.environment, *target.id, key) for key in group]
+            states = (state for state, _ in self._read_rows(names))
+            found |= {key: orjson.loads(state) for key, state in zip(group, states, strict=True) if state}
+        return retraction.patches(patches, found)
 
     def settle(self, *, now: bool = False) -> None:
         """Nothing to do: ledgers are written with each batch."""

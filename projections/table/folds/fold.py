@@ -14,6 +14,7 @@ from projections.table.by_key import ByKey
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, expression, without_digits
 from projections.table.monoids import Monoid, StateField
+from projections.table.rows import row_of
 from projections.table.shown import Shown
 from projections.table.types import ColumnType, common_type
 
@@ -25,6 +26,8 @@ class _Every:
 
 EVERY: Final = _Every()
 Case = type[Event] | ByKey | _Every
+CountedCase = Case | type[Captured]
+"""A case of a fold that can take back what a row of a captured table was before."""
 ENTRY_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 Cases = Mapping[Case, Expression]
 
@@ -116,10 +119,16 @@ def read(cases: Mapping[Case, Readable]) -> Cases:
     return {event: expression(readable) for event, readable in checked_cases(cases).items()}
 
 
+def row_case(case: CountedCase) -> Case:
+    """A captured table as the event that its rows have values, in folds that can take back what a row was before."""
+    return row_of(case) if isinstance(case, type) and issubclass(case, Captured) else case
+
+
 Read = TypeVar("Read")
+AnyCase = TypeVar("AnyCase", bound=CountedCase)
 
 
-def checked_cases(cases: Mapping[Case, Read]) -> Mapping[Case, Read]:
+def checked_cases(cases: Mapping[AnyCase, Read]) -> Mapping[AnyCase, Read]:
     """`cases`, if each names an event; raises ValueError."""
     if not isinstance(cases, Mapping):
         raise ValueError(f"is given {shown(cases)}, which does not say of which event")

@@ -13,13 +13,16 @@ from projections.table.expressions import Readable, expression
 from projections.table.folds.fold import (
     Case,
     Cases,
+    CountedCase,
     Derived,
     Ordering,
     Stored,
+    checked_cases,
     digits_hint,
     must_be_case,
     one_kind,
     read,
+    row_case,
 )
 from projections.table.folds.picks import is_ranked
 from projections.table.mistaken import in_views
@@ -64,22 +67,23 @@ class Bound:
 
 
 @in_views('add({Sold: "price"})')
-def add(cases: Mapping[Case, Readable]) -> Total:
+def add(cases: Mapping[CountedCase, Readable]) -> Total:
     """The sum of an integer from each event; a negative one subtracts. Floats are refused: their order would matter.
 
-    The sum of decimals has 38 digits, and the places of its events: no digit is ever lost.
+    The sum of decimals has 38 digits, and the places of its events: no digit is ever lost. Of a captured table, it is
+    the sum over the rows that there are now: `add({Customer: "credit"})`.
     """
-    return Total(read(cases))
+    return Total(_summed(cases))
 
 
 @in_views("count(Sold)")
-def count(*events: Case) -> Total:
-    """The number of these events."""
+def count(*events: CountedCase) -> Total:
+    """The number of these events; of a captured table, the number of rows that there are now."""
     for number, event in enumerate(events):
         must_be_case(event)
         if event in events[:number]:
             raise ValueError(f"is given {shown(event)} twice")
-    return Total({event: expression(1) for event in events})
+    return Total({row_case(event): expression(1) for event in events})
 
 
 @in_views('maximum({Sold: "price"})')
@@ -104,14 +108,19 @@ def ratio(numerator: Total, denominator: Total) -> Derived:
 
 
 @in_views('average({Sold: "price"})')
-def average(cases: Mapping[Case, Readable]) -> Derived:
+def average(cases: Mapping[CountedCase, Readable]) -> Derived:
     """The mean of the integers or decimals of these events, as a float; null if there is none.
 
     Events whose value is null do not count. It is one sum over another, so the order of arrival does not matter; for a
     mean that can also subtract, use `ratio` of two `add`s.
     """
-    values = read(cases)
+    values = _summed(cases)
     return ratio(Total(values), Total({case: Known(each) for case, each in values.items()}))
+
+
+def _summed(cases: Mapping[CountedCase, Readable]) -> Cases:
+    """The cases of a sum, in which rows of captured tables can stand."""
+    return {row_case(case): expression(each) for case, each in checked_cases(cases).items()}
 
 
 def sum_kind(kind: ColumnType, cases: Cases) -> ColumnType:

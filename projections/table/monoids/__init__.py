@@ -5,6 +5,7 @@ its identity. So one declaration can run event by event (live) and over parts of
 """
 
 from projections.table.monoids.entries import Keyed, Ranked
+from projections.table.monoids.members import MEMBERS, Members
 from projections.table.monoids.monoid import Entries, Monoid, State, StateField
 from projections.table.monoids.rows import row_value
 from projections.table.monoids.scalars import Extreme, Pick, Sum, extreme_of, sum_of
@@ -12,9 +13,11 @@ from projections.table.monoids.sketches import Sketch
 from projections.table.monoids.tallies import Tally
 
 __all__ = [
+    "MEMBERS",
     "Entries",
     "Extreme",
     "Keyed",
+    "Members",
     "Monoid",
     "Pick",
     "Ranked",

@@ -270,7 +270,7 @@ def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
         shares += tasks.fold(task, lambda _: None)
     expected = expected_states(view, sources)
     assert sum(len(share.chunks) for share in shares) > 2 * len(expected), "rows are in parts"
-    writer, groups = ToFiles(tmp_path), tasks.groups(shares, 0, 2)
+    writer, groups = ToFiles(tmp_path), tasks.groups(shares, 0, compiled(view), 2)
     assert len(groups) > 1
     rows = sum(tasks.write(compiled(view), [writer], group).rows for group in groups)
     assert rows == len(expected)

@@ -1,13 +1,13 @@
-"""A view of each of the shop's tables, with all its columns, in every store."""
+"""A view of each of the shop's tables, with all its columns, and views that count their rows, in every store."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from eventlog.capturing import Captured, Kind
-from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, current
+from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, add, average, count, current
 from headwater.samples.shop.source import Customer, Order, OrderLine, Product
 from projections.table.types import format_time
 from tests.integration.sources.captured import Row
@@ -28,6 +28,33 @@ MIRRORS: Mapping[type[Captured], TableView] = {
     Order: orders,
     OrderLine: order_lines,
 }
+
+
+STORES = (Postgres(), Elasticsearch(), Cache())
+orders_by_status = TableView(
+    "orders_by_status", "status", {"rows": count(Order), "total": add({Order: "customer_id"})}, STORES
+)
+pieces_by_sku = TableView(
+    "pieces_by_sku",
+    "sku",
+    {"rows": count(OrderLine), "total": add({OrderLine: "quantity"}), "mean": average({OrderLine: "quantity"})},
+    STORES,
+)
+COUNTED: Sequence[tuple[TableView, type[Captured], str]] = (
+    (orders_by_status, Order, "customer_id"),
+    (pieces_by_sku, OrderLine, "quantity"),
+)
+"""Views that count a table's rows by their key, each with the column that `total` adds up."""
+
+
+def counted(view: TableView, rows: Iterable[Row], column: str) -> dict[str, dict[str, Any]]:
+    """The groups of these rows of the database, as the view should show them."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        group = found.setdefault(str(row[view.key_name]), {"rows": 0, "total": 0})
+        group["rows"] += 1
+        group["total"] += row[column]
+    return found
 
 
 def in_rows(table: type[Captured], row: Row) -> dict[str, Any]:

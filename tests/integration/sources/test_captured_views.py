@@ -23,9 +23,10 @@ from compose.stack import Stack
 from eventlog.capturing import Captured
 from eventlog.capturing.postgres.positions import read_lsn
 from eventlog.settings import LogSettings
+from headwater import TableView
 from headwater.samples.shop import rows
 from headwater.samples.shop.filling import fill
-from headwater.samples.shop.source import shop
+from headwater.samples.shop.source import Order, shop
 from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from projections.stores.open import open_reader
@@ -34,7 +35,7 @@ from projections.table.shown import DELETED
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.sources.captured import Connector, captured, rows_of
 from tests.integration.sources.clients import clients, more_of_each
-from tests.integration.sources.mirrors import MIRRORS, in_rows, shown
+from tests.integration.sources.mirrors import COUNTED, MIRRORS, counted, in_rows, orders_by_status, shown
 from tests.integration.sources.watching import watching
 from tests.simulation.read_side import ReadSide
 from tests.support.background import running
@@ -75,6 +76,21 @@ class Mirrored:
             expected = {key: in_rows(table, row) for key, row in rows_of(connection, table).items()}
         return differences(found, expected)
 
+    def counted_differences(self, view: TableView, table: type[Captured], column: str, store: str) -> list[str]:
+        """How the counts of a table's rows in a store differ from the table."""
+        log = LogSettings.from_environment(self.variables)
+        live = Generations(self.stores.postgres, log.environment).serving([view]).get(view.name)
+        if live is None:
+            return ["there is no live generation"]
+        rows = open_reader(store, self.stores).rows(Target(view, live.generation))
+        found = {key: {name: row[name] for name in ("rows", "total")} for key, row in rows if not row.get(DELETED)}
+        with self.connector.connect() as connection:
+            return differences(found, counted(view, rows_of(connection, table).values(), column))
+
+    def is_counted(self, view: TableView, table: type[Captured], column: str, store: str) -> bool:
+        """Whether the counts in a store are those of the table now."""
+        return not self.counted_differences(view, table, column, store)
+
     def is_equal(self, table: type[Captured], store: str) -> bool:
         """Whether the table's mirror in a store equals it now."""
         return not self.differences(table, store)
@@ -85,6 +101,10 @@ class Mirrored:
             with suppress(AssertionError):  # the comparison below says more
                 eventually(partial(self.is_equal, table, store), timeout_s=FOUND_S, every_s=0.5)
             assert self.differences(table, store) == [], f"{table.table} in {store}"
+        for each, store in product(COUNTED, STORES):
+            with suppress(AssertionError):
+                eventually(partial(self.is_counted, *each, store), timeout_s=FOUND_S, every_s=0.5)
+            assert self.counted_differences(*each, store) == [], f"{each[0].name} in {store}"
 
     def replay(self, *words: str) -> str:
         """Run `replay`; returns what it prints."""
@@ -199,6 +219,27 @@ def test_every_row_of_every_table_is_in_every_store(mirrored: Mirrored) -> None:
     mirrored.wait_equal()
 
 
+def test_counts_follow_moves_and_deletes_and_are_those_of_a_replay(mirrored: Mirrored, api: httpx.Client) -> None:
+    mirrored.connector.put()
+    with mirrored.connector.connect() as connection:
+        connection.execute("UPDATE orders SET status = 'cancelled' WHERE id % 3 = 0")
+        connection.execute("DELETE FROM order_lines WHERE line_number = 2")
+        ((lsn,),) = connection.execute("SELECT pg_current_wal_lsn()")
+        expected = counted(orders_by_status, rows_of(connection, Order).values(), "customer_id")
+    for path in ("/views/orders_by_status", "/views/orders_by_status/search"):
+        answer = ask_until_answered(api, path, after=f"shop@{lsn}")
+        found = {row["status"]: {name: row[name] for name in ("rows", "total")} for row in answer.json()["rows"]}
+        assert found == expected, path
+    one = ask_until_answered(api, "/views/orders_by_status/cancelled", after=f"shop@{lsn}").json()
+    assert one["rows"] == expected["cancelled"]["rows"]
+    assert api.get("/views/orders_by_status/changes").json()["type"].endswith("not_followed")
+    mirrored.wait_equal()
+    names = [view.name for view, *_ in COUNTED]
+    mirrored.replay("rebuild", *names)
+    mirrored.wait_equal()
+    mirrored.replay("verify", *names)
+
+
 @pytest.mark.soak
 def test_a_query_after_a_commit_has_all_that_was_committed(
     servers: Stack, mirrored: Mirrored, api: httpx.Client
@@ -267,7 +308,8 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(servers: Stack
 
 @pytest.mark.soak
 def test_a_rebuild_while_rows_change_has_the_same_rows(mirrored: Mirrored) -> None:
-    views = [view.name for view in some_of(list(MIRRORS.values()), REBUILT, 5)]
+    every = [*MIRRORS.values(), *(view for view, *_ in COUNTED)]
+    views = [view.name for view in some_of(every, REBUILT, 5)]
     with clients(mirrored.connector, 1):
         told = json.loads(mirrored.replay("rebuild", *views, "--json").splitlines()[-1])
     assert {each["view"] for each in told["views"]} == set(views)

@@ -27,10 +27,11 @@ from eventlog.envelope import partition_of
 from eventlog.heartbeats import heartbeat_key
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
-from headwater.samples.shop.source import Customer, shop
+from headwater.samples.shop.source import Customer, Order, shop
 from headwater.samples.shop.views import customer_360
 from projections.stores.store import LAST_NUMBER
 from projections.table.patch import Place
+from projections.table.retraction import contribution_key
 from tests.support.seeds import examples, seed_of
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, FakeEvents, FakeGenerations, FakeService, MemoryReader, fake_service
@@ -444,3 +445,29 @@ def test_positions_of_mariadb_are_refused_instead_of_awaited(log: MemoryLog) -> 
     waiter = CapturedWaiter(CapturedReader(log, {"crm": source}), FakeGenerations(), PARTITIONS)
     with pytest.raises(BadParameter, match='positions of "crm" cannot be awaited, because it is mariadb'):
         waiter.read("crm@0/20")
+
+
+def test_a_counted_row_is_awaited_as_its_contribution(log: MemoryLog) -> None:
+    """The key of the table's row is no key of the view, whose patches are all in one partition."""
+    service = fake_service(log=log, modules=("listings", "shop", "tests.integration.sources.mirrors"))
+    for reader in service.readers.values():
+        reader.rows["orders_by_status"] = {"paid": {"status": "paid"}}
+    stored, topic = service.readers["valkey"], Order.topic()
+    offset = log.submit(Entry(topic, '{"id":7}', b"{}", 0), 0).result()
+    committed(log, 0x20)
+
+    def ask_counted() -> tuple[int, str]:
+        answer = client.get("/views/orders_by_status/paid?after=shop@0/20&wait_ms=0")
+        return answer.status_code, answer.json().get("type", "").rpartition(":")[2]
+
+    client = AppClient(create_app(service))
+    assert ask_counted() == BEHIND
+    stored.guards_of["7"] = {f"{topic}/0": offset}
+    assert ask_counted() == BEHIND
+    stored.guards_of = {contribution_key(topic, "7"): {f"{topic}/0": offset}}
+    assert ask_counted() == FRESH
+    stored.guards_of = {}
+    stored.applied = {partition_of("orders_by_status@1/", PARTITIONS): {f"{topic}/0": offset}}
+    assert ask_counted() == FRESH
+    followed = client.get("/views/orders_by_status/changes")
+    assert (followed.status_code, followed.json()["view"]) == (409, "orders_by_status")

@@ -139,7 +139,8 @@ def test_events_alone_make_no_row_that_the_table_lacks() -> None:
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda: TableView("v", "k", {"n": count(Thing)}, (Postgres(),)), "only current rows are known"),  # type: ignore[arg-type]
+        (lambda: TableView("v", "k", {"n": count(Thing)}, (Postgres(),)), 'has no field "k"'),
+        (lambda: TableView("v", "k", {"n": last({Thing: "name"})}, (Postgres(),)), "only current rows are known"),  # type: ignore[dict-item]
         (lambda: TableView("v", "k", {"n": last({Thing: "name"})}, (Postgres(),)), 'current(Thing, "…")'),  # type: ignore[dict-item]
         (lambda: TableView("v", "k", {"n": current(Thing, "name")}, (Postgres(),), deleted_by=(Thing,)), "Deleted(Th"),  # type: ignore[arg-type]
         (lambda: TableView("v", "k", {"n": current(Thing, "nome")}, (Postgres(),)), 'has no column "nome"; it has'),

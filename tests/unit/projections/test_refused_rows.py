@@ -55,7 +55,7 @@ def written(parts: Sequence[dict[str, int]], *writers: Refusing) -> Written:
     program: Program = compiled(VIEW)
     slots = [each.name for each in program.fields]
     rows = [{key: [{"cents": cents}.get(name, 1) for name in slots] for key, cents in part.items()} for part in parts]
-    (pieces,) = groups([share_of([each], 1) for each in rows], 0, 1)
+    (pieces,) = groups([share_of([each], 1) for each in rows], 0, program, 1)
     return write(program, list(writers), pieces)
 
 

@@ -132,7 +132,8 @@ def test_rows_that_do_not_fit_into_memory_are_the_same_rows(
         folder.mkdir()
         shares = folded(view, log, sources, folder if in_files else None, 5)
         writers = [Kept(DocumentForm.of(view)), Kept(DocumentForm.of(view))]
-        rows = sum(tasks.write(compiled(view), writers, group).rows for group in tasks.groups(shares, 0, 1))
+        program = compiled(view)
+        rows = sum(tasks.write(program, writers, group).rows for group in tasks.groups(shares, 0, program, 1))
         assert rows == len(writers[0].rows)
         assert writers[0] == writers[1], "a second store has the same rows"
         assert len(dict(writers[0].rows)) == rows, "a key is written once"

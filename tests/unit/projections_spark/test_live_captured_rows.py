@@ -14,6 +14,7 @@ from projections.folding import unclear
 from projections.folding.fold_records import UnclearRecord
 from projections.folding.unclear import Unreadable
 from projections.spark.patch_sql import patch_records
+from projections.stores.names import patch_partition
 from projections.table.view import TableView
 from tests.support.captured_things import VIEWS, random_records
 from tests.support.seeds import examples
@@ -82,6 +83,11 @@ def test_the_live_query_reads_captured_rows_as_defined(number: int) -> None:
     wanted, reasons = expected(VIEWS, made)
     assert len(wanted) > 100
     assert differences(_plain(found), _plain(wanted)) == []
+    tagged = {view.tag: view for view in VIEWS}
+    for row in out:
+        tag, _, key = row.key.partition("/")
+        if row.topic.endswith("patches"):
+            assert row.partition == patch_partition(tagged[tag], tag, key, SETTINGS.patch_partitions), row.key
     letters = {}
     for row in out:
         if row.topic.endswith("dead-letters"):

@@ -1,0 +1,94 @@
+"""Aggregates over rows of captured tables: a change of a row takes back what the row contributed before.
+
+Each store keeps two kinds of rows of such a view. A *contribution* says which group a row of a table is in, and what it
+adds there; it counts as deleted, so nobody sees it. A *group* is a visible row, with the sums of its contributions.
+Both are in one store, so they cannot disagree about what was read: not after duplicates, nor if the topic was
+compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from projections.table.monoids import MEMBERS, Pick, State
+from projections.table.patch import Patch
+
+MARK: Final = "\x1f"
+"""Begins the keys of contributions; in the key of a group, it is replaced."""
+REPLACEMENT: Final = "\ufffd"
+GROUP: Final = "_group"
+"""State field of a contribution: the key of its group; null if it is in none, as of a deleted row."""
+CHANGED: Final = "_changed"
+"""State field of a contribution: the offset of its last change."""
+
+Group = tuple[str, State]
+"""The key of a group, and what is added to its state fields."""
+
+
+def own(name: str) -> str:
+    """The state field of a contribution with what it adds to the sum `name`."""
+    return f"_own_{name}"
+
+
+def contribution_key(topic: str, key: str) -> str:
+    """The key of the contribution of a row. topic: of its table. key: the row's, as text."""
+    return f"{MARK}{topic}/{key}"
+
+
+@dataclass(frozen=True)
+class Retraction:
+    """How contributions become groups. sums: the state fields of groups; own: the monoid of contributions."""
+
+    sums: tuple[str, ...]
+    own: Pick
+
+    @cached_property
+    def _added(self) -> tuple[tuple[str, str], ...]:
+        """Each sum, and the state field of a contribution with what it adds there."""
+        return tuple((name, own(name)) for name in self.sums)
+
+    def group(self, contribution: State) -> Group | None:
+        """The key of a contribution's group, and what it adds there; None if it is in no group."""
+        key = contribution.get(GROUP)
+        if key is None:
+            return None
+        if key.startswith(MARK):
+            key = REPLACEMENT + key[1:]
+        added = {name: contribution.get(field) or 0 for name, field in self._added}
+        added[MEMBERS] = 1
+        return key, added
+
+    def patches(self, patches: Iterable[Patch], contributions: Mapping[str, State]) -> list[Patch]:
+        """What patches of contributions change in groups, in their order; each has the place of its cause.
+
+        contributions: as they are stored, by key; those that are not there have no patch yet.
+        """
+        made: list[Patch] = []
+        states: dict[str, tuple[State, Group | None]] = {}
+        for patch in patches:
+            held = states.get(patch.key)
+            if held is None:
+                stored = contributions.get(patch.key, {})
+                held = stored, self.group(stored)
+            before, old = held
+            after = dict(before)
+            self.own.combine(after, patch.fields)
+            new = self.group(after)
+            states[patch.key] = after, new
+            if old != new:
+                made += [Patch(key, patch.source, patch.place, fields) for key, fields in _changes(old, new)]
+        return made
+
+
+def _changes(old: Group | None, new: Group | None) -> Iterator[Group]:
+    """What changes in each group, which is there once, if a contribution was in one and is in another now."""
+    if old is not None and new is not None and old[0] == new[0]:
+        yield new[0], {name: number - old[1][name] for name, number in new[1].items()}
+        return
+    if old is not None:
+        yield old[0], {name: -number for name, number in old[1].items()}
+    if new is not None:
+        yield new

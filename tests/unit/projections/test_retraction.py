@@ -1,0 +1,298 @@
+"""Aggregates over rows of captured tables: what is refused, and that rows are those of a replay whatever happened."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from commands.declaring.aggregate import Event
+from commands.declaring.row_inputs import RowDeleted
+from eventlog.envelope import Envelope, Position
+from headwater import (
+    EVERY,
+    Deleted,
+    Postgres,
+    TableView,
+    add,
+    average,
+    collect,
+    count,
+    current,
+    envelope,
+    equals,
+    last,
+    maximum,
+    minimum,
+    value,
+)
+from projections.errors import ViewDeclarationError
+from projections.folding import contributed_groups, tasks, unclear
+from projections.folding.compiled import compiled
+from projections.folding.decoders import decoders
+from projections.folding.fold_records import Folder, UnclearRecord
+from projections.folding.states import States
+from projections.folding.unclear import Unreadable
+from projections.stores.documents import DocumentForm
+from projections.stores.memory import Memory, MemoryStore
+from projections.stores.store import Batch, Target
+from projections.table.expressions import Source
+from projections.table.monoids import State
+from projections.table.patch import Patch
+from projections.table.reference import finish, fold, is_deleted, lift
+from projections.table.retraction import GROUP, MARK, own
+from projections.table.rows import row_of
+from projections.testing.histories import START, history
+from projections.testing.orders import check_any_order, check_sources
+from projections.testing.rows import rows_of
+from replay.comparison import Comparison, compare
+from replay.errors import CannotFoldRow
+from replay.row import fold_rows
+from tests.contracts.counted_views import BY_MEMBERSHIP, PER_TOWN, Person, Shop
+from tests.support.captured_things import Thing
+from tests.support.seeds import seed_of
+from tests.unit.capturing.records import record
+from tests.unit.projections.test_captured_rows import Recorded
+from tests.unit.projections.test_rows_on_disk import Kept, small
+from tests.unit.replay.test_comparison import Stored
+
+STORES = (Postgres(),)
+TOWNS = (None, "Bern", "Chur", "Thun", "", "a/b", f"{MARK}x")
+TOPIC = Person.topic()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A record of the table's topic; row: None is a delete."""
+
+    offset: int
+    key: str
+    row: Mapping[str, Any] | None
+
+    @property
+    def source(self) -> Source:
+        event: type[Event] = row_of(Person) if self.row is not None else Deleted(Person)
+        what = Envelope(f"{TOPIC}/0:{self.offset}", event.type, self.key, START, self.row or {}, sequence=self.offset)
+        return Source(what, Position(0, self.offset), 0, "", TOPIC)
+
+    @property
+    def record(self) -> UnclearRecord:
+        """As Debezium writes it; some deletes are tombstones only."""
+        op = "c" if self.row is not None else "d"
+        row = None if self.row is None else {"id": int(self.key), **self.row}
+        value = None if row is None and self.offset % 2 else record(after=row, op=op)
+        return UnclearRecord(f"{TOPIC}/0", self.offset, 0, b'{"id":%b}' % self.key.encode(), value)
+
+
+def random_changes(chance: random.Random, length: int = 300, keys: int = 12) -> list[Change]:
+    """Changes of a few rows, among them deletes, rows that are read again, and tombstones behind deletes."""
+    found: list[Change] = []
+    rows: dict[str, Mapping[str, Any] | None] = {}
+    offset = 0
+    while len(found) < length:
+        offset += chance.choice((1, 1, 2, 7))
+        key = str(chance.randrange(keys))
+        row: Mapping[str, Any] | None = {
+            "town": chance.choice(TOWNS),
+            "points": chance.choice((None, 0, 1, -5, 2**40)),
+            "spent": chance.choice((-7, 0, 3)),
+            "is_member": chance.random() < 0.5,
+        }
+        match chance.randrange(8):
+            case 0:
+                row = None
+            case 1 | 2:
+                row = rows.get(key)  # a snapshot, a sweep, or Connect, which sent it twice
+        rows[key] = row
+        found.append(Change(offset, key, row))
+    return found
+
+
+def compacted(chance: random.Random, changes: list[Change], until: int) -> list[Change]:
+    """What compaction leaves: of the records before `until`, perhaps only the last of each row, and no old deletes."""
+    last = {each.key: each for each in changes if each.offset < until}
+    return [
+        each
+        for each in changes
+        if each.offset >= until
+        or (last[each.key] is each and (each.row is not None or chance.random() < 0.5))
+        or (last[each.key].row is not None and chance.random() < 0.1)
+    ]
+
+
+def patches_of(view: TableView, changes: list[Change]) -> list[Patch]:
+    return [patch for each in changes for patch in lift(view, each.source)]
+
+
+def apply(store: MemoryStore, target: Target, patches: list[Patch], next_offset: int) -> None:
+    store.apply([target], {0: Batch(next_offset, {target.tag: patches})})
+
+
+@pytest.mark.parametrize("view", [PER_TOWN, BY_MEMBERSHIP], ids=lambda view: view.name)
+@pytest.mark.parametrize("number", range(20))
+def test_rows_are_those_of_a_replay_although_emitters_start_again_on_a_compacted_topic(
+    number: int, view: TableView
+) -> None:
+    chance = random.Random(seed_of(number))
+    changes = random_changes(chance)
+    expected = fold(view, [each.source for each in changes])
+    target, memory = Target(view, 1), Memory()
+    store = MemoryStore(memory)
+    store.create(target, {}, {0: 0})
+    log, at, sent = changes, 0, 0
+    while at < changes[-1].offset + 1:
+        # an emitter reads on, perhaps from an earlier place of a topic of which compaction has removed more
+        log = compacted(chance, log, chance.randrange(at + 1))
+        start, end = max(0, at - chance.choice((0, 0, 40))), at + chance.randrange(1, 60)
+        sent += 1
+        apply(store, target, patches_of(view, [each for each in log if start <= each.offset < end]), sent)
+        at = end
+    assert store.rows(target) == expected
+    assert fold(view, [each.source for each in log]) == expected, "and a replay of what is left has them too"
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_live_changes_continue_a_bulk_that_lacks_rows_which_compaction_has_removed(number: int) -> None:
+    chance = random.Random(seed_of(number))
+    changes = random_changes(chance)
+    end = changes[chance.randrange(len(changes))].offset
+    # while bulk reads, everything before later records of the same row may go, also below its end
+    left = compacted(chance, changes, changes[-1].offset + 1)
+    target, store = Target(PER_TOWN, 1), MemoryStore(Memory())
+    store.create(target, {}, {0: 0})
+    apply(store, target, patches_of(PER_TOWN, [each for each in left if each.offset < end]), 1)
+    apply(store, target, patches_of(PER_TOWN, [each for each in changes if each.offset >= end]), 2)
+    assert store.rows(target) == fold(PER_TOWN, [each.source for each in changes])
+
+
+def test_a_row_that_moves_changes_two_groups_and_the_last_one_takes_its_group_away() -> None:
+    view = TableView("per_town", "town", {"people": count(Person), "points": add({Person: "points"})}, STORES)
+    row = {"town": "Bern", "points": 5, "spent": 0, "is_member": True}
+
+    def rows(*changes: Change) -> dict[str, Any]:
+        return {key: (each["people"], each["points"]) for key, each in fold(view, [c.source for c in changes]).items()}
+
+    both = (Change(0, "1", row), Change(1, "2", row | {"points": None}))
+    assert rows(*both) == {"Bern": (2, 5)}
+    assert rows(*both, Change(2, "1", row | {"town": "Chur", "points": 7})) == {"Bern": (1, 0), "Chur": (1, 7)}
+    assert rows(*both, Change(2, "1", None), Change(3, "2", row | {"town": None})) == {}
+    assert rows(*both, Change(2, "1", None), Change(3, "1", None)) == {"Bern": (1, 0)}, "a tombstone behind its delete"
+
+
+@pytest.mark.parametrize(
+    ("columns", "changed", "problem"),
+    [
+        ({"a": count(Person), "b": current(Person, "town")}, {}, "declare two views"),
+        ({"a": count(Person), "b": count(EVERY)}, {}, "declare two views"),
+        ({"a": count(Person)}, {"key": envelope("stream"), "key_name": "x"}, "is one of their columns"),
+        ({"a": count(Person)}, {"key": ("town", "points")}, "is one of their columns"),
+        ({"a": count(Person)}, {"deleted_by": (Deleted(Person),)}, "leave out deleted_by"),
+        ({"a": count(Person)}, {"key": "city"}, 'has no field "city"'),
+        ({"a": count(Thing)}, {"key": "weight"}, "group by a column of texts, integers or booleans"),
+        ({"a": add({Person: "town"})}, {}, "only sums of integers"),
+        ({"a": last({Person: "town"})}, {}, "is a captured table"),  # type: ignore[dict-item]
+        ({"a": maximum({Person: "points"})}, {}, "is a captured table"),  # type: ignore[dict-item]
+        ({"a": minimum({Person: "points"}), "b": count(Person)}, {}, "is a captured table"),  # type: ignore[dict-item]
+        ({"a": collect({Person: "points"})}, {}, "is a captured table"),  # type: ignore[dict-item]
+        ({"a": count(Person)}, {"where": {Shop: equals("town", value("x"))}}, "is a captured table"),
+        ({"a": count(Person)}, {"where": {Person: "town"}}, "field"),
+        ({"a": average({Person: "is_member"})}, {}, "only sums of integers"),
+    ],
+)
+def test_what_cannot_be_taken_back_is_refused_by_name(
+    columns: dict[str, Any], changed: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ViewDeclarationError, match=problem):
+        TableView(**{"name": "wrong", "key": "town", "columns": columns, "stores": STORES, **changed})
+
+
+def test_a_renamed_class_keeps_the_fingerprint() -> None:
+    assert all("Person" not in line and "Shop" not in line for line in PER_TOWN.declaration)
+
+
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("number", range(3))
+def test_bulk_writes_the_groups_of_all_its_contributions(
+    number: int, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if few:
+        small(monkeypatch)
+        monkeypatch.setattr(contributed_groups, "ROWS_IN_MEMORY", 2)
+    changes = random_changes(random.Random(seed_of(number)), keys=80)
+    records, program = [each.record for each in changes], compiled(PER_TOWN)
+    rows: dict[str, State] = {}
+    shares = []
+    for some in (records[::2], records[1::2]):
+        folder, states = Folder(decoders([PER_TOWN]), [program]), States(program)
+        for each in some:
+            folder.add(each.source, [Recorded(each)])
+        for each in folder.folds[0].unclear:
+            with suppress(Unreadable):
+                states.add(unclear.patches(PER_TOWN, each))
+        shares += [tasks.share_of([each], 4) for each in (folder.folds[0].drain(), states.drain())]
+    for each in records:
+        with suppress(Unreadable):
+            for patch in PER_TOWN.layout.with_groups(unclear.patches(PER_TOWN, each), rows):
+                PER_TOWN.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
+    expected = {key: finish(PER_TOWN, key, row) for key, row in rows.items() if not is_deleted(row)}
+    (pieces,) = tasks.groups(shares, 0, program, 2)
+    writers = [Kept(DocumentForm.of(PER_TOWN)), Kept(DocumentForm.of(PER_TOWN))]
+    written = tasks.write(program, writers, pieces).rows
+    for writer in writers:
+        assert len(dict(writer.rows)) == len(writer.rows) == written
+        found = {key: finish(PER_TOWN, key, row) for key, row in writer.rows if not is_deleted(row)}
+        assert found == expected
+        assert len(found) > 3
+
+
+ANN = Person(id=1, town="Bern", points=3, spent=1, is_member=True)
+
+
+def test_the_test_kit_has_changes_and_deletes_of_rows() -> None:
+    bob = ANN.model_copy(update={"id": 2, "points": 7})
+    moved = ANN.model_copy(update={"town": "Chur"})
+    assert {key: row["people"] for key, row in rows_of(PER_TOWN, ANN, bob, moved).items()} == {"Bern": 1, "Chur": 1}
+    given = (ANN, bob, moved, RowDeleted(Person, "2"), Shop(country="CH", number=1, town="Chur", staff=4))
+    assert rows_of(PER_TOWN, *given) == {
+        "Chur": {"town": "Chur", "people": 1, "points": 3, "left": 6, "mean": 3.0, "share": 0.5, "places": 1}
+    }
+    check_any_order(PER_TOWN, *given)
+
+
+@pytest.mark.parametrize("view", [PER_TOWN, BY_MEMBERSHIP], ids=lambda view: view.name)
+@pytest.mark.parametrize("number", range(5))
+def test_rows_do_not_depend_on_how_changes_are_combined(number: int, view: TableView) -> None:
+    seed = seed_of(number)
+    made = history(view, list(view.plan.events.values()), seed)
+    check_sources(view, made.sources, seed, tries=3)
+
+
+def test_a_verify_compares_contributions_and_groups_but_no_groups_that_are_gone() -> None:
+    rows: dict[str, State] = {}
+    changes = random_changes(random.Random(seed_of(0)))
+    for each in changes:
+        for patch in PER_TOWN.layout.with_groups(lift(PER_TOWN, each.source), rows):
+            PER_TOWN.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
+    replayed = {key: row for key, row in rows.items() if not is_deleted(row) or row.get(GROUP) is not None}
+    assert len(replayed) < len(rows), "some rows are in no group, or groups are without rows"
+    wrong = next(key for key in replayed if key.startswith(MARK))
+    group = next(key for key in replayed if not key.startswith(MARK))
+    left, right = Target(PER_TOWN, 1), Target(PER_TOWN, 2)
+
+    def compared(other: dict[str, State], changed: frozenset[str]) -> Comparison:
+        return compare(Stored(rows, other), "memory", left, right, lambda: lambda: changed)
+
+    assert compared(replayed, frozenset()).differences == 0
+    assert compared({**replayed, wrong: replayed[wrong] | {own("people"): 9}}, frozenset()).differences == 1
+    moving = compared({**replayed, group: replayed[group] | {"people": 99}}, frozenset({wrong}))
+    assert (moving.differences, moving.undecided) == (0, 1), "a patch names only the contribution"
+
+
+def test_a_single_group_is_not_folded_again() -> None:
+    deployment: Any = None  # it is not asked
+    with pytest.raises(CannotFoldRow, match="replay verify per_town"):
+        fold_rows(deployment, PER_TOWN, ["Bern"], ["postgres"], lambda _: None, write=True)
