@@ -20,6 +20,7 @@ from api.reads.captured import CapturedReader
 from api.reads.database import Database
 from api.reads.deployment import DeploymentReader
 from api.reads.elasticsearch import ElasticsearchReader
+from api.reads.instances import InstanceReader
 from api.reads.log import LogReader
 from api.reads.postgres import PostgresReader
 from api.reads.registry import LiveGenerations
@@ -29,6 +30,7 @@ from api.service import Service
 from api.settings import ApiSettings
 from api.waiting.waiter import Waiter
 from commands.declaring.observation import ObservationRegistry
+from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.sending.gateway import CommandGateway
 from commands.sending.recorder import ObservationRecorder
@@ -96,7 +98,7 @@ def compose_service(settings: ApiSettings) -> Service:
     log = KafkaLog(settings.log)
     receipts = partial(open_stored, log, settings.log.state / "api" / environment, settings.log.receipts_days)
     gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s, open_index=receipts)
-    events, audit = LogReader(log), AuditReader(log)
+    events, audit, instances = LogReader(log), AuditReader(log), InstanceReader(log)
     sources = SourceRegistry.load(settings.log.modules).sources
     captured = CapturedReader(
         log, sources, lambda source: last_snapshot(settings.log, SourceNames.of(source, environment))
@@ -125,6 +127,7 @@ def compose_service(settings: ApiSettings) -> Service:
         overseer,
         events,
         audit,
+        instances,
         captured,
         database,
         elasticsearch,
@@ -144,6 +147,8 @@ def compose_service(settings: ApiSettings) -> Service:
         events=events,
         audit=audit,
         captured=captured,
+        processes=ProcessRegistry.load(settings.log.modules).processes,
+        instances=instances,
         generations=generations,
         readers=readers,
         waiter=waiter,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol, Unpack
+from typing import Any, NamedTuple, Protocol, Unpack
 
 from api.event_pages import AuditPage, EventFilter
 from api.guard.readable import no_row
@@ -137,6 +137,24 @@ class Auditor(Protocol):
 
     async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
         """At most `limit` events from these offsets on, reading a limited part of the log; raises LogUnavailable."""
+
+
+class InstanceRecords(NamedTuple):
+    """A part of a partition with process instances. next_offset: where the next part begins. ended: nothing is left."""
+
+    records: Sequence[Record]
+    next_offset: int
+    ended: bool
+
+
+class InstanceLog(Protocol):
+    """The log of process instances. Each method raises LogUnavailable."""
+
+    async def ends(self) -> Sequence[int]:
+        """The offset after the last record of each partition."""
+
+    async def portion(self, partition: int, start: int) -> InstanceRecords:
+        """A limited part of a partition from an offset on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from api.ports import (
     EventReader,
     Gateway,
     Generations,
+    InstanceLog,
     Overseer,
     Recorder,
     Resource,
@@ -32,6 +33,7 @@ from api.ports import (
 from api.requests.large_bodies import Bodies
 from api.waiting.waiter import Waiter
 from commands.declaring.observation import ObservationRegistry
+from commands.declaring.process import AnyProcess
 from commands.declaring.registry import CommandRegistry
 from eventlog.settings import LogSettings
 from projections.view import View
@@ -59,6 +61,8 @@ class Service:
     events: EventReader
     audit: Auditor
     captured: CapturedSources
+    processes: Mapping[str, AnyProcess]
+    instances: InstanceLog
     generations: Generations
     readers: Mapping[str, ViewReader]
     waiter: Waiter

@@ -103,7 +103,8 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         TopicSpec(SNAPSHOTS, settings.partitions, compact, {handler, operator}, {handler}),
         TopicSpec(RECEIPTS, settings.partitions, receipts, {api, handler, operator}, {handler}),
         TopicSpec(INBOX, settings.partitions, inbox, {handler, operator}, {handler, operator}),
-        TopicSpec(PROCESSES, settings.partitions, compact, {handler, operator}, {handler}),
+        # the console of the API shows instances
+        TopicSpec(PROCESSES, settings.partitions, compact, {api, handler, operator}, {handler}),
         TopicSpec(ROUTED, settings.partitions, compact, {handler}, {handler}),
         # the operator reads where processes begin before it sends them an event again
         TopicSpec(STARTS, 1, delete_settings(settings, int(FOR_EVER)), {handler, operator}, {handler}),

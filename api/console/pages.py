@@ -39,6 +39,7 @@ SECTIONS: Final = (
     ("now", "Now", ()),
     ("views", "Views", ("views",)),
     ("streams", "Streams", ("streams",)),
+    ("processes", "Processes", ("processes",)),
     ("sources", "Databases", ("sources",)),
     ("letters", "Dead letters", ("letters",)),
     ("audit", "Audit", ("audit",)),
@@ -53,6 +54,8 @@ class Pages:
 
     def __init__(self, service: Service, token: str) -> None:
         self._service, self._token = service, token
+        has = {"processes": service.processes, "sources": service.captured.sources}
+        self._without = {name for name, declared in has.items() if not declared}
 
     @property
     def answers_everybody(self) -> bool:
@@ -73,7 +76,7 @@ class Pages:
             "environment": self._service.environment,
             "signed_in": None if session is None else session.caller.name,
             "is_known": caller is not None,
-            "sections": [each for each in SECTIONS if each[0] != "sources" or self._service.captured.sources],
+            "sections": [each for each in SECTIONS if each[0] not in self._without],
             "section": "",
             "changes": "",
             "refresh_s": 0,

@@ -13,6 +13,7 @@ from api.console.letters import letter_routes
 from api.console.looks import SharedLook
 from api.console.now import now_routes
 from api.console.pages import Pages
+from api.console.processes import process_routes
 from api.console.requests import page_route
 from api.console.rows import row_routes
 from api.console.signing_in import signing_in_routes
@@ -46,6 +47,7 @@ def console_routes(service: Service, actions: Actions) -> APIRouter:
     view_routes(router, pages, service, views)
     row_routes(router, pages, service, views)
     acting_routes(router, pages, service, views, actions)
+    process_routes(router, pages, service)
     source_routes(router, pages, service)
     letter_routes(router, pages, service, actions)
     audit_routes(router, pages, service, actions)

@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,10 +22,13 @@ from confluent_kafka import Producer
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from api.guard.key_file import new_key, now, write_keys
-from eventlog.envelope import Position, decode
+from commands.handling.handler import dead_letter
+from eventlog.envelope import Envelope, Position, decode, encode
 from eventlog.heartbeats import is_heartbeat_key
 from eventlog.kafka.log import KafkaLog
-from eventlog.topics import EVENTS
+from eventlog.ports import Record
+from eventlog.times import now_ms
+from eventlog.topics import COMMANDS, EVENTS
 from projections.registry import ViewRegistry
 from projections.table.expressions import Source
 from projections.table.view import TableView
@@ -42,6 +46,7 @@ START_S = 600.0
 BOUND_MS = 60_000
 SERIOUS = {"serious", "critical"}
 LISTED = LISTING | {"description": "Quiet street, new roof"}
+LINE = {"sku": "tea", "quantity": 1, "unit_cents": 500}
 PAGES = {
     "now": "/console",
     "views": "/console/views",
@@ -52,6 +57,9 @@ PAGES = {
     "log": "/console/streams",
     "followed": "/console/followed?stream=listing/sacramento-2&version=1",
     "rebuild": "/console/views/listings/rebuild",
+    "processes": "/console/processes",
+    "instances": "/console/processes/scan",
+    "instance": "/console/processes/instance?process=order_fulfilment&key=O1",
     "letters": "/console/letters",
     "audit": "/console/audit",
 }
@@ -62,7 +70,7 @@ PICTURES = ("console-now-light.png", "console-row-light.png", "console-stream-da
 
 @pytest.fixture(scope="module")
 def modules() -> Sequence[str]:
-    return ("listings",)
+    return ("listings", "orders")
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +97,8 @@ def api(deployment: Deployment, variables: Mapping[str, str], key: str) -> Itera
             for number in range(1, 13):
                 position = send(client, "listing.list_property", f"sacramento-{number}", **LISTED)
             changed = send(client, "listing.change_price", "sacramento-2", price=60_000)
+            placed = client.post("/commands/order.place", json={"order_id": "O1", "customer": "Ada", "lines": [LINE]})
+            assert placed.status_code == 201, placed.text
             eventually(lambda: is_there(client, built, f"{position},{changed}"), "the views have everything", START_S)
             yield client
     finally:
@@ -302,3 +312,35 @@ def test_a_view_is_rebuilt_from_its_page(opened: Opened) -> None:
     page.goto("/console/audit")
     expect(page.locator("tbody")).to_contain_text("replay rebuild")
     expect(page.locator("tbody")).to_contain_text("ada")
+
+
+def test_a_process_instance_is_found_with_its_timer(opened: Opened) -> None:
+    page = opened("/console/processes")
+    page.get_by_role("link", name="Count instances and timers").click()
+    row = page.locator("table").first.locator("tr", has_text="order_fulfilment")
+    expect(row.locator("td")).to_have_text(["1", "0", "0", "1", "0"])
+    page.get_by_role("link", name="O1").click()
+    expect(page.locator("pre")).to_contain_text('"status": "awaiting_payment"')
+    expect(page.locator("main")).to_contain_text("unpaid")
+    page.goto("/console/processes")
+    page.locator("#key").fill("O2")
+    page.locator("#key").press("Enter")
+    expect(page.locator(".note")).to_contain_text("There is no such instance")
+
+
+def test_a_letter_is_retried_from_its_page(opened: Opened, api: httpx.Client, deployment: Deployment) -> None:
+    """Of a command that the code could not read, before the mended code was deployed."""
+    order = {"order_id": "O2", "customer": "Ada", "lines": [LINE]}
+    command = Envelope(id="unread", type="order.place", stream="order/O2", time=datetime.now(UTC), data=order)
+    record = Record(COMMANDS, 0, 10**9, command.stream, encode(command), now_ms())
+    with closing(KafkaLog(deployment.log)) as log:
+        log.submit(dead_letter(record, "its fields are unknown", now_ms()), 0).result(BOUND_MS / 1000)
+    page = opened("/console/letters")
+    letter = page.locator("ol.events > li")
+    expect(letter.locator("h3")).to_have_text(f"{COMMANDS}/0/{10**9}")
+    expect(letter).not_to_contain_text("Ada")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator("#outcome")).to_contain_text("Done", timeout=5 * BOUND_MS)
+    page.goto("/console/letters")
+    expect(page.locator("main")).to_contain_text("There are none.")
+    assert api.get("/streams/order/O2").status_code == 200

@@ -17,11 +17,13 @@ from api.personal import PersonalValues
 from api.ports import Applied, DeploymentLook, Live, Made, Page, Row
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
+from api.reads.instances import InstanceReader
 from api.requests.cursor import typed_beyond
 from api.requests.query import DISTANCE, RELEVANCE, Query
 from api.service import Service
 from api.waiting.waiter import Waiter
 from commands.declaring.observation import ObservationRegistry, Report
+from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread
 from commands.receipt import Receipt, RecordedEvent
@@ -337,6 +339,8 @@ def fake_service(
         events=events,
         audit=AuditReader(log),
         captured=captured,
+        processes=ProcessRegistry.load(modules).processes,
+        instances=InstanceReader(log),
         generations=generations,
         readers=readers,
         waiter=waiter,
