@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -158,18 +158,24 @@ class KnownPersons:
         return rows, unbuilt
 
     def _keys_of(self, view: View, person: _Person, event: Envelope) -> Iterator[str]:
-        """The keys of rows that the event changes and that are the person, and not another thing of the same name."""
+        """The keys of rows that the event changes and that are the person, and not another thing of the same name.
+
+        They are fields with the person, or the stream whose id is the person, or an event of this stream.
+        """
         aggregate = self._service.commands.aggregates.get(event.type.partition(".")[0])
         kind = None if aggregate is None else aggregate.events.get(event.type)
-        if aggregate is None or kind is None or person.name not in (keys := view.rows_of(event) or ()):
+        if aggregate is None or kind is None or not (keys := view.rows_of(event)):
             return
-        fields = kind.sealed_fields
-        names = set() if fields is None else {frozenset((each.of,)) for each in fields.fields if each.of}
+        fields, names, places = kind.sealed_fields, set[Collection[str]](), set[str]()
+        if fields is not None:
+            names = {frozenset((each.of,)) for each in fields.fields if each.of}
         if aggregate.name in self._of_ids:
             names.add(frozenset(aggregate.identity.names))
-        by_fields = list(view.key_fields(kind))
-        if len(by_fields) == len(keys):
-            yield from (key for key, of in zip(keys, by_fields, strict=True) if key == person.name and of in names)
+            if event.stream == stream_name(aggregate.name, person.name):
+                places = {event.stream, event.id}
+        for key, of in zip(keys, view.key_fields(kind), strict=False):
+            if (of in names and key == person.name) or (not of and key in places):
+                yield key
 
     async def _read(
         self, view: View, readers: KeyReaders, keys: Sequence[str], caller: Caller, after: After | None

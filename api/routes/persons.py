@@ -15,6 +15,7 @@ from api.guard import needs
 from api.guard.caller import caller_of
 from api.guard.scopes import ERASE, PERSONAL
 from api.known_persons import KnownPersons
+from api.links import link
 from api.openapi import schemas
 from api.openapi.components import TEXT
 from api.openapi.problem_documents import documented
@@ -58,7 +59,7 @@ def person_routes(service: Service) -> APIRouter:
         found = await while_connected(request, work)
         links = {}
         if found.next is not None:
-            links["next"] = f"{request.url.path}?{urlencode({'limit': limit, 'cursor': found.next})}"
+            links["next"] = f"{link('persons', person)}?{urlencode({'limit': limit, 'cursor': found.next})}"
         document = {
             "person": person,
             "events": [orjson.Fragment(each) for each in found.events],

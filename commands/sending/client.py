@@ -17,6 +17,7 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
+    Set,
 )
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
@@ -299,9 +300,9 @@ def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]
         yield log, registry
 
 
-def _can_seal(persons: Iterable[str]) -> bool:
+def _can_seal(persons: Set[str]) -> bool:
     """Whether sealing asks no server now."""
-    return is_installed() and installed().can_seal(persons)
+    return not persons or (is_installed() and installed().can_seal(persons))
 
 
 def _checked(actor: str | None) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -12,12 +14,13 @@ from api.app import create_app
 from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import encode, timestamp_ms
 from eventlog.personal.memory import MemoryKeys
+from headwater import Postgres, TableView, add, count, envelope
 from projections.errors import StoreUnavailable
 from projections.table.expressions import format_milliseconds
 from tests.support.audited import MemoryTrail
 from tests.support.memory_vault import memory_vault
-from tests.support.personal_customers import customer
-from tests.support.personal_tenants import member
+from tests.support.personal_customers import Paid, customer
+from tests.support.personal_tenants import Joined, member
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service
 from tests.unit.api.issuing import bearer, token
@@ -141,6 +144,13 @@ def test_pages_add_up(service: FakeService) -> None:
         assert len(answer["events"]) == 1
         path = answer["links"].get("next")
     assert found == [f"customer/C1/{version}" for version in (1, 2, 3)]
+    strange = "a b/%2F?ü"
+    for version in (1, 2):
+        mailed = {"customer_id": strange, "address": f"{version}@canary"}
+        happened(service, customer, f"customer/{strange}", version, "customer.mailed", **mailed)
+    answer = read(service, f"/persons/{quote(strange, safe='')}?limit=1", *ALL).json()
+    (event,) = read(service, answer["links"]["next"], *ALL).json()["events"]
+    assert (answer["person"], event["data"]["address"]) == (strange, "2@canary")
     cursor = read(service, "/persons/C1?limit=1", *ALL).json()["links"]["next"].partition("cursor=")[2]
     assert read(service, f"/persons/C2?cursor={cursor}", *ALL).status_code == 422, "it is of another person"
 
@@ -169,6 +179,35 @@ def test_scopes_decide_and_the_answer_says_what_it_lacks(service: FakeService) -
     assert (len(answer["events"]), list(answer["rows"])) == (3, ["customers"])
     assert answer["left_out"] == {"streams": [], "views": ["customers_everywhere"]}
     assert len(read(service, "/persons/C1", "personal", "operate").json()["events"]) == 3
+
+
+def test_rows_whose_key_is_the_person_are_there_and_others_of_the_same_name_are_not(service: FakeService) -> None:
+    """The row of a payee's payments is that of the payee; of views by stream and by event those of the own stream."""
+    by_payee = TableView(name="paid", key="payee_id", columns={"cents": add({Paid: "cents"})}, stores=(Postgres(),))
+    by_stream = TableView(
+        name="by_stream", key=envelope("stream"), key_name="stream", columns={"n": count(Paid)}, stores=(Postgres(),)
+    )
+    views = {each.name: each for each in (by_payee, by_stream)}
+    service = replace(service, views={**service.views, **views})
+    rows = service.readers["postgres"].rows
+    rows["paid"] = {"C2": {"payee_id": "C2", "cents": 12}}
+    rows["by_stream"] = {"customer/C1": {"stream": "customer/C1", "n": 2}}
+    of_payer, of_payee = (read(service, f"/persons/{each}", *ALL).json()["rows"] for each in ("C1", "C2"))
+    assert (of_payer.get("by_stream"), of_payer.get("paid")) == ([{"stream": "customer/C1", "n": 2}], None)
+    assert (of_payee.get("by_stream"), of_payee.get("paid")) == (None, [{"payee_id": "C2", "cents": 12}])
+
+
+def test_the_row_of_a_tenant_with_the_name_of_a_person_is_not_theirs(keys: MemoryKeys) -> None:
+    by_tenant = TableView(name="by_tenant", key="tenant", columns={"n": count(Joined)}, stores=(Postgres(),))
+    service = made("tests.support.personal_tenants")
+    service = replace(service, views={**service.views, "by_tenant": by_tenant})
+    data = {"tenant": "acme", "member_id": "M", "person_id": "acme", "name": "Ada"}
+    happened(service, member, "member/acme/M", 1, "member.joined", **data)
+    rows = service.readers["postgres"].rows
+    rows["by_tenant"] = {"acme": {"tenant": "acme", "n": 100}}
+    rows["member_of"] = {"acme": {"person_id": "acme", "tenant": "acme"}}
+    answer = read(service, "/persons/acme", "operate", "personal").json()
+    assert ([each["data"]["name"] for each in answer["events"]], list(answer["rows"])) == (["Ada"], ["member_of"])
 
 
 def test_a_view_without_rows_is_named(service: FakeService) -> None:
