@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -12,7 +11,8 @@ from typing import Any, Final
 from projections.limits import CHUNK_ROWS
 from projections.stores.row_reader import RowReader, Size
 from projections.stores.store import Target
-from projections.table.json_text import JsonTexts, make_canonical
+from projections.table import row_difference
+from projections.table.json_text import JsonTexts
 from projections.table.monoids import State
 from projections.table.shown import DELETED
 
@@ -142,30 +142,12 @@ def _differing(
         yield from ((0, Difference(key, None, state)) for key, state in only.items())
 
 
-def _canonical(row: State, texts: JsonTexts) -> State:
-    """The row with its JSON texts in one form: earlier releases stored those of patches as Spark writes them."""
-    if not texts:
-        return row
-    copied = deepcopy(row)
-    make_canonical(copied, texts)
-    return copied
-
-
 def _between(
     keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State], ignored: Set[str], texts: JsonTexts
 ) -> Iterator[Difference]:
     for key in keys:
-        ours, theirs = left.get(key), right.get(key)
-        if ours is None or theirs is None:
-            if ours is not theirs:
-                yield Difference(key, ours, theirs)
-        elif ours != theirs:
-            ours, theirs = (_canonical(each, texts) for each in (ours, theirs))
-            every = sorted({*ours, *theirs} - ignored)
-            names = [name for name in every if ours.get(name) != theirs.get(name)]
-            if not names:
-                continue
-            yield Difference(key, {each: ours.get(each) for each in names}, {each: theirs.get(each) for each in names})
+        if (differing := row_difference.difference(left.get(key), right.get(key), texts, ignored)) is not None:
+            yield Difference(key, *differing)
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:

@@ -16,6 +16,7 @@ from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS_DAYS, ERASED_DAYS, EVENTS, PATCHES_DAYS
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
+from replay.erased_rows import RowsWithout, fold_without
 from replay.erasing import Copies, Eraser, Target, find
 from replay.output import AsJson, confirm, errors, one_line, print_json, say
 from replay.prune import Yes
@@ -43,8 +44,8 @@ def erase(
 
     The handler that owns the stream's partition erases them: the events, the state that was computed from them, and its
     copy on the handler's disk. The version of the stream stays, so no id of an event is used again. Then dead letters
-    and waiting records of processes with these events are removed. At the end it prints what is left, and until when.
-    Views are not changed: rebuild them.
+    and waiting records of processes with these events are removed, and the rows of table views that the events had
+    changed are folded again without them. At the end it prints what is left, and until when.
 
     It asks for confirmation. It can be repeated, for example if it was interrupted.
     """
@@ -65,12 +66,16 @@ def erase(
         plan.version = eraser.erase(found)
         plan.copies = eraser.copies(found)  # also those of events that came meanwhile
         plan.ended = eraser.remove(found, plan.copies, end_instances=end_instances)
+        plan.rows = fold_without(deployment, plan.views, found)
         plan.report(as_json, "erased")
 
 
 @dataclass
 class Plan:
-    """What is erased, and what must be done with the rest. version: of the stream, which it keeps."""
+    """What is erased, and what must be done with the rest.
+
+    version: of the stream, which it keeps. rows: what became of those of each view.
+    """
 
     settings: LogSettings
     target: Target
@@ -79,6 +84,7 @@ class Plan:
     end_instances: bool
     version: int = 0
     ended: Sequence[str] = ()
+    rows: Sequence[RowsWithout] = ()
 
     @property
     def ids(self) -> list[str]:
@@ -101,6 +107,9 @@ class Plan:
             say(one_line(line))
         if done == "erased":
             say(f"erased; {self.target.stream} stays at version {self.version}")
+            for each in self.rows:
+                if each.rows is not None and not each.left:
+                    say(f"{each.view}: of {each.rows} rows of these events, {each.replaced} were replaced")
         for line in self._left():
             say(one_line(line))
 
@@ -119,6 +128,8 @@ class Plan:
 
     def _left(self) -> list[str]:
         settings, names = self.settings, " ".join(view.name for view in self.views)
+        kept = [each for each in self.rows if each.left]
+        rebuilt = " ".join(each.view for each in kept) if self.rows else names
         commands_days = min(COMMANDS_DAYS, settings.receipts_days) + 1
         receipts_days = settings.receipts_days + 2 + SEGMENT_DAYS
         left = [
@@ -129,10 +140,13 @@ class Plan:
             f"left in Kafka for up to {PATCHES_DAYS + SEGMENT_DAYS} days: patches of views",
             f"left for about {UNUSED_DAYS} day: copies on the disks of handlers that owned the partition earlier",
         ]
-        if kept := [each for each in self.copies.instances if each not in self.ended]:
-            left.append(f"left until they end, or --end-instances: process instances {', '.join(kept[:SHOWN])}")
-        if self.views:
-            left.append(f"left in views until you run: replay rebuild {names} && replay prune {names}")
+        if instances := [each for each in self.copies.instances if each not in self.ended]:
+            left.append(f"left until they end, or --end-instances: process instances {', '.join(instances[:SHOWN])}")
+        left += [f"left in {each.view}: {each.left}" for each in kept]
+        if rebuilt:
+            left.append(f"left in views until you run: replay rebuild {rebuilt} && replay prune {names}")
+        elif names:
+            left.append(f"left in earlier generations of views until you run: replay prune {names}")
         left.append("left in other streams: what your rules or processes copied from these events")
         return left
 
@@ -148,6 +162,7 @@ class Plan:
             "instances": self.copies.instances,
             "ended": list(self.ended),
             "views": [view.name for view in self.views],
+            "rows": [each.to_json() for each in self.rows],
         }
 
 

@@ -10,6 +10,7 @@ ReplayError
 ├── NothingToErase  the log has nothing of this stream or event
 ├── AmbiguousTarget a name is a stream, and the id of an event of another one
 ├── CannotErase     events could not be erased
+├── CannotFoldRow   a row cannot be folded again
 └── CannotRetry     a dead letter cannot be retried
     └── NothingToRetry  nothing needs the record of a dead letter any more
 """
@@ -96,6 +97,14 @@ class CannotErase(ReplayError):
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f'"{name}" cannot be erased: {problem}')
         self.name, self.problem = name, problem
+
+
+class CannotFoldRow(ReplayError):
+    """A row cannot be folded again from the log."""
+
+    def __init__(self, view: str, problem: str) -> None:
+        super().__init__(f'rows of "{view}" cannot be folded alone: {problem}')
+        self.view, self.problem = view, problem
 
 
 class CannotRetry(ReplayError):

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from projections.errors import GenerationMissing
-from projections.generations.registry.generation import Generation
+from projections.generations.registry.generation import Generation, has_rows_of
 from projections.stores.open import open_reader
 from projections.stores.store import Target
 from projections.table.monoids import State
@@ -70,7 +70,7 @@ def diff(
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         ours, theirs = _generation(deployment, left), _generation(deployment, right)
-        if ours.declaration[1:] != theirs.declaration[1:]:
+        if not has_rows_of(ours, theirs.declaration):
             raise CannotDiff(left, right, "their declarations differ: see `replay plan`")
         shared = [each for each in ours.stores if each in theirs.stores]
         if store and store not in shared:
@@ -115,7 +115,7 @@ def _target(deployment: Deployment, generation: Generation, left: str, right: st
     """The generation as a target to read; this code must have the same declaration."""
     view = deployment.views.view(generation.source or generation.view)
     same_types = generation.row_types is None or list(generation.row_types) == view.row_types
-    if view.declaration[1:] != list(generation.declaration[1:]) or not same_types:
+    if not has_rows_of(generation, view.declaration) or not same_types:
         raise CannotDiff(left, right, f"{_name(generation)} is {generation.tag}: run the code of that version")
     return Target(view.named(generation.view), generation.generation)
 

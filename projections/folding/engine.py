@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -156,13 +156,23 @@ class FoldingEngine:
         except OnlySpark as error:
             yield from self.spark_for(folded, str(error)).patches(folded, ranges)
 
-    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterator[Patch]:
+    def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterator[Patch]:
         """See Engine.row_patches."""
         view, ranges, selection = table_view(load.view), load.ranges, load.selection
         known, reason = Erasures(self.settings).known(), "its condition is Spark SQL"
         wanted = {table_key(key) for key in keys}  # PostgreSQL names them so
-        if selection.where is None and (self.spark is None or offsets_in(ranges) <= MAX_PATCH_OFFSETS):
-            made = partial(self._made, view, ranges, merged([known, self._tombstones(ranges)]), times_of(selection))
+        some = None if streams is None else _KeysOf(streams)
+        few = self.spark is None or some is not None or offsets_in(ranges) <= MAX_PATCH_OFFSETS
+        if selection.where is None and few:
+            read = _Read(load, passes=3 if self.spark is not None else 2, some=some)
+            made = partial(
+                self._made,
+                view,
+                ranges,
+                merged([known, self._tombstones(ranges, read)]),
+                times_of(selection),
+                read=read,
+            )
             try:
                 if self.spark is not None:
                     deque(made(), maxlen=0)  # before the first patch is taken, it is known who makes all of them
@@ -180,12 +190,12 @@ class FoldingEngine:
         except TaskFailed as error:
             raise BulkLoadFailed(view.name, str(error)) from error
 
-    def _tombstones(self, ranges: Ranges) -> Tombstones:
+    def _tombstones(self, ranges: Ranges, read: _Read) -> Tombstones:
         return merged(
             {source: {record.key: record.offset}}
             for source in ranges
             if topic_and_partition(source)[0] == EVENTS
-            for record in self._records(source, ranges)
+            for record in self._records(source, ranges, read)
             if record.value is None and record.key is not None
         )
 
@@ -203,13 +213,14 @@ class FoldingEngine:
         erased: Erased | None = None,
         times: Times = ALWAYS,
         on_letter: Callable[[Letter], None] = lambda _: None,
+        read: _Read | None = None,
     ) -> Iterator[tuple[UnclearRecord, Patch]]:
         """The patches of these records. on_letter: called for each that nobody can read; by default nothing is done,
         because bulk has read these records and written their dead letters, or a second pass will.
         """
         for source in ranges:
             is_event, gone = topic_and_partition(source)[0] == EVENTS, (erased or {}).get(source, {})
-            for record in self._records(source, ranges):
+            for record in self._records(source, ranges, read):
                 if (record.value is None and is_event) or is_heartbeat(source, record.key):
                     continue
                 if not times.has(record.timestamp_ms) or gone.get(record.key or b"", -1) > record.offset:
@@ -221,10 +232,14 @@ class FoldingEngine:
                     continue
                 yield from ((record, patch) for patch in made)
 
-    def _records(self, source: str, ranges: Ranges) -> Iterator[UnclearRecord]:
+    def _records(self, source: str, ranges: Ranges, read: _Read | None = None) -> Iterator[UnclearRecord]:
+        wanted = None if read is None else read.some
         for messages in self.log.batches(*topic_and_partition(source), *ranges[source]):
             for each in messages:
-                yield UnclearRecord(source, each.offset() or 0, each.timestamp()[1], each.key(), each.value())
+                if wanted is None or wanted.has(each.key()):
+                    yield UnclearRecord(source, each.offset() or 0, each.timestamp()[1], each.key(), each.value())
+            if read is not None:
+                read.note(len(messages))
 
     def spark_for(self, view: View, reason: str) -> SparkWorkers:
         """Workers that read what compiled Python does not; raises BulkLoadFailed if there is no Spark."""
@@ -237,6 +252,33 @@ class FoldingEngine:
             raise
         except Exception as error:  # without Java, for example: other views need no Spark
             raise BulkLoadFailed(view.name, f"Spark does not start: {error}") from error
+
+
+class _KeysOf:
+    """The keys of the events of some streams."""
+
+    def __init__(self, streams: Collection[str]) -> None:
+        self._streams = {each.encode() for each in streams}
+
+    def has(self, key: bytes | None) -> bool:
+        """Whether an event with this record key, `type/id/version`, is of one of the streams."""
+        return key is not None and key.rpartition(b"/")[0] in self._streams
+
+
+@dataclass
+class _Read:
+    """Counts the records that are read for a load in several passes. some: the records to use; None: all."""
+
+    load: Load[View]
+    passes: int
+    some: _KeysOf | None = None
+    records: int = 0
+
+    def note(self, records: int) -> None:
+        """Report that so many more were read; offsets that have no record are not counted."""
+        self.records += records
+        total = self.passes * offsets_in(self.load.ranges)
+        self.load.on_progress(min(self.records, total), total)
 
 
 def table_view(view: View) -> TableView:

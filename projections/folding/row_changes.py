@@ -43,9 +43,7 @@ class RowChanges:
 
     def __init__(self, view: View, key: str) -> None:
         """Raises TypeError if the view is not folded: Spark makes the rows of a stream view."""
-        if not isinstance(view, TableView):
-            raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only the rows of a TableView are folded')
-        self._view, self._key = view, key
+        self._view, self._key = _folded(view), key
         self._state: State = {}
         self.row: Row | None = None
         """The row after all events so far."""
@@ -71,6 +69,18 @@ class RowChanges:
 def is_folded(view: View) -> bool:
     """Whether the events of a row can be folded here: not those of a view that Spark computes."""
     return isinstance(view, TableView)
+
+
+def shown_row(view: View, key: str, state: State | None) -> Row | None:
+    """The visible columns of a row with this state; None if there is no such row. Raises TypeError, as RowChanges."""
+    folded = _folded(view)
+    return None if state is None or is_deleted(state) else finish(folded, key, state)
+
+
+def _folded(view: View) -> TableView:
+    if not isinstance(view, TableView):
+        raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only the rows of a TableView are folded')
+    return view
 
 
 def streams_of_row(view: View, key: str, aggregates: Iterable[AnyAggregate]) -> list[str] | None:

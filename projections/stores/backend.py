@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from projections.settings import StoreSettings
 from projections.stores.row_reader import Compared, RowReader
+from projections.stores.single_rows import SingleRows
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 
@@ -18,8 +19,8 @@ class Backend:
     store: writes generations of views. reader: reads their rows. beside_rows: what else of a view can be compared, by
     its name in the output of `replay diff`. missing: what a view declares that a generation lacks beside its rows,
     such as indexes. add_missing: adds that while the generation is read and written, and returns it
-    (`DeclaredStore.grows`). grants: what `headwater grants` prints for its server; None if it has none
-    of its own.
+    (see `DeclaredStore.of_rows`). grants: what `headwater grants` prints for its server; None if it has none
+    of its own. single_rows: reads and replaces rows of table views; None if it has no such views.
     """
 
     store: Callable[[StoreSettings], ViewStore]
@@ -28,3 +29,4 @@ class Backend:
     missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
     add_missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
     grants: Callable[[StoreSettings], str] | None = None
+    single_rows: Callable[[StoreSettings], SingleRows] | None = None

@@ -18,20 +18,27 @@ class DeclaredStore(ABC):
 
     name: of its folder in `projections.stores`, also in settings, the registry and commands.
     answers: whether the API reads views from it. finds: whether it finds rows by any column, and not only by key.
-    searches: whether it searches texts. grows: whether all of its declaration is about what it keeps beside the rows,
-    and what a live generation lacks of that is added while it is read and written (`Backend.add_missing`).
+    searches: whether it searches texts.
     """
 
     name: ClassVar[str]
     answers: ClassVar[bool] = True
     finds: ClassVar[bool] = True
     searches: ClassVar[bool] = False
-    grows: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def declaration(self) -> str:
         """Its text in a fingerprint."""
+
+    @classmethod
+    def of_rows(cls, declaration: str) -> str:
+        """The part of such a text that says what a generation has, and so needs a new version if it changes.
+
+        The rest is about answers, or about what is kept beside the rows and added while a live generation is read and
+        written (`Backend.add_missing`).
+        """
+        return declaration
 
     @abstractmethod
     def check(self, types: Mapping[str, ColumnType]) -> None:

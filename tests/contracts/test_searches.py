@@ -18,8 +18,10 @@ from api.requests.query import read_query
 from commands.declaring.filled_fields import Claim
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from projections.generations.registry.generation import has_declaration_of, has_rows_of
 from projections.settings import StoreSettings
 from projections.stores.declared import Elasticsearch
+from projections.stores.elasticsearch.mapping import mapping
 from projections.stores.store import Batch, Target
 from projections.table.expressions import Source, point
 from projections.table.folds import last
@@ -27,6 +29,7 @@ from projections.table.reference import lift
 from projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.view_histories import Put
+from tests.unit.replay.played import generation
 
 VIEW = TableView(
     name="searched",
@@ -142,3 +145,21 @@ def test_a_score_does_not_tell_how_often_a_word_is_in_rows_of_others(settings: S
     own = (Filter("number", "in", (1,)),)
     assert scores("needle", own) == scores("hay", own) == {1.0}
     assert scores("needle", ()) != scores("hay", ()), "else the test could not fail"
+
+
+def test_facets_that_are_declared_later_count_the_rows_of_the_live_generation(settings: StoreSettings) -> None:
+    def view_with(*facets: str) -> TableView:
+        return replace(VIEW, stores=(Elasticsearch(text=("text",), facets=facets),))
+
+    built, later = view_with("number"), view_with("text", "thing_id")
+    live = generation(
+        VIEW.name, 1, "live", declaration=built.declaration, row_types=built.row_types, fingerprint=built.fingerprint
+    )
+    assert has_declaration_of(live, later), "it needs no new version"
+    assert has_rows_of(live, replace(later, version=2).declaration), "`replay diff` compares it with a later one"
+    assert not has_declaration_of(live, replace(VIEW, stores=(Elasticsearch(text=(), facets=("number",)),)))
+    assert mapping(later) == mapping(built)
+    page = searched(settings, ("near", "38.5,-121"), live=Live(later, 1, VIEW.tag, {}))
+    assert page.facets is not None
+    assert sorted(page.facets["thing_id"]) == [("late", 1), ("long", 1), ("short", 1)]
+    assert ("a needle", 1) in page.facets["text"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -97,8 +97,10 @@ class Engine(Protocol):
         that fails does not stop the others. The next load of the same views reuses what was folded of a long log.
         """
 
-    def row_patches(self, load: Load[View], keys: Set[str]) -> Iterable[Patch]:
+    def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterable[Patch]:
         """The patches of the rows with these keys, from the events of a bulk load, in the order of each log partition.
+
+        streams: those that have all events of these rows; None: any may have. `load.writers` are not used.
 
         Raises BulkLoadFailed or LogUnavailable.
         """

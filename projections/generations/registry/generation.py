@@ -12,7 +12,8 @@ from projections.stores.declared import STORES
 from projections.table.declared_text import as_written
 from projections.view import View
 
-_GROWING: Final = tuple(f"{kind.__name__}(" for kind in STORES.values() if kind.grows)
+_STORES: Final = {f"{kind.__name__}(": kind for kind in STORES.values()}
+"""By the beginning of their text in a declaration."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
 def has_declaration_of(generation: Generation, view: View) -> bool:
     """Whether its rows are those that this code declares: also in the types of their fields and columns.
 
-    What stores keep beside the rows may differ, if they add what is missing (`DeclaredStore.grows`). Of a generation
-    that a release built before types were stored, the fingerprint alone decides.
+    What is not about its rows may differ (`DeclaredStore.of_rows`). Of a generation that a release built before types
+    were stored, the fingerprint alone decides.
     """
     same_types = generation.row_types is None or list(generation.row_types) == view.row_types
     return same_types and (
@@ -78,9 +79,17 @@ def has_declaration_of(generation: Generation, view: View) -> bool:
     )
 
 
+def has_rows_of(generation: Generation, other: Sequence[str]) -> bool:
+    """Whether its declaration is this one, except for the tag and what is not about rows."""
+    return _of_rows(generation.declaration)[1:] == _of_rows(other)[1:]
+
+
 def _of_rows(declaration: Sequence[str]) -> list[str]:
-    """A declaration without what stores that grow keep beside the rows."""
-    return [next((word for word in _GROWING if line.startswith(word)), line) for line in declaration]
+    """A declaration without what is not about rows."""
+    return [
+        next((kind.of_rows(line) for word, kind in _STORES.items() if line.startswith(word)), line)
+        for line in declaration
+    ]
 
 
 def previous(

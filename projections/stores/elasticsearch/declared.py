@@ -28,6 +28,10 @@ class Elasticsearch(DeclaredStore):
     def declaration(self) -> str:
         return f"Elasticsearch(text={self.text!r}, facets={self.facets!r})"
 
+    @classmethod
+    def of_rows(cls, declaration: str) -> str:
+        return declaration.partition(", facets=")[0]  # every column of an index can be counted by
+
     def check(self, types: Mapping[str, ColumnType]) -> None:
         check_named("Elasticsearch(text=…)", self.text, 'Elasticsearch(text=("description",))', types)
         check_named("Elasticsearch(facets=…)", self.facets, 'Elasticsearch(facets=("city",))', types)
@@ -37,6 +41,9 @@ class Elasticsearch(DeclaredStore):
                 problem = f'names "{name}", which is {types[name].name} and no text'
                 raise ValueError(f"Elasticsearch(text=…) {problem}: use {readable}")
         refuse_points("Elasticsearch(facets=…)", self.facets, types, "has no values to count")
+        for name in self.facets:
+            if types[name] is ColumnType.JSON:  # stored, and not indexed
+                raise ValueError(f'Elasticsearch(facets=…) names "{name}", which is JSON and not indexed: remove it')
 
     def narrowed(self, columns: Collection[str], key: str) -> Elasticsearch:
         text, facets = (tuple(each for each in names if each in columns) for names in (self.text, self.facets))

@@ -8,6 +8,14 @@ from projections.stores.backend import Backend
 from projections.stores.postgres.grants import grants
 from projections.stores.postgres.indexes import add_indexes, missing_indexes
 from projections.stores.postgres.rows import PostgresRows
+from projections.stores.postgres.single_rows import PostgresSingleRows
 from projections.stores.postgres.store import PostgresStore
 
-BACKEND: Final = Backend(PostgresStore, PostgresRows, missing=missing_indexes, add_missing=add_indexes, grants=grants)
+BACKEND: Final = Backend(
+    PostgresStore,
+    PostgresRows,
+    missing=missing_indexes,
+    add_missing=add_indexes,
+    grants=grants,
+    single_rows=PostgresSingleRows,
+)

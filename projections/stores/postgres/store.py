@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from itertools import islice
-from math import isfinite
 from typing import Any, Final
 
-import orjson
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -32,13 +29,11 @@ from projections.stores.postgres.connection import (
 )
 from projections.stores.postgres.errors import meaning
 from projections.stores.postgres.publish import PlainName
+from projections.stores.postgres.row_json import changed_rows
 from projections.stores.postgres.rows import row_of, select_rows
-from projections.stores.postgres.text import NAME, json_text, without_nul
+from projections.stores.postgres.text import NAME
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.table.decimals import decimal_text, exact_decimal
-from projections.table.monoids import State, StateField
 from projections.table.patch import Patch, places_from_json, places_to_json
-from projections.table.types import ColumnType
 
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
 # enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
@@ -229,7 +224,7 @@ class PostgresStore:
     ) -> None:
         rows = dict(row_of(target, row) for row in found)
         with ledgers.loadable(NAME):
-            document = _document(target, rows, [patch for patches in group.values() for patch in patches])
+            document = changed_rows(target, rows, [patch for patches in group.values() for patch in patches])
         connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), [document])
         self._groups.note(target, len(group), len(document))
         self._fault("rows written")
@@ -297,53 +292,3 @@ def _raw(statement: str) -> sql.SQL:
 
 def _storable(patch: Patch) -> Patch:
     return patch._replace(key=table_key(patch.key)) if NUL in patch.key else patch
-
-
-def _document(target: Target, rows: Mapping[str, State], patches: Sequence[Patch]) -> str:
-    """The rows that `patches` change, as a JSON list of objects in the form of `postgres_ddl.upsert`."""
-    text = orjson.dumps(_changed(target, rows, patches)).decode()
-    if "\\u0000" in text:  # rare, and slow to look for in every value
-        storable = [patch._replace(fields=without_nul(patch.fields)) for patch in patches]
-        text = orjson.dumps(without_nul(_changed(target, rows, storable))).decode()
-    return text
-
-
-def _changed(target: Target, rows: Mapping[str, State], patches: Sequence[Patch]) -> list[dict[str, Any]]:
-    view = target.view
-    forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
-    listed = []
-    for key, state in ledgers.combined(view.layout, rows, patches).items():
-        changed = {name: form(state[name]) for name, form in forms.items() if state.get(name) is not None}
-        derived = {name: shown.value(state) for name, shown in view.layout.derived.items()}
-        listed.append({view.key_name: key, **state, **changed, **derived})
-    return listed
-
-
-def _form(field: StateField) -> Callable[[Any], Any] | None:
-    """How a value of this field is written, if not as in JSON."""
-    if field.entry:
-        return partial(json_text, kind=field.type)
-    match field.type:
-        case ColumnType.TEXT | ColumnType.JSON | ColumnType.DATE | ColumnType.UUID:
-            return _text
-        case _ if field.type.is_decimal:
-            return partial(_decimal, kind=field.type)  # PostgreSQL would round one with too many places
-        case ColumnType.POINT:
-            return lambda place: f"({place['lon']},{place['lat']})"
-        case ColumnType.FLOAT:
-            return lambda number: number if isfinite(number) else str(number)  # a sum may exceed the numbers of JSON
-        case _:
-            return None
-
-
-def _decimal(value: Any, kind: ColumnType) -> str:
-    found = exact_decimal(value, kind.digits, kind.places) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError(f"{value!r} is not a {kind.value}")
-    return decimal_text(found, kind.places)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value

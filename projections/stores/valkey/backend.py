@@ -12,6 +12,7 @@ from projections.stores.valkey.grants import grants
 from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
 from projections.stores.valkey.rankings import ranked_of
 from projections.stores.valkey.rows import ValkeyRows
+from projections.stores.valkey.single_rows import ValkeySingleRows
 from projections.stores.valkey.store import ValkeyStore
 from projections.view import View
 
@@ -20,4 +21,4 @@ def _rankings(view: View, settings: StoreSettings) -> Mapping[str, Compared]:
     return {"valkey rankings": Compared(ValkeyRankings(settings), row_of)} if ranked_of(view) else {}
 
 
-BACKEND: Final = Backend(ValkeyStore, ValkeyRows, _rankings, grants=grants)
+BACKEND: Final = Backend(ValkeyStore, ValkeyRows, _rankings, grants=grants, single_rows=ValkeySingleRows)

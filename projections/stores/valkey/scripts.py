@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from valkey.exceptions import NoScriptError
+
+from projections.stores.valkey.client import translated
 
 GONE: Final = -1
 """A script's answer: the generation is gone."""
@@ -33,6 +39,19 @@ end
 return 1
 """
 
+# KEYS: as of WRITE_ROW, with the sorted sets that have the row. ARGV: the partition, the digest of its ledger, the
+# guard and the state as they were read, and the member in each set. The answers are those of WRITE_ROW.
+DELETE_ROW: Final = f"""
+local held = redis.call('HGET', KEYS[2], ARGV[1])
+if not held then return {GONE} end
+if redis.sha1hex(held) ~= ARGV[2] then return {CHANGED} end
+if (redis.call('HGET', KEYS[1], 'guard') or '') ~= ARGV[3] then return 0 end
+if (redis.call('HGET', KEYS[1], 'state') or '') ~= ARGV[4] then return 0 end
+redis.call('DEL', KEYS[1])
+for number = 3, #KEYS do redis.call('ZREM', KEYS[number], ARGV[number + 2]) end
+return 1
+"""
+
 # KEYS: a generation's ledgers. ARGV: partition, the digest of its ledger as it was looked up, the new ledger.
 WRITE_LEDGER: Final = f"""
 local held = redis.call('HGET', KEYS[1], ARGV[1])
@@ -59,3 +78,23 @@ end
 redis.call('DEL', KEYS[2])
 return {DONE}
 """
+
+
+def run(client: Any, script: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:
+    """The results of a script for each of `calls`; a call begins with the number of its keys, and the keys."""
+    if not calls:
+        return []
+    with translated():
+        digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+        try:
+            return _run_loaded(client, digest, calls)
+        except NoScriptError:  # a new server, or one that was restarted
+            client.script_load(script)
+            return _run_loaded(client, digest, calls)
+
+
+def _run_loaded(client: Any, digest: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:
+    with client.pipeline(transaction=False) as pipeline:
+        for call in calls:
+            pipeline.execute_command("EVALSHA", digest, *call)
+        return [int(answer) for answer in pipeline.execute()]

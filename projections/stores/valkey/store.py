@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import orjson
-from valkey.exceptions import NoScriptError
 
 from projections.errors import GenerationMissing, StoreUnavailable
 from projections.limits import ATTEMPTS, BULK_ROWS
 from projections.settings import StoreSettings
 from projections.stores import ledgers
-from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
+from projections.stores.documents import DocumentForm, by_key, take_new_patches
 from projections.stores.groups import Groups
 from projections.stores.names import (
     cache_bulk_rows,
@@ -26,18 +23,18 @@ from projections.stores.names import (
     cache_rankings,
 )
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.stores.valkey.bulk import ValkeyWriter, document
+from projections.stores.valkey.bulk import ValkeyWriter
 from projections.stores.valkey.client import NAME, connect, translated
 from projections.stores.valkey.eviction import Eviction
-from projections.stores.valkey.rankings import Rankings, changed_places
-from projections.stores.valkey.scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW
-from projections.table.layout import Layout
-from projections.table.monoids import State
-from projections.table.patch import Patch, places_from_json, places_to_json
+from projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json
+from projections.stores.valkey.rankings import Rankings
+from projections.stores.valkey.row_form import RowForm
+from projections.stores.valkey.scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW, run
+from projections.table.patch import Patch, places_from_json
 
 
 class _LedgerChanged(Exception):
-    """See valkey_scripts.CHANGED."""
+    """See scripts.CHANGED."""
 
 
 class ValkeyStore:
@@ -62,7 +59,7 @@ class ValkeyStore:
         self._eviction.refuse([])
         self.drop(target)
         entries = {
-            partition: _ledger_to_json(ledgers.initial_ledger(bulk_ends, offset)).removesuffix(b"}") + INCOMPLETE
+            partition: ledger_to_json(ledgers.initial_ledger(bulk_ends, offset)).removesuffix(b"}") + INCOMPLETE
             for partition, offset in patch_starts.items()
         }
         ranked = Rankings.of(self._settings.environment, target.view, target.generation).ranked
@@ -81,7 +78,7 @@ class ValkeyStore:
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         """Rows are readable at once. What the server saves next, it saves after them."""
         counter = cache_bulk_rows(self._settings.environment, *target.id)
-        (found,) = self._run(COMPLETE, [(2, self._ledgers_key(target), counter, at_least, INCOMPLETE)])
+        (found,) = run(self._client, COMPLETE, [(2, self._ledgers_key(target), counter, at_least, INCOMPLETE)])
         if found == GONE:
             raise GenerationMissing(*target.id)
         if found != DONE:
@@ -116,7 +113,7 @@ class ValkeyStore:
 
     def _apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> list[Target]:
         """Apply batches, and return the targets of which a ledger has changed meanwhile: they start anew."""
-        advanced: list[tuple[Target, _Known]] = []
+        advanced: list[tuple[Target, KnownLedgers]] = []
         changed: list[Target] = []
         for target, known in zip(targets, self._look_up(targets), strict=True):
             ledgers.check(NAME, target, known.ledgers, batches)
@@ -147,13 +144,13 @@ class ValkeyStore:
         """Close the connection."""
         self._client.close()
 
-    def _look_up(self, targets: Sequence[Target]) -> list[_Known]:
+    def _look_up(self, targets: Sequence[Target]) -> list[KnownLedgers]:
         self._eviction.refuse([self._ledgers_key(target) for target in targets])
         with translated(), self._client.pipeline(transaction=False) as pipeline:
             for target in targets:
                 pipeline.hgetall(self._ledgers_key(target))
             found = pipeline.execute()
-        return [_Known.of({int(partition): entry for partition, entry in each.items()}) for each in found]
+        return [KnownLedgers.of({int(partition): entry for partition, entry in each.items()}) for each in found]
 
     def _write_rows(
         self, target: Target, patches: dict[str, list[Patch]], looked_up: Mapping[str, tuple[int, str]]
@@ -162,7 +159,7 @@ class ValkeyStore:
 
         Raises _LedgerChanged; then any of the rows may have been written.
         """
-        rows, environment = _Rows.of(target, self._settings.environment), self._settings.environment
+        rows, environment = RowForm.of(target, self._settings.environment), self._settings.environment
         names = {key: cache_key(environment, *target.id, key) for key in patches}
         for _ in range(ATTEMPTS):
             found = self._read_rows([names[key] for key in patches])
@@ -182,7 +179,7 @@ class ValkeyStore:
                 calls.append((len(keys), *keys, *looked_up[key], guard_json or b"", *values))
                 size += sum(len(value) for value in values if isinstance(value, bytes))
             self._groups.note(target, len(written), size)
-            outcomes = self._run(WRITE_ROW, calls)
+            outcomes = run(self._client, WRITE_ROW, calls)
             if GONE in outcomes:
                 raise GenerationMissing(*target.id)
             if CHANGED in outcomes:
@@ -198,104 +195,25 @@ class ValkeyStore:
                 pipeline.hmget(name, ["state", "guard"])
             return [(state, guard) for state, guard in pipeline.execute()]
 
-    def _write_ledgers(self, advanced: Sequence[tuple[Target, _Known]], partitions: Sequence[int]) -> list[Target]:
+    def _write_ledgers(
+        self, advanced: Sequence[tuple[Target, KnownLedgers]], partitions: Sequence[int]
+    ) -> list[Target]:
         """Write these ledgers, and return the targets of which one has changed meanwhile."""
         places = [(target, known, partition) for target, known in advanced for partition in partitions]
         calls = [
-            (1, self._ledgers_key(target), each, known.digest(each), _ledger_to_json(known.ledgers[each]))
+            (1, self._ledgers_key(target), each, known.digest(each), ledger_to_json(known.ledgers[each]))
             for target, known, each in places
         ]
         changed: dict[tuple[str, int], Target] = {}
-        for (target, _, _), outcome in zip(places, self._run(WRITE_LEDGER, calls), strict=True):
+        for (target, _, _), outcome in zip(places, run(self._client, WRITE_LEDGER, calls), strict=True):
             if outcome == GONE:
                 raise GenerationMissing(*target.id)
             if outcome == CHANGED:
                 changed[target.id] = target
         return list(changed.values())
 
-    def _run(self, script: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:
-        """The results of a script for each of `calls`; a call begins with the number of its keys, and the keys."""
-        if not calls:
-            return []
-        with translated():
-            digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-            try:
-                return self._run_loaded(digest, calls)
-            except NoScriptError:  # a new server, or one that was restarted
-                self._client.script_load(script)
-                return self._run_loaded(digest, calls)
-
-    def _run_loaded(self, digest: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:
-        with self._client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.execute_command("EVALSHA", digest, *call)
-            return [int(answer) for answer in pipeline.execute()]
-
     def _ledgers_key(self, target: Target) -> str:
         return cache_ledger(self._settings.environment, *target.id)
 
     def _rankings_key(self, target: Target) -> str:
         return cache_rankings(self._settings.environment, *target.id)
-
-
-@dataclass(frozen=True)
-class _Known:
-    """The ledgers of a generation; none if it is incomplete. entries: as they were looked up."""
-
-    ledgers: dict[int, Ledger]
-    entries: Mapping[int, bytes]
-
-    @classmethod
-    def of(cls, entries: Mapping[int, bytes]) -> _Known:
-        if any(each.endswith(INCOMPLETE) for each in entries.values()):
-            return cls({}, {})
-        return cls({partition: _ledger_from_json(entry) for partition, entry in entries.items()}, entries)
-
-    def digest(self, partition: int) -> str:
-        """As the scripts make it."""
-        return hashlib.sha1(self.entries[partition], usedforsecurity=False).hexdigest()
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """How patches change the rows of one generation, and their places in its rankings."""
-
-    form: DocumentForm
-    layout: Layout
-    rankings: Rankings
-
-    @classmethod
-    def of(cls, target: Target, environment: str) -> _Rows:
-        rankings = Rankings.of(environment, target.view, target.generation)
-        return cls(DocumentForm.of(target.view), target.view.layout, rankings)
-
-    def changed(self, key: str, state_json: bytes | None, new: Sequence[Patch], guard: Guard) -> tuple[Any, ...]:
-        """For WRITE_ROW: a list of the sorted sets that change, and then its arguments after the guard as it was read.
-
-        state_json: None if there is no row yet.
-        """
-        state: State = orjson.loads(state_json) if state_json else {}
-        old = self.rankings.places(self.form, key, state) if state_json else {}
-        for patch in new:
-            self.layout.combine(state, patch.fields)
-        row = _row(self.form, key, state, guard)
-        if not self.rankings.ranked:
-            return ([], *row)
-        changes = list(changed_places(old, self.rankings.places(self.form, key, state)))
-        places = (argument for _, score, member in changes for argument in (score, member))
-        return ([name for name, _, _ in changes], *row, state_json or b"", *places)
-
-
-def _row(form: DocumentForm, key: str, state: State, guard: Any) -> tuple[bytes, bytes, bytes]:
-    """A row's guard, state and document."""
-    return orjson.dumps(places_to_json(guard)), orjson.dumps(state), document(form, key, state)
-
-
-def _ledger_to_json(ledger: Ledger) -> bytes:
-    # without spaces, and `next` first: earlier releases search for it
-    return orjson.dumps({"next": ledger.next_offset, "applied": places_to_json(ledger.applied)})
-
-
-def _ledger_from_json(entry: bytes) -> Ledger:
-    held = orjson.loads(entry)
-    return Ledger(held["next"], places_from_json(held["applied"]))

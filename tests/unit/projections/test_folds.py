@@ -175,6 +175,7 @@ TEXT: Expression = field("text")
         (_declared(columns={"n": nested("sku", {Packed: SKU}, {"n": count(Packed)}), "m": add({Packed: PIECES})},
                    each={Packed: "lines"}), "already goes through a list with `each`"),
         (_declared(columns={"n": collect({Put: "text"})}, stores=(Elasticsearch(facets=("n",)),)), "it is a list"),
+        (_declared(columns={"n": last({Put: "tags"})}, stores=(Elasticsearch(facets=("n",)),)), "which is JSON and"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_when_it_is_declared(declare: Callable[[], TableView], problem: str) -> None:

@@ -122,6 +122,22 @@ def test_patches_are_made_as_they_are_taken(tmp_path: Path) -> None:
     assert with_spark.read < 2 * len(SOURCES) + 10, "once more, to know that Python can make all"
 
 
+def test_of_a_row_with_known_streams_only_their_events_are_decoded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(engine, "MAX_PATCH_OFFSETS", 3)  # Spark would read all of them
+    key = sorted(KEYS)[0]
+    own = [each for each in SOURCES if each.envelope.data["thing_id"] == key]
+    streams = {each.envelope.stream for each in own}
+    unread = Record(MALFORMED.at, 1, b"thing/other/1", b"{ malformed")
+    log, reports = Log([*(Record.of(each) for each in SOURCES), unread]), list[tuple[int, int]]()
+    load = Load(BY_THING, RANGES, [], lambda done, total: reports.append((done, total)))
+    patches = list(engine_of(log, tmp_path, Spark()).row_patches(load, {key}, streams))
+    assert [each.place.offset for each in patches] == [each.position.offset for each in own]
+    assert reports[-1][0] == 3 * len(log.records), "it is read for tombstones, for what only Spark reads, and for them"
+    assert list(engine_of(log, tmp_path, Spark()).row_patches(load, {key}, ["thing/other"])) == [OF_SPARK]
+
+
 def test_all_patches_are_made_by_the_same_reader(tmp_path: Path) -> None:
     log = Log([*(Record.of(each) for each in SOURCES), MALFORMED])
     assert list(made(log, tmp_path, Spark())) == [OF_SPARK]

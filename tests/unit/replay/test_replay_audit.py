@@ -53,3 +53,12 @@ def test_what_only_looks_is_not_recorded(stage: Stage, trail: MemoryTrail) -> No
     stage.run("dead-letters", "list")
     stage.run("rebuild", "listings", "--dry-run")
     assert trail.records == []
+
+
+def test_a_row_is_only_recorded_if_it_may_be_replaced(stage: Stage, trail: MemoryTrail) -> None:
+    assert stage.run("row", "listings", "L1").code == 1  # nothing is live
+    assert trail.records == []
+    assert stage.run("row", "listings", "L1", "--write").code == 1
+    ended = end(trail)
+    assert (ended.verb, ended.outcome) == ("replay row", "failed")
+    assert (ended.arguments["view"], ended.arguments["key"]) == ("listings", "L1")

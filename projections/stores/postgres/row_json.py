@@ -1,0 +1,74 @@
+"""Rows as PostgreSQL reads them from JSON: a list of objects in the form of `ddl.upsert`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import isfinite
+from typing import Any
+
+import orjson
+
+from projections.stores import ledgers
+from projections.stores.postgres.text import json_text, without_nul
+from projections.stores.store import Target
+from projections.table.decimals import decimal_text, exact_decimal
+from projections.table.monoids import State, StateField
+from projections.table.patch import Patch
+from projections.table.types import ColumnType
+
+
+def changed_rows(target: Target, rows: Mapping[str, State], patches: Sequence[Patch]) -> str:
+    """The rows that `patches` change, after them. rows: those before, by key."""
+    layout = target.view.layout
+    text = rows_json(target, ledgers.combined(layout, rows, patches))
+    if "\\u0000" in text:  # rare, and slow to look for in every value
+        storable = [patch._replace(fields=without_nul(patch.fields)) for patch in patches]
+        text = orjson.dumps(without_nul(_listed(target, ledgers.combined(layout, rows, storable)))).decode()
+    return text
+
+
+def rows_json(target: Target, states: Mapping[str, State]) -> str:
+    """Whole rows, by key."""
+    return orjson.dumps(_listed(target, states)).decode()
+
+
+def _listed(target: Target, states: Mapping[str, State]) -> list[dict[str, Any]]:
+    view = target.view
+    forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
+    listed = []
+    for key, state in states.items():
+        changed = {name: form(state[name]) for name, form in forms.items() if state.get(name) is not None}
+        derived = {name: shown.value(state) for name, shown in view.layout.derived.items()}
+        listed.append({view.key_name: key, **state, **changed, **derived})
+    return listed
+
+
+def _form(field: StateField) -> Callable[[Any], Any] | None:
+    """How a value of this field is written, if not as in JSON."""
+    if field.entry:
+        return partial(json_text, kind=field.type)
+    match field.type:
+        case ColumnType.TEXT | ColumnType.JSON | ColumnType.DATE | ColumnType.UUID:
+            return _text
+        case _ if field.type.is_decimal:
+            return partial(_decimal, kind=field.type)  # PostgreSQL would round one with too many places
+        case ColumnType.POINT:
+            return lambda place: f"({place['lon']},{place['lat']})"
+        case ColumnType.FLOAT:
+            return lambda number: number if isfinite(number) else str(number)  # a sum may exceed the numbers of JSON
+        case _:
+            return None
+
+
+def _decimal(value: Any, kind: ColumnType) -> str:
+    found = exact_decimal(value, kind.digits, kind.places) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{value!r} is not a {kind.value}")
+    return decimal_text(found, kind.places)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value

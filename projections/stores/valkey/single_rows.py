@@ -1,0 +1,82 @@
+"""Single hashes of a generation, replaced by compare-and-set together with their places in rankings."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import orjson
+
+from eventlog.envelope import partition_of
+from projections.errors import GenerationMissing
+from projections.limits import ATTEMPTS
+from projections.settings import StoreSettings
+from projections.stores.ledgers import loadable
+from projections.stores.names import cache_key, cache_ledger, patch_key
+from projections.stores.row_reader import without_empty
+from projections.stores.single_rows import StoredRow, applied_to, covers
+from projections.stores.store import Target
+from projections.stores.valkey.client import NAME, connect, translated
+from projections.stores.valkey.known_ledgers import KnownLedgers
+from projections.stores.valkey.row_form import RowForm
+from projections.stores.valkey.scripts import CHANGED, DELETE_ROW, GONE, WRITE_ROW, run
+from projections.table.monoids import State
+from projections.table.patch import places_from_json
+
+
+class ValkeySingleRows:
+    """See SingleRows. The version of a row is the texts of its state and guard."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def read(self, target: Target, key: str) -> StoredRow:
+        with closing(connect(self._settings.valkey)) as client:
+            known, partition = self._known(client, target, key)  # before the row, which may have more
+            with translated():
+                state_json, guard_json = client.hmget(self._row(target, key), ["state", "guard"])
+        guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
+        state = without_empty(orjson.loads(state_json)) if state_json else None
+        return StoredRow(state, applied_to(known.ledgers[partition], guard), (state_json, guard_json))
+
+    def as_read(self, state: State) -> State:
+        return without_empty(state)
+
+    def replace(self, target: Target, key: str, before: StoredRow, state: State | None) -> bool:
+        state_json, guard_json = before.version
+        form = RowForm.of(target, self._settings.environment)
+        guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
+        with closing(connect(self._settings.valkey)) as client:
+            for _ in range(ATTEMPTS):
+                known, partition = self._known(client, target, key)
+                keys = [self._row(target, key), cache_ledger(self._settings.environment, *target.id)]
+                place: list[Any] = [partition, known.digest(partition), guard_json or b""]
+                if state is None:
+                    if not covers(known.ledgers[partition], before):
+                        return False  # a loader may apply what is in the guard only again
+                    sets, members = form.removed(key, state_json)
+                    script, arguments = DELETE_ROW, [*place, state_json or b"", *members]
+                else:
+                    with loadable(NAME):
+                        sets, *values = form.replaced(key, state_json, state, guard)
+                    script, arguments = WRITE_ROW, [*place, *values]
+                keys += sets
+                (outcome,) = run(client, script, [(len(keys), *keys, *arguments)])
+                if outcome == GONE:
+                    raise GenerationMissing(*target.id)
+                if outcome != CHANGED:  # else a loader has written the ledger meanwhile, perhaps for other rows
+                    return bool(outcome)
+        return False
+
+    def _known(self, client: Any, target: Target, key: str) -> tuple[KnownLedgers, int]:
+        """The ledgers, and the partition of the row's patches; raises GenerationMissing."""
+        partition = partition_of(patch_key(target.tag, key), self._settings.patch_partitions)
+        with translated():
+            found = client.hgetall(cache_ledger(self._settings.environment, *target.id))
+        known = KnownLedgers.of({int(each): entry for each, entry in found.items()})
+        if partition not in known.ledgers:
+            raise GenerationMissing(*target.id)
+        return known, partition
+
+    def _row(self, target: Target, key: str) -> str:
+        return cache_key(self._settings.environment, *target.id, key)

@@ -1,0 +1,172 @@
+"""`replay row VIEW KEY`: fold one row again from the log, compare it with each store, and replace it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+import typer
+
+from commands.declaring.registry import CommandRegistry
+from projections.folding.row_changes import Row, is_folded, shown_row, streams_of_row
+from projections.generations.rebuild.build import Step
+from projections.generations.rebuild.single_rows import FoldedRow, RowFolder
+from projections.generations.registry.generation import has_declaration_of
+from projections.stores.open import backend
+from projections.stores.store import Target
+from projections.view import View
+from replay.deployment import Deployment, open_deployment
+from replay.errors import CannotFoldRow
+from replay.output import AsJson, print_json, say, show_table
+from replay.progress import OnStep, steps
+
+DIFFERENT_EXIT: Final = 3
+SAID: Final = {
+    "equal": "as the log says",
+    "differs": "differs from the log",
+    "replaced": "replaced by what the log says",
+    "undecided": "undecided, because it kept changing: try again when it has fewer changes",
+}
+
+
+def row(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the row.", show_default=False)],
+    store: Annotated[list[str] | None, typer.Option(help="Only in this store; may be repeated.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--write", help="Only compare, or replace the row where it differs.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Fold the row with this KEY again from the log, and show how it differs in each store. Exit code 3: it differs.
+
+    With --write, it is replaced in every store in which it differs, without a rebuild of the view; then the exit code
+    is 0. Queries and live updates continue, and events that come meanwhile are neither lost nor applied twice.
+
+    If the key tells which streams have the row's events, only these are read, else the whole log.
+    """
+    with open_deployment(os.environ) as deployment:
+        declared = deployment.views.view(view)
+        stores = _chosen(declared, store)
+        with steps() as on_step:
+            found = fold_rows(deployment, declared, [key], stores, on_step, write=not dry_run)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        found.show()
+    if any(each.outcome in ("differs", "undecided") for each in found.rows):
+        raise typer.Exit(DIFFERENT_EXIT)
+
+
+@dataclass(frozen=True)
+class RowsFound:
+    """What was found of rows. streams: those that were read; None: the whole log."""
+
+    view: View
+    generation: int
+    streams: Collection[str] | None
+    rows: Sequence[FoldedRow]
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`, of one row. stored, log: the fields that differ; null: there is no such row."""
+        return {
+            "view": self.view.name,
+            "generation": self.generation,
+            "key": self.rows[0].key,
+            "streams": None if self.streams is None else list(self.streams),
+            "row": self._visible(),
+            "stores": [
+                {
+                    "store": each.store,
+                    "outcome": each.outcome,
+                    "stored": None if each.differing is None else each.differing[0],
+                    "log": None if each.differing is None else each.differing[1],
+                }
+                for each in self.rows
+            ],
+        }
+
+    def show(self) -> None:
+        """Print one row for people."""
+        what = "the whole log" if self.streams is None else ", ".join(self.streams)
+        visible = self._visible()
+        says = "has no such row" if visible is None else f"says {json.dumps(visible, ensure_ascii=False)}"
+        say(f"{self.view.name} g{self.generation}: {what} {says}")
+        for each in self.rows:
+            say(f"{each.store}: {SAID[each.outcome]}")
+        lines = [
+            (each.store, name, _value(stored, name), _value(folded, name))
+            for each in self.rows
+            if each.differing is not None
+            for stored, folded in [each.differing]
+            for name in {**(stored or {}), **(folded or {})} or ["(the row)"]
+        ]
+        if lines:
+            show_table(("store", "field", "stored", "log"), lines)
+
+    def _visible(self) -> Row | None:
+        """The columns that the log gives, up to what the first store has applied; None if there is no such row."""
+        return shown_row(self.view, self.rows[0].key, self.rows[0].folded)
+
+
+def fold_rows(
+    deployment: Deployment,
+    view: View,
+    keys: Sequence[str],
+    stores: Sequence[str],
+    on_step: OnStep,
+    *,
+    write: bool,
+    after: Mapping[str, int] = MappingProxyType({}),
+) -> RowsFound:
+    """Fold rows of the live generation; see RowFolder. Raises CannotFoldRow, and what it raises."""
+    if not is_folded(view):
+        raise CannotFoldRow(view.name, "Spark computes its rows, and not from the events of one row: rebuild it")
+    live = deployment.generations.serving([view]).get(view.name)
+    if live is None:
+        raise CannotFoldRow(view.name, "it has no live generation: rebuild it")
+    if not has_declaration_of(live, view):
+        raise CannotFoldRow(
+            view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
+        )
+    streams = _streams(deployment, view, keys)
+    phase = "read the log" if streams is None else "read streams"
+    folder = RowFolder(
+        Target(view, live.generation),
+        deployment.settings,
+        deployment.log,
+        deployment.rebuilder().engine,
+        {name: single(deployment.stores) for name in stores if (single := backend(name).single_rows) is not None},
+        lambda done, total: on_step(Step(view.name, phase, done, total)),
+        after,
+    )
+    return RowsFound(view, live.generation, streams, folder.fold(keys, streams, write=write))
+
+
+def _streams(deployment: Deployment, view: View, keys: Sequence[str]) -> list[str] | None:
+    """The streams that have all events of these rows; None if a key does not tell."""
+    aggregates = CommandRegistry.load(deployment.settings.modules).aggregates.values()
+    found = dict[str, None]()
+    for key in keys:
+        streams = streams_of_row(view, key, aggregates)
+        if streams is None:
+            return None
+        found |= dict.fromkeys(streams)
+    return list(found)
+
+
+def _chosen(view: View, stores: Sequence[str] | None) -> list[str]:
+    """The stores of the view with these names, or all; raises BadParameter."""
+    known = [each.name for each in view.stores]
+    for each in stores or ():
+        if each not in known:
+            raise typer.BadParameter(f'"{view.name}" is not in a store "{each}": use {" or ".join(known)}')
+    return [each for each in known if not stores or each in stores]
+
+
+def _value(state: dict[str, Any] | None, name: str) -> str:
+    return "missing" if state is None else json.dumps(state.get(name), ensure_ascii=False)
