@@ -135,11 +135,11 @@ def note(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str
     _send(settings, names, f"{names.connector}.{kind}", {"type": kind, "data": data})
 
 
-def last_note(settings: LogSettings, names: SourceNames, kind: str) -> Mapping[str, Any] | None:
-    """What the last note of a kind says; None if there is none. Raises LogUnavailable."""
+def last_note(settings: LogSettings, names: SourceNames, *kinds: str) -> Mapping[str, Any] | None:
+    """What the last note of one of these kinds says; None if there is none. Raises LogUnavailable."""
     for value in reversed(_recent(settings, names.topic(SIGNALS), ALL)):
         sent = _decoded(_SIGNAL, value)
-        if sent is not None and sent.type == kind:
+        if sent is not None and sent.type in kinds:
             return sent.data
     return None
 

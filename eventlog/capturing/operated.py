@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Self
 
+from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.connector_states import is_reached, wait_until_running, wait_until_stopped
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.engines import engine_of
 from eventlog.capturing.errors import ConnectorFailed, SourceProblem
+from eventlog.capturing.holding import BUSY, Hold
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Database, Engine
@@ -28,6 +30,7 @@ class Operated:
     settings: SourceSettings
     connect: KafkaConnect
     report: Report
+    hold: Hold = field(default_factory=Hold)
 
     def __enter__(self) -> Self:
         return self
@@ -53,18 +56,69 @@ class Operated:
         """Where the connector goes on after a restart; None if it has stored nothing."""
         return self.connect.offset(self.names.connector)
 
+    @contextmanager
+    def holding(self, timeout_s: float | None = None) -> Iterator[None]:
+        """Let no other command stop the connector, or let it run, within the block.
+
+        timeout_s: how long to wait for such a command; None: HOLD_S. Raises SourceProblem if it has not ended by then.
+        """
+        with self.hold.taken(self.open_database, timeout_s) as is_held:
+            if not is_held:
+                raise SourceProblem(self.source.name, BUSY)
+            yield
+
     def stop(self) -> None:
-        """Stop the connector, and return once its task is gone."""
+        """Stop the connector, and return once its task is gone. `go_on`, `let_run` or `pause_again` bring it back."""
+        state = self.connect.state(self.names.connector)
+        if state is not None and not is_stopped(state):
+            before = PAUSED if state.connector == PAUSED else RUNNING
+            self.note(control_notes.STOPPED, {BEFORE: before})
         self.connect.stop(self.names.connector)
         wait_until_stopped(self.connect, self.source, self.names)
+
+    def let_run(self) -> None:
+        """Let a connector run that is stopped or paused."""
+        self.connect.resume(self.names.connector)
+        self.note(control_notes.BROUGHT_BACK, {})
+
+    def pause_again(self) -> None:
+        """Pause a connector that was paused before it was stopped."""
+        self.connect.pause(self.names.connector)
+        self.note(control_notes.BROUGHT_BACK, {})
 
     def go_on(self) -> None:
         """Let a stopped connector run, with the heartbeat that one that reads tables again needs to begin with."""
         try:
             self.beat()
         finally:
-            self.connect.resume(self.names.connector)
+            self.let_run()
         self.wait_until_running()
+
+    def left_stopped(self) -> str | None:
+        """To which state a command brings the connector back that has stopped it; None if it is not stopped by one."""
+        if not is_stopped(self.connect.state(self.names.connector)):
+            return None
+        noted = control_topics.last_note(
+            self.settings.log, self.names, control_notes.STOPPED, control_notes.BROUGHT_BACK
+        )
+        before = (noted or {}).get(BEFORE)
+        return before if before in (PAUSED, RUNNING) else None
+
+    def bring_back(self) -> bool:
+        """Let a connector run that a command has stopped which ended before it let it run again; whether there was one.
+
+        One that was paused before is paused again. Only `holding` makes sure that the command has ended.
+        """
+        before = self.left_stopped()
+        if before == PAUSED:
+            self.pause_again()
+        elif before == RUNNING:
+            self.go_on()
+        return before is not None
+
+    def note(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Keep a note about the source; raises LogUnavailable."""
+        control_topics.note(self.settings.log, self.names, kind, data)
 
     def wait_until_running(self) -> None:
         """Return once the connector and its task run; raises ConnectError, or SourceProblem if changes are lost."""
@@ -103,6 +157,11 @@ class Operated:
             place = database.place()
             database.beat()  # something to capture behind that place
             return is_reached(lambda: is_after_snapshot(self.offset()) and database.has_captured(place), timeout_s)
+
+
+PAUSED, RUNNING = "PAUSED", "RUNNING"
+BEFORE = "before"
+"""In a note of a connector that is stopped: to which of these states it is brought back."""
 
 
 def is_stopped(state: ConnectorState | None) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from eventlog.capturing import control_topics
 from eventlog.capturing.connector import captures, differences, plain_secrets
 from eventlog.capturing.connector_states import (
     wait_until_paused,
     wait_until_removed,
+    wait_until_stopped,
 )
 from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import ConnectError, SourceProblem
+from eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
+from eventlog.capturing.holding import BUSY
 from eventlog.capturing.naming import EMPTIED, source_topics, topic_about
 from eventlog.capturing.operated import Operated, is_stopped
 from eventlog.capturing.planning import Plan, make_plan, unchunked
@@ -31,6 +34,8 @@ from eventlog.capturing.snapshot_queue import is_after_snapshot
 from eventlog.capturing.unread_tables import note_first_snapshot
 from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 
+LEFT = "~ connector: it goes on, because a command that had stopped it ended before it did so"
+
 
 class Operator(Operated):
     """Operates one source of a deployment."""
@@ -42,6 +47,17 @@ class Operator(Operated):
 
         dry_run: only report what differs. Raises SourceProblem with every problem of the database, and ConnectError.
         """
+        with self.hold.taken(self.open_database, timeout_s=0.0 if dry_run else None) as is_held:
+            left = is_held and self.left_stopped() is not None
+            if left and not dry_run:
+                with suppress(ConnectorFailed):  # what is declared now may be what helps
+                    self.bring_back()
+            return self._apply(dry_run, is_held, [LEFT] if left else [])
+
+    def _apply(self, dry_run: bool, is_held: bool, before: Sequence[str]) -> bool:
+        """The same. is_held: whether no other command works with the connector. before: what was, or is to be, done."""
+        for line in before:
+            self.report(line)
         with self.open_database() as database:
             plan = self._plan(database)
             for line in plan.changes:
@@ -52,14 +68,16 @@ class Operator(Operated):
             for warning in database.warnings():
                 self.report(f"warning: {warning}")
             if dry_run:
-                return bool(plan.changes)
+                return bool(plan.changes or before)
             if plan.changes:
+                if not is_held:
+                    raise SourceProblem(self.source.name, BUSY)
                 self._validate(plan.wanted)
                 prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
                 database.prepare()
             note_server(self.settings.log, self.names, database)
             if not plan.changes:
-                return False
+                return bool(before)
             sweeps = self._note(plan, database)
         problems: list[str] = []
         due = bool(plan.again or sweeps)
@@ -99,7 +117,7 @@ class Operator(Operated):
             self.stop()  # a task with the earlier properties would run for some time after these are registered
             self._register(plan)
         except BaseException:
-            self.connect.resume(self.names.connector)
+            self.let_run()
             raise
         self.go_on()
 
@@ -117,7 +135,17 @@ class Operator(Operated):
         late = [table for table in late_tables(self) if captures(config, table.table)]
         with self.open_database() as database:
             again = [table for table in late if not unchunked(self.source, database, [table])]
-        return bool(again) and mend_rows(self, again, [], [], timeout_s=timeout_s)
+        if not again:
+            return False
+        with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:  # or another command is about to read them
+            return is_held and mend_rows(self, again, [], [], timeout_s=timeout_s)
+
+    def bring_back_if_left(self) -> bool:
+        """Let a connector run that a killed command has left stopped; whether it was. Nothing while a command runs."""
+        if self.left_stopped() is None:
+            return False
+        with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:
+            return is_held and self.bring_back()
 
     def reconcile(self, config: Mapping[str, str] | None, database: Database | None) -> Findings:
         """What is not as declared; raises ConnectError, SourceProblem or LogUnavailable.
@@ -175,6 +203,10 @@ class Operator(Operated):
     def resume(self) -> None:
         """Continue capturing where it was paused, and read tables that were declared meanwhile."""
         self.must_be_registered()
+        with self.holding():
+            self._resume()
+
+    def _resume(self) -> None:
         give_up_reading(self)
         late = late_tables(self)
         if late:
@@ -182,7 +214,7 @@ class Operator(Operated):
         with self.open_database() as database:
             database.beat()
             problems = unchunked(self.source, database, late)
-        self.connect.resume(self.names.connector)
+        self.let_run()
         self.wait_until_running()
         if problems:  # changes are captured meanwhile, as they were
             raise SourceProblem(self.source.name, *problems)
@@ -192,9 +224,10 @@ class Operator(Operated):
     def restart(self) -> None:
         """Restart the connector and its task, and wait until they run."""
         self.must_be_registered()
-        give_up_reading(self)
-        self.stop()
-        self.resume()
+        with self.holding():
+            give_up_reading(self)
+            self.stop()
+            self._resume()
 
     def prepare_restart(self) -> Sequence[str]:
         """Check the database before a failed connector is restarted, and write the heartbeat that it may need.
@@ -210,9 +243,10 @@ class Operator(Operated):
                 database.beat()
             except SourceProblem as error:
                 raise SourceProblem(self.source.name, *problems, *error.problems) from error
-        give_up_reading(self)
-        if is_stopped(self.connect.state(self.names.connector)):
-            self.connect.resume(self.names.connector)
+        with self.holding(timeout_s=0.0):
+            give_up_reading(self)
+            if is_stopped(self.connect.state(self.names.connector)):
+                self.let_run()
         return problems
 
     def snapshot(self, tables: Sequence[type[Captured]], where: str = "") -> None:
@@ -233,15 +267,14 @@ class Operator(Operated):
         """The same, although some values may be misread."""
         if not is_after_snapshot(self.offset()):
             raise SourceProblem(self.source.name, "its first snapshot still runs: wait until it is completed")
-        before = self.connect.state(self.names.connector)
-        try:
-            self.stop()
-            read_again(self, tables, where)
-        finally:
-            if before is not None and before.connector == "PAUSED":
-                self.connect.pause(self.names.connector)
-            elif not is_stopped(before):
-                self.go_on()
+        with self.holding():
+            before = self.connect.state(self.names.connector)
+            try:
+                self.stop()
+                read_again(self, tables, where)
+            finally:
+                if not is_stopped(before):
+                    self.bring_back()
 
     def sweep(self) -> None:
         """Delete rows that a table no longer has from its topic, with the connector stopped meanwhile.
@@ -258,11 +291,12 @@ class Operator(Operated):
                 "earlier changes are still to be captured, and would bring rows back: let its connector run until "
                 "status shows that it is not behind, then run sweep again",
             )
-        self.stop()
-        try:
-            problems = read_incomplete(self, sweep_tables(self, self.source.tables))
-        finally:
-            self.resume()
+        with self.holding():
+            self.stop()
+            try:
+                problems = read_incomplete(self, sweep_tables(self, self.source.tables))
+            finally:
+                self._resume()
         if problems:
             raise SourceProblem(self.source.name, *problems)
 
@@ -270,7 +304,8 @@ class Operator(Operated):
         """Remove the connector and where it was, what the database has for it and, if `topics`, all records."""
         name = self.names.connector
         if self.connect.config(name) is not None:
-            self.stop()
+            self.connect.stop(name)
+            wait_until_stopped(self.connect, self.source, self.names)
             self.connect.forget_offsets(name)
             self.connect.remove(name)
             wait_until_removed(self.connect, self.source, self.names)

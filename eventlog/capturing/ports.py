@@ -198,6 +198,14 @@ class Database(Protocol):
         """Where the database's log ends, as in the `source` block of a record."""
         ...
 
+    def hold(self) -> bool:
+        """Take the lock of the source until this connection ends; False if another connection has it."""
+        ...
+
+    def still_holds(self) -> bool:
+        """Whether this connection, and with it the lock that it took, is still there."""
+        ...
+
 
 class Engine(Protocol):
     """A kind of database."""

@@ -47,7 +47,7 @@ def mend_rows(
         problems += read_incomplete(of, [each for each in incomplete if each[0] not in again])
         prepare()
     except BaseException:
-        of.connect.resume(of.names.connector)
+        of.let_run()
         raise
     of.go_on()
     return True
@@ -88,7 +88,7 @@ def sweep_tables(of: Operated, tables: Sequence[type[Captured]]) -> list[Incompl
         return incomplete
     with of.open_database() as database:
         for table in tables:
-            swept = sweep(of.settings.log, table, database)
+            swept = sweep(of.settings.log, table, database, lambda: of.hold.check(of.source.name))
             left = f", {swept.unreadable:,} left, whose keys cannot be read" if swept.unreadable else ""
             of.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
             if swept.incomplete:

@@ -83,6 +83,11 @@ def _connector_problems(operator: Operator, found: ConnectorState | None) -> Ite
             f"its connector failed ({found.error}): solve that; headwater sources watch "
             f"restarts it, or run headwater sources restart {source}"
         )
+    elif found.state == "STOPPED" and operator.left_stopped() is not None:
+        yield (
+            "its connector was stopped by a command, which lets it run again at its end: if that command does not run "
+            f"any more, headwater sources watch does so, or run headwater sources resume {source}"
+        )
     elif found.state in ("PAUSED", "STOPPED"):
         yield f"its connector is {found.state.lower()}: run headwater sources resume {source}"
 

@@ -8,7 +8,7 @@ the connector lost the connection by which it reads those that an update left un
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -53,10 +53,11 @@ class Swept:
     unreadable: int = 0
 
 
-def sweep(log: LogSettings, table: type[Captured], database: Database) -> Swept:
+def sweep(log: LogSettings, table: type[Captured], database: Database, check: Callable[[], None]) -> Swept:
     """Append deletes of the rows that `table` no longer has, and find those to read again.
 
-    The keys of one partition are held in memory. Raises LogUnavailable, SourceProblem, or UnreadableChange.
+    The keys of one partition are held in memory. check: called before rows are deleted; raises SourceProblem if the
+    connector may run again. Raises LogUnavailable, SourceProblem, or UnreadableChange.
     """
     decoder = ChangeDecoder(table)
     topic = log.topic(table.topic())
@@ -74,6 +75,7 @@ def sweep(log: LogSettings, table: type[Captured], database: Database) -> Swept:
                 keys, values = list(known), list(known.values())
                 absent = set(database.absent(table, values)) if values else set()
                 if absent:
+                    check()
                     _delete(writer, topic, partition, [keys[number] for number in absent], database.place())
                 deleted += len(absent)
                 incomplete += [values[n] for n, key in enumerate(keys) if live[key] and n not in absent]

@@ -73,6 +73,7 @@ TYPES: Final[Mapping[Kind, Any]] = {
 """What a record may have for a column of each kind; `str | None` if it is not listed."""
 
 _YEARS: Final = re.compile(r"(?!0000)[0-9]{4}-")
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _LARGE: Final = re.compile(r"[0-9]{19}")
 """May be an integer of more than 64 bits."""
 INTERVAL: Final = r"P(-?[0-9]+)Y(-?[0-9]+)M(-?[0-9]+)DT(-?[0-9]+)H(-?[0-9]+)M(-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]+)?)S"
@@ -189,6 +190,9 @@ def _json(value: Any) -> Any:
         document = msgspec.json.decode(value)
     except msgspec.ValidationError:
         raise ValueError("its JSON has a number that no float holds: leave it out") from None
+    except msgspec.DecodeError as error:
+        half = _HALF.search(value)
+        raise ValueError(f"its JSON has {half[0]}, which is half of a character" if half else str(error)) from None
     return _with_floats(document) if _LARGE.search(value) else document
 
 

@@ -31,6 +31,7 @@ ABSENT_S: Final = 30.0
 Prepare = Callable[[Operator], Sequence[str]]
 FindLost = Callable[[Operator], str | None]
 ReadLate = Callable[[Operator, float], bool]
+BringBack = Callable[[Operator], bool]
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +46,6 @@ class _Watched:
     absent: when it was first found not to be registered; None if it is.
     next_look: when to look whether it skips changes.
     lost: why it does, or why that is not known; None if it does not.
-    is_reading: whether the watch was about to let it read tables, for which it is stopped, and did not come to the end.
     reported: problems that are not solved yet.
     """
 
@@ -57,7 +57,6 @@ class _Watched:
     absent: float | None = None
     next_look: float = 0.0
     lost: str | None = None
-    is_reading: bool = False
     reported: set[str] = field(default_factory=set)
 
     def report(self, *problems: str) -> None:
@@ -67,6 +66,12 @@ class _Watched:
                 self.reported.add(problem)
                 log.warning('source "%s": %s', self.operator.source.name, problem)
 
+    def note_lost(self, lost: str | None) -> None:
+        """Log why changes are lost, or why that is not known, unless the look before has found the same."""
+        if lost is not None and lost != self.lost:
+            log.warning('source "%s": %s', self.operator.source.name, lost)
+        self.lost = lost
+
     def forget(self) -> None:
         """Forget the earlier problems, because they are solved."""
         self.restarts = self.checks = 0
@@ -75,12 +80,14 @@ class _Watched:
 
 
 class Watcher:
-    """Restarts the connector of each source, or its task, if it failed. A paused or stopped one is left alone.
+    """Restarts the connector of each source, or its task, if it failed. A paused one is left alone, and one that was
+    stopped, unless by a command that has ended and left it so.
 
     Each distinct problem is logged once until the connector runs steadily again. A source that lost changes is named,
     and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
     find_lost: says what a connector that runs has not captured, as `uncaptured` does. read_late: lets it read tables
-    that it should have read before, as `Operator.read_late` does. clock: seconds that never go back.
+    that it should have read before, as `Operator.read_late` does. bring_back: lets one run that a command has left
+    stopped, as `Operator.bring_back_if_left` does. clock: seconds that never go back.
     """
 
     def __init__(
@@ -89,10 +96,12 @@ class Watcher:
         prepare: Prepare = Operator.prepare_restart,
         find_lost: FindLost = uncaptured,
         read_late: ReadLate = Operator.read_late,
+        bring_back: BringBack = Operator.bring_back_if_left,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watched = [_Watched(operator) for operator in operators]
         self._prepare, self._find_lost, self._read_late, self._clock = prepare, find_lost, read_late, clock
+        self._bring_back_if_left = bring_back
         self._connect_is_away = False
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -131,11 +140,11 @@ class Watcher:
         watched.since = None
         if state.state == "FAILED":
             self._handle_failure(watched, state)
-        elif state.state == "STOPPED" and watched.is_reading:
-            operator.connect.resume(operator.names.connector)
-            watched.is_reading = False
         elif state.state in ("PAUSED", "STOPPED"):
             watched.forget()
+            if state.state == "STOPPED" and self._clock() >= watched.next_look:
+                watched.next_look = self._clock() + LOST_S
+                self._bring_back(watched)
 
     def _lose_connect(self, error: ConnectUnavailable) -> None:
         """All sources have the same Connect, so it is named once; what ran may not run any more."""
@@ -172,20 +181,28 @@ class Watcher:
         """
         try:
             lost = self._find_lost(watched.operator)
-            if lost is not None and lost == watched.lost:
-                watched.is_reading = True  # it is stopped for a moment, and must go on whatever happens
-                if self._read_late(watched.operator, CAPTURED_S):
-                    log.info('source "%s": its connector reads tables again', watched.operator.source.name)
-                watched.is_reading = False
+            if lost is not None and lost == watched.lost and self._read_late(watched.operator, CAPTURED_S):
+                log.info('source "%s": its connector reads tables again', watched.operator.source.name)
         except ConnectError:
             raise
         except SourceProblem as error:
             lost = "; ".join(error.problems)
         except LogUnavailable as error:
             lost = str(error)
-        if lost is not None and lost != watched.lost:
-            log.warning('source "%s": %s', watched.operator.source.name, lost)
-        watched.lost = lost
+        watched.note_lost(lost)
+
+    def _bring_back(self, watched: _Watched) -> None:
+        """Let a connector run that a command has left stopped, which has ended, or this watch itself, as it was
+        interrupted by a server that went away."""
+        why = None
+        try:
+            if self._bring_back_if_left(watched.operator):
+                log.warning('source "%s": its connector was left stopped, and goes on', watched.operator.source.name)
+        except ConnectError:
+            raise
+        except (SourceProblem, LogUnavailable) as error:
+            why = "; ".join(error.problems) if isinstance(error, SourceProblem) else str(error)
+        watched.note_lost(why)
 
     def _handle_failure(self, watched: _Watched, state: ConnectorState) -> None:
         operator = watched.operator

@@ -16,13 +16,20 @@ from commands.declaring.upcasting import NUMBER, WHOLE
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins
-from projections.table.changes import MAX_DIGITS, READ_YEAR, SHORT
+from projections.table.changes import BLANKS, MAX_DIGITS, READ_YEAR, SHORT
 from projections.table.expressions import identifier, literal
 from projections.table.rows import Deleted, row_of
 from projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, within_years
 
 CHANGE, KEY, TEXTS, ROW, LACKS = "change", "row_key", "row_texts", "row_values", "row_lacks"
 """Columns: the parsed record and key, the texts of the row, its values, and what it lacks."""
+BACKSLASH: Final = r"\\\\"
+"""A backslash in a JSON text, which stands for itself: what follows is no escape."""
+HALF: Final = r"\\u[dD][89a-fA-F]"
+PAIR: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+"""Escapes of half a character, and of a whole one."""
+LARGE: Final = r"[eE]\+?[0-9]{3}|[0-9]{309}"
+"""What may be a number that no float holds."""
 IS_DELETED: Final = f"(value is null or {CHANGE}.op = 'd')"
 
 
@@ -86,7 +93,7 @@ def _resolved(column: Column) -> str:
     if column.kind in SHORT:
         return f"if({_is_stand_in(column, new)}, {literal(PLACEHOLDER)}, {new})"
     long = (
-        f"startswith({old}, '[') and {old} <> '[]'"
+        f"startswith({_trimmed(old)}, '[') and {_trimmed(old)} <> '[]'"
         if column.kind is Kind.ARRAY
         else f"length({old}) > {LONG_CHARACTERS}"
     )
@@ -209,11 +216,33 @@ def _read(column: Column, text: str) -> str:
         case Kind.ENUM:
             return f"if({text} in ({', '.join(map(literal, column.choices))}), {text}, null)"
         case Kind.JSON:
-            return f"from_json(concat('{{\"v\":', {text}, '}}'), 'v string').v"
+            return f"if({_has_no_value(text)}, null, {_parsed(text)})"
         case Kind.ARRAY:
-            return f"if(startswith({text}, '['), {text}, null)"
+            is_list = f"startswith({_trimmed(text)}, '[') and not coalesce({_has_no_value(text)}, false)"
+            return f"if({is_list}, {_trimmed(text)}, null)"
         case _:
             return text
+
+
+def _trimmed(text: str) -> str:
+    return f"ltrim({literal(BLANKS)}, {text})"
+
+
+def _parsed(text: str) -> str:
+    return f"from_json(concat('{{\"v\":', {text}, '}}'), 'v string').v"
+
+
+def _has_no_value(text: str) -> str:
+    """Whether a JSON text has what Python refuses, and Spark falsifies: half of a surrogate pair becomes a question
+    mark, and a number that no float holds the text "Infinity"."""
+    halves = (f"regexp_replace({text}, {literal(BACKSLASH)}, '')", literal(PAIR), literal(HALF))
+    has_half = f"{text} rlike {halves[2]} and regexp_replace({halves[0]}, {halves[1]}, '') rlike {halves[2]}"
+    is_infinite = f"{_infinities(_parsed(text))} > {_infinities(text)}"
+    return f"(({has_half}) or ({text} rlike {literal(LARGE)} and {is_infinite}))"
+
+
+def _infinities(text: str) -> str:
+    return f"(length({text}) - length(replace({text}, 'Infinity', '')))"
 
 
 def _time(text: str) -> str:

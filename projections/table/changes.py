@@ -61,6 +61,8 @@ class RecordPlace(NamedTuple):
 
 MAX_DIGITS: Final = 20
 """Of an integer that fits in 64 bits, with its sign."""
+BLANKS: Final = " \t\r\n"
+"""What a JSON text may begin with: a column of PostgreSQL's type json has it as it was written."""
 SHORT: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 """Kinds whose values are never stored apart."""
 READ_YEAR: Final = r"(?!0000)[0-9]{4}-"
@@ -177,7 +179,8 @@ def _was_stored_apart(column: Column, old: Any) -> bool:
     if column.kind in SHORT or old is None:
         return False
     if column.kind is Kind.ARRAY:
-        return isinstance(old, list) and bool(old)
+        text = _text(old).lstrip(BLANKS)  # of a column of JSON it is a text
+        return text.startswith("[") and text != "[]"
     return len(_text(old)) > LONG_CHARACTERS
 
 
@@ -206,7 +209,7 @@ def reader(column: Column) -> Callable[[Any], Any]:
         case Kind.JSON:
             return _json
         case Kind.ARRAY:
-            return lambda value: value if isinstance(value, list) else Absent.UNFIT
+            return _array
         case _:
             return _text
 
@@ -253,6 +256,12 @@ def _interval(value: Any) -> str | Absent:
         return str(CONVERTERS[Kind.INTERVAL](_text(value)))
     except ValueError:
         return Absent.UNFIT
+
+
+def _array(value: Any) -> Any:
+    """A list, which is a text if the column is one of JSON; see _json."""
+    found = _json(value)
+    return found if isinstance(found, list) else Absent.UNFIT
 
 
 def _json(value: Any) -> Any:

@@ -503,6 +503,37 @@ def test_text_with_nul_stops_nothing(server: Server, store_name: str) -> None:
     assert {row["text"] for row in rows.values()} == {"a\ufffdb" if store_name == "postgres" else "a\0b"}
 
 
+def test_any_keys_are_rows_of_their_own(server: Server) -> None:
+    keys = [
+        "",
+        " ",
+        ".",
+        "..",
+        "%",
+        "%25",
+        "a/b",
+        "a\nb",
+        "\u00e9",
+        "e\u0301",
+        "A",
+        "a",
+        "'\"\\",
+        "0",
+        "00",
+        "ab" * 1_500,
+    ]
+    live, bulk, store = created(server, BY_THING), Target(BY_THING, 2), server.open()
+    patches = [Patch(key, "0", Place(number, 0), {"total": number}) for number, key in enumerate(keys)]
+    store.apply([live], {0: Batch(len(keys), {BY_THING.tag: patches})})
+    expected = {key: number for number, key in enumerate(keys)}
+    assert {key: row["total"] for key, row in server.rows(BY_THING).items()} == expected
+    store.create(bulk, {}, START)
+    store.bulk_writer(bulk).write(iter([arrow(BY_THING, {key: {"total": n} for key, n in expected.items()})]))
+    assert set(store.finish(bulk)) == set()
+    store.publish(bulk)
+    assert {key: row["total"] for key, row in server.rows(BY_THING).items()} == expected
+
+
 def test_entries_with_nul_stop_nothing(server: Server, store_name: str) -> None:
     target, store = created(server, LISTS_BY_THING), server.open()
     shown: Any = LISTS_BY_THING.layout.shown

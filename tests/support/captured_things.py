@@ -93,14 +93,30 @@ USUAL: dict[str, list[Any]] = {
     "public_id": ["5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d"],
     "colour": ["red", "green"],
     "picture": ["AAEC", None],
-    "extra": ['{"a": 1, "b": [1, 2.5, "x"]}', "{}", '"text"', "[1]", '{"ü": null}'],
-    "tags": [[], ["a", 'b"c', None], ["ü"]],
+    "extra": [
+        '{"a": 1, "b": [1, 2.5, "x"]}',
+        "{}",
+        '"text"',
+        "[1]",
+        '{"ü": null}',
+        '{"a": "\\ud83d\\uDE00 \\\\ud800"}',
+        '{"a":1,"a":2}',
+        '{"a": "Infinity", "b": 1e300, "c": "1e999"}',
+        '"1e999"',
+    ],
+    "tags": [[], ["a", 'b"c', None], ["ü"], '["\\ud83d\\ude00"]', ' \n["a"]\t', "[]"],
     "numbers": [[1, 2], None, [], [None]],
     "secret": ["0f" * 32, None],
     "short": ["abcde", "a"],
     "rank": [1, 2],
     "odd$name": ["x", None],
 }
+REFUSED = ("\\ud800", "\\udc00\\ud800", "\\\\\\uDBFFx"), ("1e400", "-1E+0999")
+"""Parts of JSON texts that databases take, and views refuse: texts, and numbers."""
+WRONG_DOCUMENTS = [
+    *(form % each for each in REFUSED[0] for form in ('"%s"', '{"a": "Infinity %s"}', '{"%s": 1}', '["x", "%s"]')),
+    *(form % each for each in REFUSED[1] for form in ("%s", '{"Infinity": %s}', "[%s, 1]")),
+]
 WRONG: list[Any] = [None, "", "x", 1, 1.5, True, [], ["x"], {"a": 1}, "12.5", "9" * 18, "2024-02-30T00:00:00Z", LONG]
 
 
@@ -111,7 +127,7 @@ def random_row(chance: random.Random, oddness: float) -> dict[str, Any]:
         if chance.random() >= oddness:
             row[name] = chance.choice(usual)
         elif chance.random() < 0.7:
-            row[name] = chance.choice(WRONG)
+            row[name] = chance.choice(WRONG_DOCUMENTS if name in ("extra", "tags") and chance.random() < 0.5 else WRONG)
     return row
 
 

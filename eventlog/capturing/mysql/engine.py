@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,14 +11,16 @@ import msgspec
 
 from eventlog.capturing.column_checks import why_misread
 from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.mysql.address import MySqlAddress
+from eventlog.capturing.mysql.captured_log import has_captured
 from eventlog.capturing.mysql.checks import account_sql, check_server
 from eventlog.capturing.mysql.database import CapturedServer, open_server, quoted
 from eventlog.capturing.mysql.layouts import missed, read_layouts, sees_parts
 from eventlog.capturing.mysql.misread_values import misread_values
 from eventlog.capturing.mysql.properties import properties
 from eventlog.capturing.mysql.rows import absent
-from eventlog.capturing.mysql.sql import SERVER
+from eventlog.capturing.mysql.sql import HOLD, HOLD_SESSION, SERVER
 from eventlog.capturing.naming import HEARTBEATS, SourceNames
 from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 
@@ -184,8 +186,19 @@ class BinlogSession:
         return ""
 
     def has_captured(self, place: Mapping[str, Any]) -> bool:
-        """True: a connector that has captured all stays before the end of the log until the next change."""
-        return True
+        offset = self._place()
+        if offset is None or offset.get("server_id") not in (None, self._server_id()):
+            return False  # after a failover, its place is one of the earlier server until it has captured something
+        return has_captured(self.server, offset, place)
+
+    def hold(self) -> bool:
+        self.server.rows(HOLD_SESSION)
+        return bool(self.server.rows(HOLD, {"name": self.server.names.connector})[0]["held"])
+
+    def still_holds(self) -> bool:
+        with suppress(SourceProblem):
+            return bool(self.server.rows("SELECT 1"))
+        return False
 
     def place(self) -> dict[str, Any]:
         status = self.server.log_status() or {}

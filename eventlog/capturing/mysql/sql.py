@@ -63,3 +63,10 @@ GRANTS: Final = "SHOW GRANTS"
 LOGS: Final = "SHOW BINARY LOGS"
 STATUS: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
 """Where the log ends: MySQL 8.4 has another word for it."""
+
+HOLD: Final = """
+-- one command at a time works with a connector that is stopped: the lock ends with its connection
+SELECT GET_LOCK(CONCAT('headwater ', MD5(%(name)s)), 0) AS held
+"""
+HOLD_SESSION: Final = "SET SESSION wait_timeout = 28800"
+"""Of the connection with the lock: a table may be read for hours before it is asked again."""

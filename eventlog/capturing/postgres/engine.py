@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.naming import MESSAGES, SourceNames
 from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 from eventlog.capturing.postgres import standbys
@@ -20,6 +21,7 @@ from eventlog.capturing.postgres.layouts import missed, read_layouts
 from eventlog.capturing.postgres.positions import lsn_text, offset_lsn
 from eventlog.capturing.postgres.properties import CONNECTOR_CLASS, HEARTBEAT_PREFIX, HEARTBEAT_SQL, properties
 from eventlog.capturing.postgres.rows import absent, condition, unchunked
+from eventlog.capturing.postgres.sql import HOLD
 
 ALARM_SHARE: Final = 0.5
 """If a slot keeps more than this share of what it may, it needs attention."""
@@ -184,6 +186,15 @@ class PostgresSession:
 
     def has_captured(self, place: Mapping[str, Any]) -> bool:
         return offset_lsn(self.offset() or {}) >= int(place["lsn"])
+
+    def hold(self) -> bool:
+        found = self.database.row(HOLD, name=f"headwater {self.database.names.connector}")
+        return bool(found and found["held"])
+
+    def still_holds(self) -> bool:
+        with suppress(SourceProblem):
+            return self.database.row("SELECT 1") is not None
+        return False
 
     def place(self) -> dict[str, Any]:
         lsn = self.database.wal_position()

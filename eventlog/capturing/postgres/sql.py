@@ -214,3 +214,11 @@ SELECT current_setting('server_version_num')::int / 10000 AS version,
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relkind IN ('r', 'p')
 """
+
+HOLD: Final = """
+-- one command at a time works with a connector that is stopped: the lock ends with its connection. If the machine of
+-- the command is gone, the server finds that out within a minute
+SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS held, set_config('idle_session_timeout', '0', false),
+       set_config('tcp_keepalives_idle', '20', false), set_config('tcp_keepalives_interval', '10', false),
+       set_config('tcp_keepalives_count', '4', false)
+"""

@@ -11,6 +11,7 @@ from eventlog.capturing import Captured, Source
 from eventlog.capturing.mysql.address import MySqlAddress
 from eventlog.capturing.mysql.checks import check_server
 from eventlog.capturing.mysql.database import open_server
+from eventlog.capturing.mysql.engine import MARIADB
 from eventlog.capturing.naming import SourceNames
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 
@@ -93,3 +94,19 @@ def test_a_system_versioned_table_is_refused(server: MariaDb) -> None:
     assert problem.startswith('table "crm.clients" is system-versioned')
     server.sql(problem.partition(": run ")[2].partition(", or")[0])
     assert problems(server) == []
+
+
+def test_one_connection_at_a_time_has_the_lock_of_a_source(server: MariaDb) -> None:
+    address, names = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}"), {}
+    for environment in ("test", "other"):
+        names[environment] = SourceNames.of(SOURCE, environment)
+    with MARIADB.open(SOURCE, names["test"], address, lambda: None) as first:
+        assert [first.hold(), first.still_holds()] == [True, True]
+        with MARIADB.open(SOURCE, names["test"], address, lambda: None) as second:
+            assert not second.hold()
+        with MARIADB.open(SOURCE, names["other"], address, lambda: None) as second:
+            assert second.hold(), "another deployment has the same database"
+        server.sql(f"KILL {first.server.rows('SELECT CONNECTION_ID() AS id')[0]['id']}")
+        assert not first.still_holds()
+        with MARIADB.open(SOURCE, names["test"], address, lambda: None) as second:
+            assert second.hold()

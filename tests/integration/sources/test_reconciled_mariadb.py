@@ -297,3 +297,20 @@ def test_swapped_names_of_columns_are_named_with_what_helps_which_does(crm: Crm)
     crm.server.sql("USE crm", how, "UPDATE people SET name = 'Ada', spare = 'Bo'")
     check(crm, how)
     check_mended(crm, how)
+
+
+def test_rows_from_before_a_truncate_do_not_come_back_if_the_connector_was_behind(crm: Crm) -> None:
+    crm.operator.apply(dry_run=False)
+    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    crm.operator.pause()
+    crm.server.sql(
+        "USE crm",
+        "INSERT INTO people (id, name) SELECT seq, 'gone' FROM seq_1000_to_60000",
+        "TRUNCATE people",
+        "INSERT INTO people (id, name) VALUES (1, 'kept')",
+    )
+    crm.operator.resume()
+    said = "a table was truncated while its connector was behind"
+    crm.operator.apply(dry_run=False)
+    check(crm, said)
+    check_mended(crm, said)

@@ -16,6 +16,7 @@ from eventlog.capturing import (
     connector_states,
     control_notes,
     control_topics,
+    holding,
     operating,
     planning,
     rereading,
@@ -65,6 +66,7 @@ class World:
     A task that runs or is paused keeps its configuration when another is registered, as it does for a time in Connect.
 
     reports: its notifications. stored_offset: where it goes on.
+    is_held: another command works with the connector.
     sent: the notes, each with its key. told: the tables of each time that it was told to read some. read: the tables
     that tasks have read again. is_slow: they do not come to that.
     """
@@ -91,6 +93,7 @@ class World:
         self.warned: list[str] = []
         self.left: dict[int, str] = {}
         self.found_server: Server | None = Server("7001", 17)
+        self.is_held = False
 
     def operator(self, source: Source) -> Operator:
         variables = {
@@ -186,6 +189,12 @@ class World:
     def place(self) -> dict[str, Any]:
         return {}
 
+    def hold(self) -> bool:
+        return not self.is_held
+
+    def still_holds(self) -> bool:
+        return True
+
     # Kafka Connect
     def config(self, connector: str) -> dict[str, str] | None:
         return self.configs
@@ -242,6 +251,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         monkeypatch.setattr(module, name, lambda *_: [])
     monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
     monkeypatch.setattr(connector_states, "RUNNING_S", 0.0)
+    monkeypatch.setattr(holding, "HOLD_S", 0.0)
     made.capture(PEOPLE)
     return made
 
@@ -286,11 +296,60 @@ def test_it_is_read_once_the_connector_runs_if_apply_was_killed_while_it_had_sto
     assert world.connector is STOPPED
     (problem,) = problems(world)
     assert problem.startswith('rows of table "public.places" are being read again')
-    assert not world.operator(BOTH).apply(dry_run=False)
-    world.operator(BOTH).resume()
+    assert world.operator(BOTH).apply(dry_run=True)
+    assert world.connector is STOPPED
+    assert world.operator(BOTH).apply(dry_run=False)
+    assert world.said[-1] == operating.LEFT
     assert world.told == [["public.places"]]
     assert world.read == ["public.places"]
     assert problems(world) == []
+    assert not world.operator(BOTH).apply(dry_run=False)
+
+
+def left_stopped(world: World, before: ConnectorState) -> Operator:
+    """A connector that was in this state, and that a command has stopped which was killed then."""
+    operator, world.connector = world.operator(PEOPLE), before
+    operator.stop()
+    assert world.connector is STOPPED
+    return operator
+
+
+@pytest.mark.parametrize("before", [RUNNING, PAUSED])
+def test_the_watch_brings_back_what_a_killed_command_has_left_stopped(world: World, before: ConnectorState) -> None:
+    operator = left_stopped(world, before)
+    world.is_held = True
+    assert not operator.bring_back_if_left(), "the command still runs"
+    world.is_held = False
+    assert operator.bring_back_if_left()
+    assert world.connector is before
+    world.connector = STOPPED
+    assert not operator.bring_back_if_left(), "somebody else has stopped it"
+
+
+def test_a_command_changes_nothing_while_another_one_works_with_the_connector(world: World) -> None:
+    operator = left_stopped(world, RUNNING)
+    world.is_held = True
+    busy = "another command works with its connector"
+    for act in (operator.resume, operator.restart, lambda: operator.snapshot([Person]), operator.prepare_restart):
+        with pytest.raises(SourceProblem, match=busy):
+            act()
+    assert not operator.apply(dry_run=False), "all is as declared"
+    assert not operator.apply(dry_run=True), "it is not left stopped"
+    with pytest.raises(SourceProblem, match=busy):
+        world.operator(BOTH).apply(dry_run=False)
+    assert world.connector is STOPPED
+    assert world.told == []
+    assert len(world.configs or {}) > 0
+    assert "places" not in str(world.configs)
+
+
+def test_status_says_that_a_connector_was_stopped_by_a_command(world: World) -> None:
+    operator = left_stopped(world, RUNNING)
+    (problem,) = source_status._connector_problems(operator, STOPPED)
+    assert "if that command does not run any more, headwater sources watch does so" in problem
+    operator.resume()
+    (problem,) = source_status._connector_problems(operator, STOPPED)
+    assert problem == "its connector is stopped: run headwater sources resume crm"
 
 
 @pytest.mark.parametrize("connector", [RUNNING, STOPPED])
@@ -547,7 +606,8 @@ def swept(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables that are swept from now on, each with a connector that is stopped."""
     tables: list[str] = []
 
-    def sweep(_log: object, table: type[Captured], _database: object) -> Swept:
+    def sweep(_log: object, table: type[Captured], _database: object, check: Callable[[], None]) -> Swept:
+        check()
         assert world.connector is STOPPED
         tables.append(table.table)
         return Swept(1, 0)

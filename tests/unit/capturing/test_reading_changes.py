@@ -440,3 +440,11 @@ def test_what_is_no_place_is_refused_with_the_form(text: str) -> None:
 def test_json_with_a_number_that_no_float_holds_is_refused_by_name(document: str) -> None:
     with pytest.raises(UnreadableChange, match='the column "document": its JSON has a number that no float holds'):
         ChangeDecoder(Everything).decode(b'{"id":1}', record({"id": 1, "document": document}))
+
+
+@pytest.mark.parametrize("document", ['"\\ud800"', '{"\\uDC00":1}', '["a", "\\udc00\\ud800"]'])
+def test_json_with_half_a_character_is_refused_by_name(document: str) -> None:
+    with pytest.raises(
+        UnreadableChange, match=r'the column "document": its JSON has \\u[dD]\w00, which is half of a char'
+    ):
+        ChangeDecoder(Everything).decode(b'{"id":1}', record({"id": 1, "document": document}))

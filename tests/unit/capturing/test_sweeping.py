@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eventlog.capturing import Captured, Source, sweeping
+from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.sweeping import Swept, sweep
 from eventlog.settings import LogSettings
 
@@ -59,6 +60,19 @@ def test_keys_that_cannot_be_read_are_counted_and_left(monkeypatch: pytest.Monke
     world = World()
     monkeypatch.setattr(sweeping, "Producer", lambda _: world)
     monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[-1] == 0 else {b"": True})
-    swept = sweep(LogSettings(partitions=2), Day, world)  # type: ignore[arg-type]
+    swept = sweep(LogSettings(partitions=2), Day, world, lambda: None)  # type: ignore[arg-type]
     assert swept == Swept(deleted=1, incomplete=1, where="of 1", unreadable=3)
     assert world.written == [b'{"day":"2026-02-01Z"}'] * 2, "a delete, and a tombstone"
+
+
+def test_nothing_is_deleted_once_the_connector_may_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(sweeping, "Producer", lambda _: world)
+    monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[-1] == 0 else {})
+
+    def check() -> None:
+        raise SourceProblem("crm", "the connection was lost")
+
+    with pytest.raises(SourceProblem, match="the connection was lost"):
+        sweep(LogSettings(partitions=2), Day, world, check)  # type: ignore[arg-type]
+    assert world.written == []

@@ -32,6 +32,7 @@ class World:
     states: of connectors, by source; an error is raised. restarting: what restarts raise, or the state after them.
     databases: what each database lets a restart find. lost: what the sources skip. looked: when that was looked for.
     read: when tables were to be read that had not been; can_read: whether they could.
+    left: whether a command that has ended has left a connector stopped.
     restarted: when each source's connector was restarted, in
     seconds.
     """
@@ -47,8 +48,14 @@ class World:
         self.looked: list[float] = []
         self.read: list[float] = []
         self.can_read: bool | Exception = False
+        self.left: bool | Exception = False
         self.watcher = Watcher(
-            [self._operator(name) for name in names], self.prepare, self.find_lost, self.read_late, lambda: self.now
+            [self._operator(name) for name in names],
+            self.prepare,
+            self.find_lost,
+            self.read_late,
+            self.bring_back,
+            lambda: self.now,
         )
 
     def state(self, connector: str) -> ConnectorState | None:
@@ -59,9 +66,6 @@ class World:
         self.restarted[name].append(self.now)
         self.states[name] = found(self.restarting[name])
         return self.states[name] is not None
-
-    def resume(self, connector: str) -> None:
-        self.states[connector.rpartition(".")[2]] = RUNNING
 
     def prepare(self, operator: Operator) -> Sequence[str]:
         self.checked[operator.source.name].append(self.now)
@@ -74,6 +78,11 @@ class World:
     def read_late(self, operator: Operator, timeout_s: float) -> bool:
         self.read.append(self.now)
         return found(self.can_read)
+
+    def bring_back(self, operator: Operator) -> bool:
+        if found(self.left):
+            self.states[operator.source.name] = RUNNING
+        return found(self.left)
 
     def _operator(self, name: str) -> Operator:
         class Person(Captured, table="public.people", key="id"):
@@ -389,20 +398,21 @@ def test_tables_that_were_not_read_are_read_once_two_looks_have_named_them(caplo
     assert caplog.text.count("its connector reads tables again") == 1
 
 
-def test_a_connector_that_the_watch_has_stopped_goes_on_although_a_server_went_away(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_connector_that_was_left_stopped_goes_on_once_that_can_be_known(caplog: pytest.LogCaptureFixture) -> None:
+    """By a command that was killed, or by the watch itself, if a server went away while it let tables be read."""
     world = World("crm")
     world.states["crm"], world.lost["crm"] = RUNNING, 'rows of table "public.people" were not read'
     world.can_read = UNAVAILABLE
     world.pass_time(LOST_S + 1)
     assert world.read == [LOST_S]
-    world.states["crm"] = ConnectorState("STOPPED", "")
-    world.pass_time(1)
-    assert world.states["crm"] is RUNNING
-    assert str(UNAVAILABLE) in problems(caplog)
-    world.can_read = False
-    world.pass_time(2 * LOST_S)
-    world.states["crm"] = ConnectorState("STOPPED", "")
+    world.states["crm"], world.left = ConnectorState("STOPPED", ""), SourceProblem("crm", AWAY)
+    world.pass_time(5 * LOST_S)
+    assert problems(caplog).count(f'source "crm": {AWAY}') == 1
+    world.left = True
     world.pass_time(LOST_S)
-    assert world.states["crm"] == ConnectorState("STOPPED", ""), "somebody else has stopped it"
+    assert world.states["crm"] is RUNNING
+    assert "its connector was left stopped, and goes on" in caplog.text
+    world.left = False
+    world.states["crm"] = ConnectorState("STOPPED", "")
+    world.pass_time(2 * LOST_S)
+    assert world.states["crm"] == ConnectorState("STOPPED", ""), "somebody else has stopped it, or a command that runs"
