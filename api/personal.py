@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -51,6 +52,26 @@ class PersonalValues:
         if not caller.reads_personal:
             return [self._record(record, _hidden) for record in records]
         return await asyncio.to_thread(lambda: [self._record(record, self._open) for record in records])
+
+    def records_of_person(self, records: Sequence[bytes], key_ids: Set[str]) -> Sequence[bytes]:
+        """The records of events with the values of these keys, and those of other persons hidden; it may wait."""
+        installed().fetch(text for record in records for text in _own(_sealed_in(record.decode()), key_ids))
+        return [self._record(record, partial(self._open_own, key_ids)) for record in records]
+
+    def rows_of_person(self, rows: Sequence[Row], columns: Sequence[str], key_ids: Set[str]) -> Sequence[Row]:
+        """Likewise of rows."""
+        installed().fetch(
+            _own((text for row in rows for name in columns for text in _sealed_in(row.get(name))), key_ids)
+        )
+        return _changed(rows, columns, partial(self._open_own, key_ids))
+
+    @staticmethod
+    def key_ids_in(value: Any) -> set[str]:
+        """The ids of the keys with which texts in a value are sealed."""
+        return {key_id for text in _sealed_in(value) if (key_id := _key_id(text)) is not None}
+
+    def _open_own(self, key_ids: Set[str], text: str) -> Any:
+        return self._open(text) if _key_id(text) in key_ids else HIDDEN_VALUE
 
     def of_state(self, aggregate: AnyAggregate, state: bytes, caller: Caller) -> bytes:
         """A state in clear as JSON, for this caller."""
@@ -104,6 +125,18 @@ def _hidden(_: str) -> Any:
 
 def _changed(rows: Sequence[Row], columns: Sequence[str], change: Change) -> list[Row]:
     return [{**row, **{name: changed_texts(row[name], change) for name in columns if name in row}} for row in rows]
+
+
+def _own(texts: Iterable[str], key_ids: Set[str]) -> list[str]:
+    return [text for text in texts if _key_id(text) in key_ids]
+
+
+def _key_id(text: str) -> str | None:
+    """The id of the key of a sealed text; None if it is damaged."""
+    try:
+        return SealedText.parse(text).key_id
+    except ValueError:
+        return None
 
 
 def _sealed_in(value: Any) -> list[str]:

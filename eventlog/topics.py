@@ -73,6 +73,10 @@ class TopicSpec:
         """The same topic, read by this program, too."""
         return replace(self, readers=self.readers | {program})
 
+    def written_by(self, program: Program) -> TopicSpec:
+        """The same topic, appended to by this program, too."""
+        return replace(self, writers=self.writers | {program})
+
 
 def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
     """Every topic of the deployment.

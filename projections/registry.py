@@ -20,6 +20,7 @@ from projections.stream.declaring.late import late_view
 from projections.stream.declaring.view import StreamView
 from projections.table.lookups import looked_up_types
 from projections.view import View
+from projections.views.streams import by_persons, streams
 
 Kind = TypeVar("Kind")
 SYSTEM = "projections.views.streams"
@@ -88,6 +89,8 @@ class ViewRegistry:
         """
         commands = CommandRegistry.load(modules)
         found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind)]
+        if commands.personal:
+            found = [(module, by_persons(streams) if view is streams else view) for module, view in found]
         sources = SourceRegistry.load(modules).sources
         for module, view in found:
             for each in view.classes:

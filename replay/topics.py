@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
 from commands.reacting.outbox import outbox_role, outbox_topics
 from commands.reacting.row_router import process_topics, row_role
+from eventlog.access import Program
 from eventlog.capturing.declaring import Source, SourceRegistry
 from eventlog.capturing.naming import followed_topic, source_topics
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from eventlog.settings import LogSettings
-from eventlog.topics import TopicSpec, merged_topics, topic_specs, view_topic
+from eventlog.topics import AUDIT, TopicSpec, merged_topics, topic_specs, view_topic
 from projections.registry import ViewRegistry
 from projections.stores.declared import Topic
 from projections.stores.topic.records import published_topic
@@ -21,18 +23,23 @@ from projections.view import View
 
 @dataclass(frozen=True)
 class Declared:
-    """What a deployment declares that has topics of its own. sources: by name."""
+    """What a deployment declares that has topics of its own. sources: by name.
+
+    has_personal: whether a field is personal, so that its API erases persons.
+    """
 
     settings: LogSettings
     processes: ProcessRegistry
     sources: Mapping[str, Source]
     views: ViewRegistry
+    has_personal: bool = False
 
     @classmethod
     def load(cls, settings: LogSettings, views: ViewRegistry) -> Declared:
         """What the modules of `settings` declare."""
         modules = settings.modules
-        return cls(settings, ProcessRegistry.load(modules), SourceRegistry.load(modules).sources, views)
+        has_personal = bool(CommandRegistry.load(modules).personal)
+        return cls(settings, ProcessRegistry.load(modules), SourceRegistry.load(modules).sources, views, has_personal)
 
     @property
     def topics(self) -> list[TopicSpec]:
@@ -61,7 +68,10 @@ class Declared:
         return [each for each in self.sources.values() if each.outbox]
 
     def _topics(self) -> Iterator[TopicSpec]:
-        yield from topic_specs(self.settings)
+        own = topic_specs(self.settings)
+        yield from own
+        if self.has_personal:
+            yield from (each.written_by(Program.API) for each in own if each.name == AUDIT)
         yield from process_topics(self.settings, self.processes)
         yield from outbox_topics(self.settings, self._outboxes)
         for source in self.sources.values():

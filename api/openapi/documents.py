@@ -188,7 +188,27 @@ class PersonErased(TypedDict):
     dry_run: bool
     destroyed: Annotated[list[KeyDocument], Field(description="now; with `dry_run`, those that would be")]
     earlier: Annotated[list[KeyDocument], Field(description="keys that were destroyed before")]
+    events: Annotated[
+        int | None, Field(description="how many events `GET /persons/{person}` has for operators; null: not known now")
+    ]
     remains: Annotated[list[str], Field(description="what is left, and until when")]
+
+
+class LeftOut(TypedDict):
+    """What the answer about a person lacks."""
+
+    streams: Annotated[list[str], Field(description="aggregates with personal fields that the caller may not read")]
+    views: Annotated[list[str], Field(description="views that the caller may not read, or that have no rows yet")]
+
+
+class PersonKnown(TypedDict):
+    """A page of what is known about a person."""
+
+    person: str
+    events: list[Record]
+    rows: Annotated[dict[str, list[dict[str, Any]]], Field(description="by view")]
+    left_out: LeftOut
+    links: Links
 
 
 class SnapshotDocument(TypedDict):
@@ -252,6 +272,7 @@ BODIES: Final = (
     CommandAnswer,
     Health,
     PersonErased,
+    PersonKnown,
     Receipt,
     Reported,
     ReportedLines,

@@ -16,6 +16,7 @@ from api.requests.filters import AnyOf, Condition
 from api.requests.letter_case import in_either_case
 from api.requests.query import Order, Query
 from projections.stores.names import LEDGER, table_key, table_name
+from projections.stores.postgres.sealed_keys import sealed_with_any
 from projections.table.decimals import decimal_text
 from projections.table.patch import places_from_json
 from projections.table.shown import DELETED
@@ -225,6 +226,8 @@ def matching(condition: Condition) -> Where:
             text, values = sql.SQL("{} <> ALL(%s)"), [values]
         case "prefix":
             text, values = sql.SQL("{} ^@ ANY(%s)"), [values]
+        case "sealed_with":
+            return Where((sql.SQL(sealed_with_any(condition.column)),), (values,))
         case "ieq" | "iprefix" as operator:
             end = "$" if operator == "ieq" else ""
             # one pattern: PostgreSQL keeps few compiled ones, and would compile each of many again for each row

@@ -23,6 +23,8 @@ LISTS: Final = ("in", "not_in")
 TEXTS: Final = ("prefix", "ieq", "iprefix")
 SEVERAL: Final = {"eq": "in", "ne": "not_in", "in": "in", "not_in": "not_in"} | {name: name for name in TEXTS}
 """Operators that may be repeated, and their combined operator: any of the values, or none of them."""
+SEALED_WITH: Final = "sealed_with"
+"""Of the view of all events, and not of requests: the record has a text that is sealed with any of these keys."""
 OR: Final = "or"
 MAX_VALUES: Final = 1000
 MAX_PATTERNS: Final = 100
@@ -60,8 +62,8 @@ _NAME: Final = re.compile(r"[^=,()]*")
 class Filter:
     """`column operator values`.
 
-    operator: `in` (any of the values) or `not_in` (none of them); one of TEXTS (any of the values); one of RANGES or
-    `is_null` (one value).
+    operator: `in` (any of the values) or `not_in` (none of them); one of TEXTS, or SEALED_WITH (any of the values); one
+    of RANGES or `is_null` (one value).
     """
 
     column: str

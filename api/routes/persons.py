@@ -1,10 +1,11 @@
-"""`DELETE /persons/{id}`: erases a person, by destroying the key of their personal values."""
+"""`GET` and `DELETE /persons/{id}`: what is known about a person, and the erasure of a person."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from typing import Final
+from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -12,15 +13,28 @@ from fastapi import APIRouter, Request, Response
 from api.errors import BadParameter
 from api.guard import needs
 from api.guard.caller import caller_of
-from api.guard.scopes import ERASE
+from api.guard.scopes import ERASE, PERSONAL
+from api.known_persons import KnownPersons
+from api.links import link
 from api.openapi import schemas
+from api.openapi.components import TEXT
 from api.openapi.problem_documents import documented
-from api.requests.parameters import check_names, check_text, read_boolean
+from api.requests.leaving import while_connected
+from api.requests.parameters import check_names, check_text, read_boolean, read_integer
 from api.service import Service
+from api.waiting.awaited import After
 from eventlog.audit.trail import Trail
 from eventlog.erasing.person import MAX_PERSON_CHARACTERS, PersonErasure, erase_person, planned
 from eventlog.personal.installed import installed
 
+MAX_EVENTS: Final = 100
+"""On a page, which also has the rows that they have changed."""
+KNOWN: Final = """\
+The events with a value that was sealed with a key of the person, and all events of streams whose id is the person, by
+time; of these, those that the caller may read. Beside them, the rows that they have changed and that show such a value,
+or whose key is the person: a row may come on several pages. Personal values of other persons are hidden, so that the
+answer can be given to the person.
+"""
 DESCRIPTION: Final = """\
 Destroys the key of a person: all sealed values of this person become unreadable, in every copy. It cannot be undone; it
 can be repeated. The audit log has a record with what was found, and what is left until when.
@@ -33,24 +47,66 @@ def person_routes(service: Service) -> APIRouter:
     if not service.commands.personal:
         return router
 
+    known = KnownPersons(service)
+
+    async def read(request: Request, person: str) -> Response:
+        """A page of what is known about a person."""
+        plain = check_names(request.query_params.multi_items(), ("limit", "cursor", "after", "wait_ms"))
+        _check(person)
+        limit = read_integer("limit", plain.get("limit", "50"), 1, MAX_EVENTS)
+        after = After.read(plain, service.limits)
+        work = known.page(caller_of(request), person, limit, plain.get("cursor"), after)
+        found = await while_connected(request, work)
+        links = {}
+        if found.next is not None:
+            links["next"] = f"{link('persons', person)}?{urlencode({'limit': limit, 'cursor': found.next})}"
+        document = {
+            "person": person,
+            "events": [orjson.Fragment(each) for each in found.events],
+            "rows": found.rows,
+            "left_out": found.left_out,
+            "links": links,
+        }
+        return Response(orjson.dumps(document), media_type="application/json")
+
     async def erase(request: Request, person: str) -> Response:
-        """Erase a person; with `dry_run`, only list the keys that would be destroyed."""
+        """Erase a person; with `dry_run`, only list what there is."""
         plain = check_names(request.query_params.multi_items(), ("dry_run",))
-        check_text("person", person)
-        if len(person) > MAX_PERSON_CHARACTERS:
-            raise BadParameter("person", f"has more than {MAX_PERSON_CHARACTERS} characters")
+        _check(person)
         is_dry = "dry_run" in plain and read_boolean("dry_run", plain["dry_run"])
-        actor = caller_of(request).name
+        actor, events = caller_of(request).name, await known.count(person)
 
         def done() -> PersonErasure:
             keys = installed().store
             if is_dry:
-                return planned(keys, person)
-            return erase_person(keys, Trail(os.environ).append, person, service.environment, os.environ, actor)
+                return planned(keys, person, events)
+            return erase_person(keys, Trail(os.environ).append, person, service.environment, os.environ, actor, events)
 
         found = await asyncio.to_thread(done)
         return Response(orjson.dumps(found.document()), media_type="application/json")
 
+    router.add_api_route(
+        "/persons/{person:key}",
+        read,
+        methods=["GET"],
+        dependencies=needs.named(PERSONAL, "*"),
+        operation_id="read a person",
+        summary="What is known about a person.",
+        description=KNOWN,
+        response_class=Response,
+        responses={200: schemas.answer("A page of events, and rows.", "PersonKnown"), **documented(422, 500, 503)},
+        openapi_extra={
+            "parameters": [
+                schemas.query(
+                    "limit",
+                    {"type": "integer", "minimum": 1, "maximum": MAX_EVENTS},
+                    "events on a page; fewer, with a `next` link, if they are large",
+                ),
+                schemas.query("cursor", TEXT, "where to continue, from a `next` link"),
+                *schemas.waiting_parameters(),
+            ]
+        },
+    )
     router.add_api_route(
         "/persons/{person:key}",
         erase,
@@ -66,3 +122,10 @@ def person_routes(service: Service) -> APIRouter:
         },
     )
     return router
+
+
+def _check(person: str) -> None:
+    """Raise BadParameter if this is the id of nobody."""
+    check_text("person", person)
+    if len(person) > MAX_PERSON_CHARACTERS:
+        raise BadParameter("person", f"has more than {MAX_PERSON_CHARACTERS} characters")

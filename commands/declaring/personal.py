@@ -145,6 +145,17 @@ class PersonalFields:
         """Like `opened`, of a JSON text."""
         return orjson.dumps(self.opened(orjson.loads(body)))
 
+    def persons(self, data: dict[str, Any], subject: str) -> set[str]:
+        """The persons with whose keys values of a message would be sealed; `data` stays as it is."""
+        found: set[str] = set()
+
+        def note(_: PersonalField, value: Any, person: str) -> Any:
+            found.add(person)
+            return value
+
+        self._walk(data, (), subject, note)
+        return found - {""}
+
     def values(self, data: dict[str, Any]) -> list[Any]:
         """The personal values of a message in clear; `data` may be changed."""
         found: list[Any] = []

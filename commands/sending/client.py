@@ -17,11 +17,16 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
+    Set,
 )
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Self, TypeVar, Unpack
+from weakref import WeakValueDictionary
 
+import orjson
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from commands.declaring.aggregate import Command
@@ -29,13 +34,13 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError, Unanswered
 from commands.receipt import Receipt, raise_refusal
 from commands.sending.gateway import CommandGateway
-from commands.sending.outgoing import Options, new_command_id
+from commands.sending.outgoing import Options, new_command_id, prepare
 from commands.sending.pipeline import run_each
 from eventlog.actors import NEEDS, actor_of, is_actor
-from eventlog.envelope import Position
+from eventlog.envelope import Position, stream_name
 from eventlog.errors import EventLogError, LogUnavailable
 from eventlog.kafka.log import KafkaLog
-from eventlog.personal.installed import vault_of
+from eventlog.personal.installed import installed, is_installed, vault_of
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 
@@ -90,6 +95,8 @@ class CommandClient:
         self._gateway = CommandGateway(log, registry, timeout_s=timeout_s)
         self._timeout_s, self._attempts = timeout_s, attempts
         self._written: dict[int, int] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By stream, if it may have personal values, while its commands wait for their turn to be appended."""
 
     async def __aenter__(self) -> Self:
         await self._gateway.start()
@@ -148,20 +155,34 @@ class CommandClient:
             reraise=True,
         ):
             with attempt:
-                receipt = await self._gateway.submit(
-                    request.command.type,
-                    body,
-                    command_id=command_id,
-                    expected_version=request.expected_version,
-                    correlation_id=request.correlation_id,
-                    causation_id=request.causation_id,
-                    traceparent=request.traceparent,
-                    actor=_checked(request.actor) or self._actor,
-                )
+                receipt = await (await self._appended(request, body, command_id))
         raise_refusal(receipt)
         if (position := receipt.position) is not None:
             self._written[position.partition] = max(position.offset, self._written.get(position.partition, 0))
         return receipt
+
+    async def _appended(self, request: Request, body: bytes, command_id: str) -> asyncio.Future[Receipt]:
+        """Append a command; the future has its receipt. Commands of one stream are appended in the order of calls."""
+        kind = self._gateway.registry.command(request.command.type)
+        options: Options = {
+            "command_id": command_id,
+            "expected_version": request.expected_version,
+            "correlation_id": request.correlation_id,
+            "causation_id": request.causation_id,
+            "traceparent": request.traceparent,
+            "actor": _checked(request.actor) or self._actor,
+        }
+        prepared = partial(prepare, kind, body, datetime.now(UTC), **options)
+        if not kind.aggregate.is_personal:
+            return self._gateway.send([prepared()])[0]
+        aggregate_id = kind.aggregate.identity.of(request.command)
+        async with self._turns.setdefault(stream_name(kind.aggregate.name, aggregate_id), asyncio.Lock()):
+            fields = kind.command.sealed_fields
+            if fields is None or _can_seal(fields.persons(orjson.loads(body), aggregate_id)):
+                command = prepared()
+            else:  # it asks the store of keys
+                command = await asyncio.to_thread(prepared)
+            return self._gateway.send([command])[0]
 
     async def _outcome(self, request: Request) -> Outcome:
         command_id = request.command_id or new_command_id()
@@ -277,6 +298,11 @@ def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]
         closing(KafkaLog(settings)) as log,
     ):
         yield log, registry
+
+
+def _can_seal(persons: Set[str]) -> bool:
+    """Whether sealing asks no server now."""
+    return not persons or (is_installed() and installed().can_seal(persons))
 
 
 def _checked(actor: str | None) -> str | None:

@@ -27,12 +27,16 @@ REMAINS: Final = (
 
 
 class PersonErasure(NamedTuple):
-    """What an erasure found and did. destroyed: now; earlier: keys that were destroyed before. is_dry: nothing yet."""
+    """What an erasure found and did. destroyed: now; earlier: keys that were destroyed before. is_dry: nothing yet.
+
+    events: how many have values of the person, or are of streams with this id; None: nobody has counted them.
+    """
 
     person: str
     destroyed: Sequence[KeyFacts]
     earlier: Sequence[KeyFacts]
     is_dry: bool
+    events: int | None = None
 
     @property
     def summary(self) -> str:
@@ -45,7 +49,7 @@ class PersonErasure(NamedTuple):
         if self.earlier:
             last = max(each.erased for each in self.earlier if each.erased is not None)
             text += f"; destroyed before: {len(self.earlier)}, the last at {_time(last)}"
-        return text
+        return text if self.events is None else f"{text}; events about the person: {self.events}"
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -54,15 +58,16 @@ class PersonErasure(NamedTuple):
             "dry_run": self.is_dry,
             "destroyed": [_facts(each) for each in self.destroyed],
             "earlier": [_facts(each) for each in self.earlier],
+            "events": self.events,
             "remains": list(REMAINS),
         }
 
 
-def planned(keys: KeyStore, person: str) -> PersonErasure:
-    """What an erasure would do. Raises KeysUnavailable."""
+def planned(keys: KeyStore, person: str, events: int | None = None) -> PersonErasure:
+    """What an erasure would do; events: see PersonErasure. Raises KeysUnavailable."""
     facts = keys.keys_of(person)
     living = [each for each in facts if each.erased is None]
-    return PersonErasure(person, living, [each for each in facts if each.erased is not None], is_dry=True)
+    return PersonErasure(person, living, [each for each in facts if each.erased is not None], True, events)
 
 
 def erase_person(
@@ -72,11 +77,13 @@ def erase_person(
     environment: str,
     env: Mapping[str, str],
     actor: str | None = None,
+    events: int | None = None,
 ) -> PersonErasure:
     """Destroy the key of a person. It can be repeated, and interrupted anywhere: then repeat it.
 
     append: adds a record to the audit log: one before anything is done, and at the end one that is the certificate.
-    actor: who asked, if it is not that of `env`. Raises NotRecorded, or KeysUnavailable; nothing is done then.
+    actor: who asked, if it is not that of `env`. events: see PersonErasure. Raises NotRecorded, or KeysUnavailable;
+    nothing is done then.
     """
     begun = AuditRecord.begin(VERB, {"person": person}, environment, env)
     if actor is not None:
@@ -87,7 +94,7 @@ def erase_person(
         raise NotRecorded(VERB, str(error)) from error
     try:
         earlier = [each for each in keys.keys_of(person) if each.erased is not None]
-        done = PersonErasure(person, keys.erase(person), earlier, is_dry=False)
+        done = PersonErasure(person, keys.erase(person), earlier, False, events)
     except BaseException as error:
         append(begun.ended("failed", 1, str(error)))
         raise

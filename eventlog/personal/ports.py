@@ -13,7 +13,10 @@ SECRET_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PersonKey:
-    """A living key of a person. key_id: random, and used for no other key. secret: SECRET_BYTES bytes."""
+    """A living key of a person. secret: SECRET_BYTES bytes.
+
+    key_id: random, and used for no other key; 24 hexadecimal digits in lower case.
+    """
 
     key_id: str
     person: str

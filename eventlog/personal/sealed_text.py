@@ -17,6 +17,8 @@ import orjson
 PREFIX: Final = "sealed:"
 VERSION: Final = "1"
 START: Final = f"{PREFIX}{VERSION}:"
+KEY_ID: Final = "[0-9a-f]{24}"
+"""The ids of keys, as a regular expression: by them, the events of a person are found."""
 _PARTS: Final = 6
 
 

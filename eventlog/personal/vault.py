@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from eventlog.errors import KeysUnavailable, UnknownKey
 from eventlog.personal.ports import KeyStore
@@ -16,8 +16,12 @@ from eventlog.personal.sealing import Sealer
 LEASE_S: Final = 0.4
 """How long cached keys are used without asking which were destroyed. A thread asks as often, so that no process uses or
 keeps a destroyed key for a second."""
+MARGIN_S: Final = 0.05
+"""Of the lease that must be left for `can_seal`, so that sealing does not wait."""
 MAX_KEYS: Final = 50_000
 """In the cache of a process; a key takes about a kilobyte."""
+
+Answer = TypeVar("Answer")
 
 ALL_KNOWN: Final = 2**62
 """A number that no erasure has: the first look needs no earlier ones, because nothing is cached."""
@@ -52,6 +56,8 @@ class Vault:
         self._number = -1
         """Of the last erasure that is known; -1 before the first look."""
         self._looked_at = float("-inf")
+        self._hung: tuple[float, str] = (float("-inf"), "")
+        """Until when the store is not asked, because it did not answer for long, and what its last error said."""
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._looking: threading.Thread | None = None
@@ -63,10 +69,20 @@ class Vault:
             known = self._by_person.get(person)
             sealer = self._sealers.get(known) if known is not None else None
             if sealer is None:
-                sealer = Sealer(self.store.key_of(person))
+                sealer = Sealer(self._asked(lambda: self.store.key_of(person)))
                 self._by_person[person] = sealer.key_id
             self._keep(sealer.key_id, sealer)
         return sealer.seal(record_type, field, value)
+
+    def can_seal(self, persons: Iterable[str]) -> bool:
+        """Whether `seal` would wait for nothing, for values of these persons. Does not wait, either."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            is_fresh = self._clock() - self._looked_at < LEASE_S - MARGIN_S
+            return is_fresh and all(self._by_person.get(each) in self._sealers for each in persons)
+        finally:
+            self._lock.release()
 
     def open(self, text: str) -> Any:
         """The value of a sealed text, or ERASED; raises KeysUnavailable, UnknownKey, or ValueError if it is damaged."""
@@ -113,7 +129,8 @@ class Vault:
         self.store.close()
 
     def _fetch(self, key_ids: Iterable[str]) -> None:
-        for key_id, key in self.store.find(list(key_ids)).items():
+        wanted = list(key_ids)
+        for key_id, key in self._asked(lambda: self.store.find(wanted)).items():
             if key is not None:
                 self._by_person.setdefault(key.person, key_id)
             self._keep(key_id, None if key is None else Sealer(key))
@@ -134,8 +151,9 @@ class Vault:
         now = self._clock()
         if now - self._looked_at < LEASE_S:
             return
+        after = ALL_KNOWN if self._number < 0 else self._number
         try:
-            number, key_ids = self.store.erasures(ALL_KNOWN if self._number < 0 else self._number)
+            number, key_ids = self._asked(lambda: self.store.erasures(after))
         except KeysUnavailable:
             self._forget_all()
             raise
@@ -144,6 +162,19 @@ class Vault:
         elif self._number >= 0 and key_ids:
             self._forget(key_ids)
         self._number, self._looked_at = number, now
+
+    def _asked(self, question: Callable[[], Answer]) -> Answer:
+        """The answer of the store. If it hangs, all who wait for the lock get an error at once, and not one by one."""
+        began, (until, reason) = self._clock(), self._hung
+        if began < until:
+            raise KeysUnavailable(reason)
+        try:
+            return question()
+        except KeysUnavailable as error:
+            ended = self._clock()
+            if ended - began > LEASE_S:
+                self._hung = ended + LEASE_S, error.reason
+            raise
 
     def _forget(self, key_ids: Iterable[str]) -> None:
         self.erasures += 1

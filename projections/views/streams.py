@@ -1,9 +1,16 @@
 """Every event by stream and version, in PostgreSQL: what `GET /streams/{type}/{id}` reads."""
 
-from projections.stores.postgres.declared import Postgres
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from projections.stores.postgres.declared import Postgres, PostgresWithPersons
 from projections.table.expressions import envelope
 from projections.table.folds import EVERY, last
 from projections.table.view import TableView
+
+STREAM: Final = ("stream", "sequence")
 
 streams = TableView(
     name="streams",
@@ -18,6 +25,11 @@ streams = TableView(
         "offset": last({EVERY: envelope("offset")}),
         "record": last({EVERY: envelope("record")}),
     },
-    stores=(Postgres(indexes=(("stream", "sequence"),)),),
+    stores=(Postgres(indexes=(STREAM,)),),
     doc="Every event, by its stream and version.",
 )
+
+
+def by_persons(view: TableView) -> TableView:
+    """The view with an index by persons, for a deployment that has personal fields; its rows are the same."""
+    return replace(view, stores=(PostgresWithPersons(indexes=(STREAM,), sealed="record"),))

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import valkey
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -78,10 +80,23 @@ def searched(deployment: RunningDeployment, stack: StackSettings) -> None:
     for canary in CANARIES:
         assert [topic for topic, content in topics.items() if canary.encode() in content] == []
     assert files_with(own, VISIBLE)
+    memory = valkey_memory(deployment, stack)
+    assert VISIBLE.encode() in memory
+    assert [canary for canary in CANARIES if canary.encode() in memory] == []
     # segments of Kafka and Elasticsearch, heaps, indexes and WAL of PostgreSQL, what Valkey has saved, and all logs
     assert files_with((stack.state / "postgres").resolve(), VISIBLE)
     for folder in (own, stack.state.resolve(), (stack.state / "postgres").resolve()):
         assert files_with(folder, *CANARIES) == []
+
+
+def valkey_memory(deployment: RunningDeployment, stack: StackSettings) -> bytes:
+    """All keys and values of the deployment in Valkey's memory, as it dumps them without compression."""
+    with closing(valkey.Valkey.from_url(stack.endpoints.valkey)) as opened:
+        client: Any = opened
+        client.config_set("rdbcompression", "no")
+        keys = list(client.scan_iter(f"{deployment.variables['HEADWATER_ENVIRONMENT']}:*", count=1_000))
+        assert keys
+        return b"\n".join(part for key in keys for part in (key, client.dump(key) or b""))
 
 
 def headwater(deployment: RunningDeployment, *words: str) -> str:
@@ -95,6 +110,17 @@ def headwater(deployment: RunningDeployment, *words: str) -> str:
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
+
+
+def everything_is_shown_to_the_person(deployment: RunningDeployment, events: int) -> None:
+    known = deployment.http.get(f"/persons/{VISIBLE}").raise_for_status().json()
+    assert [each["data"].get("email", MAIL) for each in known["events"]] == [MAIL] * events
+    assert (known["rows"]["customers"][0]["email"], known["links"]) == (MAIL, {})
+    contact = deployment.http.get(f"/persons/P-{MARK}").raise_for_status()
+    assert PHONE in contact.text
+    assert not any(each in contact.text for each in (MAIL, NAME, NOTE, PAYEE))
+    planned = deployment.http.delete(f"/persons/{VISIBLE}?dry_run=true").raise_for_status().json()
+    assert (planned["events"], len(planned["destroyed"])) == (events, 1)
 
 
 def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
@@ -125,6 +151,7 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     assert deployment.http.get(f"{stream}?version=1").json()["state"]["email"] == MAIL
     searched(deployment, stack)
 
+    everything_is_shown_to_the_person(deployment, len(events()))
     assert "would be destroyed" in headwater(deployment, "erase", VISIBLE, "--dry-run")
     assert "destroyed: " in headwater(deployment, "erase", VISIBLE, "--yes")
     eventually(lambda: deployment.http.get(f"/views/customers/{VISIBLE}").json()["email"] is None, "it is forgotten")
@@ -148,6 +175,9 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     eventually(lambda: len(payers()) == 2, "the payment is shown")
     assert payers() == [None, "(erased)"]
     assert LATER in deployment.http.get(stream).text
+    known = deployment.http.get(f"/persons/{VISIBLE}").raise_for_status()
+    assert LATER in known.text
+    assert (MAIL not in known.text, len(known.json()["events"])) == (True, len(events()))
     # a replay copies the same texts, and verifying compares them
     deployment.rebuild("customers", "customers_everywhere")
     deployment.verify("customers", "customers_everywhere", "streams")

@@ -22,8 +22,10 @@ from tests.bench._listing import LISTING
 LISTED: Final = 400
 """Properties whose prices change."""
 CONNECTIONS: Final = 64
+CLIENTS: Final = 4
+CHUNK_LINES: Final = 500
 IDLE_S: Final = 2.0
-"""A connection that was not used for so long is not used again: the API closes it after 5 s."""
+"""A connection that was not used for so long is not used again, because the API closes idle ones."""
 LIMIT_S: Final = 300.0
 
 Command = tuple[str, dict[str, Any]]
@@ -126,6 +128,23 @@ async def in_lines(client: Client, some: Iterator[Command], rate: float, seconds
     return number * each
 
 
+async def at_once(client: Client, some: Iterator[Command], number: int) -> int:
+    """CLIENTS requests of CHUNK_LINES at a time, as fast as they are answered; returns how many commands."""
+    left = number
+
+    async def one_after_the_other() -> None:
+        nonlocal left
+        while left > 0:
+            lines = list(islice(some, min(left, CHUNK_LINES)))
+            left -= len(lines)
+            await _lines(client, b"\n".join(orjson.dumps({"type": name, "body": body}) for name, body in lines))
+
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        for _ in range(CLIENTS):
+            group.create_task(one_after_the_other())
+    return number
+
+
 async def _lines(client: Client, content: bytes) -> None:
     answers = await client.post("/commands", content, "application/x-ndjson")
     if wrong := [line for line in answers.splitlines() if orjson.loads(line)["status"] != 201]:
@@ -133,7 +152,10 @@ async def _lines(client: Client, content: bytes) -> None:
 
 
 async def load(url: str, how: str, run: str, first: int, rate: float, seconds: float) -> int:
-    """Send as `how` says: list the properties of `run` (`prepare`), or some at a steady rate; returns how many."""
+    """Send as `how` says: list the properties of `run` (`prepare`), or some at a steady rate; returns how many.
+
+    `full` sends `rate * seconds` commands, as fast as they are answered.
+    """
     client = Client(url)
     try:
         match how:
@@ -142,6 +164,8 @@ async def load(url: str, how: str, run: str, first: int, rate: float, seconds: f
                 return await in_lines(client, iter(listed), LISTED, 1)
             case "ndjson":
                 return await in_lines(client, commands(run, first), rate, seconds)
+            case "full":
+                return await at_once(client, commands(run, first), round(rate * seconds))
             case "observations":
                 return await one_by_one(client, how, observations(run), rate, seconds)
         return await one_by_one(client, "commands", commands(run, first), rate, seconds)

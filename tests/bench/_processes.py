@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -31,20 +31,33 @@ def spent_s(roots: Mapping[str, int]) -> Counter[str]:
     Java's compilers spend is a part of its own, COMPILING, whoever they work for.
     """
     found = Counter[str]()
-    for name, pid in roots.items():
-        _add(psutil.Process(pid), name, found)
+    for part, process in _parts(roots):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            compiling: Any = _compiling_s(process.pid)  # typeshed knows counters of integers only
+            found[COMPILING] += compiling
+            found[part] += times.user + times.system + times.children_user + times.children_system - compiling
     return found
 
 
-def _add(process: psutil.Process, part: str, found: Counter[str]) -> None:
-    with suppress(psutil.NoSuchProcess):
-        part = _part(process.cmdline()) or part
-        times = process.cpu_times()
-        compiling: Any = _compiling_s(process.pid)  # typeshed knows counters of integers only
-        found[COMPILING] += compiling
-        found[part] += times.user + times.system + times.children_user + times.children_system - compiling
-        for child in process.children():
-            _add(child, part, found)
+def memory_mb(roots: Mapping[str, int]) -> dict[str, int]:
+    """What is resident by part, in megabytes, without what its processes share with others."""
+    found = Counter[str]()
+    for part, process in _parts(roots):
+        with suppress(psutil.NoSuchProcess):
+            found[part] += process.memory_full_info().uss
+    return {part: round(size / 1e6) for part, size in found.most_common()}
+
+
+def _parts(roots: Mapping[str, int]) -> Iterator[tuple[str, psutil.Process]]:
+    """Every process with the part that it belongs to."""
+    below = [(name, psutil.Process(pid)) for name, pid in roots.items()]
+    while below:
+        part, process = below.pop()
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            part = _part(process.cmdline()) or part
+            below += [(part, child) for child in process.children()]
+            yield part, process
 
 
 def _compiling_s(pid: int) -> float:

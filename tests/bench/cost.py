@@ -148,8 +148,11 @@ def settle(url: str) -> None:
 
 
 @contextmanager
-def deployment(checkout: Path) -> Iterator[Running]:
-    """Servers and services of this checkout, which end with the block, and their data with them."""
+def deployment(checkout: Path, *, handlers: int = 1, workers: int = 1) -> Iterator[Running]:
+    """Servers and services of this checkout, which end with the block, and their data with them.
+
+    handlers: processes that decide commands. workers: processes of the API.
+    """
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
         folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
@@ -163,6 +166,7 @@ def deployment(checkout: Path) -> Iterator[Running]:
             "HEADWATER_STATE": str(folder),
             "HEADWATER_ENVIRONMENT": "cost",
             "HEADWATER_API_PORT": str(port),
+            "HEADWATER_API_WORKERS": str(workers),
         }
 
         def start(name: str, *words: str) -> int:
@@ -172,6 +176,7 @@ def deployment(checkout: Path) -> Iterator[Running]:
             roots = {"servers": start("servers", "compose", "up")}
             _wait_for_servers(stack)
             roots |= {name: start(name, name) for name in ("commands", "projections", "api")}
+            roots |= {f"commands{number}": start(f"commands{number}", "commands") for number in range(2, handlers + 1)}
             url = f"http://127.0.0.1:{port}"
             eventually(lambda: accepted(url, "first"), "commands are answered", 120)
             eventually(lambda: in_every_view(url, "first"), "every view is live", 300)

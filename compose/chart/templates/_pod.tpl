@@ -9,7 +9,7 @@ The secrets of a program as files, as JSON: {"files": [{variable, name, key, pat
 {{- define "headwater.files" -}}
 {{- $values := .root.Values -}}
 {{- $account := .account | default .values.account -}}
-{{- $variables := dict "kafkaPassword" "HEADWATER_KAFKA_PASSWORD_FILE" "postgres" "HEADWATER_POSTGRES_FILE" "elasticsearch" "HEADWATER_ELASTICSEARCH_FILE" "valkey" "HEADWATER_VALKEY_FILE" "connect" "HEADWATER_CONNECT_FILE" -}}
+{{- $variables := dict "kafkaPassword" "HEADWATER_KAFKA_PASSWORD_FILE" "postgres" "HEADWATER_POSTGRES_FILE" "elasticsearch" "HEADWATER_ELASTICSEARCH_FILE" "valkey" "HEADWATER_VALKEY_FILE" "connect" "HEADWATER_CONNECT_FILE" "personKeys" "HEADWATER_KEYS_FILE" "masterKey" "HEADWATER_MASTER_KEY_FILE" -}}
 {{- $files := list -}}
 {{- range .secrets -}}
 {{- $shared := get $values.secrets . -}}

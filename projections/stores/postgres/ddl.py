@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from projections.stores.names import table_name
-from projections.stores.postgres.declared import Postgres
+from projections.stores.postgres.declared import Postgres, PostgresWithPersons
+from projections.stores.postgres.sealed_keys import sealed_index
 from projections.stores.store import Target
 from projections.table.shown import DELETED
 from projections.table.types import ByType, ColumnType
@@ -99,6 +100,8 @@ def index_statements(schema: str, target: Target) -> list[str]:
     statements = [f'ALTER TABLE {_table(schema, target)} ADD CONSTRAINT "{table}_pk" PRIMARY KEY ("{view.key_name}")']
     for number, columns in enumerate(indexes_of(target)):
         statements.append(f"CREATE INDEX {index_definition(schema, target, f'{table}_i{number}', columns)}")
+    if (column := sealed_column(target)) is not None:
+        statements.append(f"CREATE INDEX {sealed_definition(schema, target, column)}")
     statements.append(f"ANALYZE {_table(schema, target)}")
     return statements
 
@@ -127,6 +130,22 @@ def without_long_rows(schema: str, target: Target) -> list[str]:
 def index_definition(schema: str, target: Target, name: str, columns: Sequence[str]) -> str:
     """What follows CREATE INDEX for an index with this name."""
     return f'"{name}" ON {_table(schema, target)} ({", ".join(map(_indexed, columns))})'
+
+
+def sealed_column(target: Target) -> str | None:
+    """The column with whose sealed texts rows are found; None if the view has none."""
+    declared = target.view.store("postgres")
+    return declared.sealed if isinstance(declared, PostgresWithPersons) else None
+
+
+def sealed_definition(schema: str, target: Target, column: str) -> str:
+    """What follows CREATE INDEX for the index of these rows."""
+    return f'"{sealed_name(target)}" ON {_table(schema, target)} {sealed_index(column)}'
+
+
+def sealed_name(target: Target) -> str:
+    """The name of this index."""
+    return f"{table_name(*target.id)}_s"
 
 
 def indexes_of(target: Target) -> Sequence[Sequence[str]]:

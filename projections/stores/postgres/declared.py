@@ -57,6 +57,16 @@ class Postgres(DeclaredStore):
         return replace(self, indexes=tuple(each for each in self.indexes if set(columns).issuperset(_columns(each))))
 
 
+@dataclass(frozen=True)
+class PostgresWithPersons(Postgres):
+    """The same, with rows that are found by the keys of a person, too.
+
+    sealed: the column of JSON whose sealed texts say whose they are.
+    """
+
+    sealed: str = ""
+
+
 def _columns(index: Collection[str]) -> list[str]:
     """The columns of an index, without their directions."""
     return [column.removeprefix("-") for column in index]

@@ -14,7 +14,7 @@ from projections.errors import StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
 from projections.stores.postgres.connection import LimitedConnection, connect
-from projections.stores.postgres.ddl import index_definition, indexes_of
+from projections.stores.postgres.ddl import index_definition, indexes_of, sealed_column, sealed_definition, sealed_name
 from projections.stores.postgres.errors import meaning
 from projections.stores.postgres.text import NAME
 from projections.stores.store import Target
@@ -30,6 +30,12 @@ SELECT class.relname, index.indisvalid, array(
 FROM pg_index AS index JOIN pg_class AS class ON class.oid = index.indexrelid
 WHERE index.indrelid = to_regclass(%s) AND NOT index.indisprimary AND index.indpred IS NULL AND index.indexprs IS NULL
 """
+# of an index by its name: whether it was built to its end
+NAMED: Final = """
+SELECT index.indisvalid FROM pg_index AS index JOIN pg_class AS class ON class.oid = index.indexrelid
+WHERE index.indrelid = to_regclass(%s) AND class.relname = %s
+"""
+SEALED: Final = "index by persons"
 LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 
 
@@ -43,10 +49,11 @@ class _Found(NamedTuple):
 
 def missing_indexes(settings: StoreSettings, target: Target) -> Sequence[str]:
     """The indexes that a view declares and a generation lacks; raises StoreUnavailable."""
-    if not indexes_of(target):
+    if not _has_any(target):
         return []
     with _connected(settings, target) as table:
-        return [_shown(columns) for columns in _missing(_found(table), target)]
+        missing = [_shown(columns) for columns in _missing(_found(table), target)]
+        return missing if _is_sealed_valid(table, target) else [*missing, SEALED]
 
 
 def add_indexes(settings: StoreSettings, target: Target) -> Sequence[str]:
@@ -56,7 +63,7 @@ def add_indexes(settings: StoreSettings, target: Target) -> Sequence[str]:
     its next rebuild: code of an earlier deployment may use them. If another process is at it, nothing is done. Raises
     StoreUnavailable, and Unloadable if a row is too long for an index.
     """
-    if not indexes_of(target):
+    if not _has_any(target):
         return []
     with _connected(settings, target) as table:
         if not _locked(table):
@@ -70,7 +77,7 @@ def add_indexes(settings: StoreSettings, target: Target) -> Sequence[str]:
         names = (name for number in count() if (name := f"{table.name}_i{number}") not in taken)
         for columns, name in zip(missing, names, strict=False):
             table.execute(f"CREATE INDEX CONCURRENTLY {index_definition(settings.environment, target, name, columns)}")
-        return [_shown(columns) for columns in missing]
+        return [*map(_shown, missing), *_with_sealed(table, settings.environment, target)]
 
 
 class _Table(NamedTuple):
@@ -102,6 +109,29 @@ def _found(table: _Table) -> list[_Found]:
 def _missing(found: Sequence[_Found], target: Target) -> list[list[str]]:
     there = [each.columns for each in found if each.is_valid]
     return [list(columns) for columns in indexes_of(target) if list(columns) not in there]
+
+
+def _has_any(target: Target) -> bool:
+    return bool(indexes_of(target)) or sealed_column(target) is not None
+
+
+def _is_sealed_valid(table: _Table, target: Target) -> bool | None:
+    """Whether the index by sealed texts was built to its end, or is not declared; None if it is not there."""
+    if sealed_column(target) is None:
+        return True
+    found = table.connection.execute(NAMED, [table.place, sealed_name(target)]).fetchone()
+    return None if found is None else bool(found[0])
+
+
+def _with_sealed(table: _Table, schema: str, target: Target) -> Sequence[str]:
+    """Create the index by sealed texts, if it is declared and missing."""
+    column, is_valid = sealed_column(target), _is_sealed_valid(table, target)
+    if column is None or is_valid:
+        return []
+    if is_valid is False:
+        table.execute("DROP INDEX CONCURRENTLY {}", sql.Identifier(schema, sealed_name(target)))
+    table.execute(f"CREATE INDEX CONCURRENTLY {sealed_definition(schema, target, column)}")
+    return [SEALED]
 
 
 def _shown(columns: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -22,9 +23,13 @@ from commands.sending.outgoing import Options, prepare
 from eventlog.envelope import decode, partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
+from eventlog.personal.ports import PersonKey
 from eventlog.ports import HANDLER, Entry, Failed
 from eventlog.topics import COMMANDS, EVENTS
 from headwater.samples.listings.domain import ChangePrice, ListProperty, Sell
+from tests.support.memory_vault import memory_vault
+from tests.support.personal_customers import Pay
+from tests.support.waiting import eventually
 from tests.unit.commands.test_gateway import LISTING
 
 
@@ -295,3 +300,36 @@ def test_the_same_without_asyncio() -> None:
         some = client.send_many(listed(f"M{n}") for n in range(1_000))
         assert next(some).receipt
         some.close()  # type: ignore[attr-defined]
+
+
+def test_a_store_of_keys_that_hangs_holds_back_no_other_stream_and_the_order_of_each_stays() -> None:
+    log, hangs, asks = MemoryLog(partitions=2), threading.Event(), threading.Event()
+
+    def pay(customer_id: str, cents: int, **personal: str) -> Pay:
+        return Pay(customer_id=customer_id, payee_id="Q", cents=cents, **personal)
+
+    def sent() -> list[str]:
+        return [record.key for p in (0, 1) for record in log.read(COMMANDS, p, 0)]
+
+    async def scenario(client: CommandClient) -> None:
+        first = asyncio.create_task(client.send(pay("C1", 1, payee_name="Grace")))
+        await asyncio.to_thread(asks.wait, 30)
+        second = asyncio.create_task(client.send(pay("C1", 2)))
+        other = asyncio.create_task(client.send(pay("C2", 3)))
+        # the handler has the same vault, so it answers nobody before the store does
+        await asyncio.to_thread(eventually, lambda: sent() == ["customer/C2"], "the other command is appended")
+        hangs.set()
+        versions = [(await each).version for each in (first, second, other)]
+        assert versions == [1, 2, 1]
+        assert not client._turns
+
+    with memory_vault() as keys:
+        key_of = keys.key_of
+
+        def hanging(person: str) -> PersonKey:
+            asks.set()
+            assert hangs.wait(5)
+            return key_of(person)
+
+        keys.key_of = hanging  # type: ignore[method-assign]
+        play(scenario, log, ["tests.support.personal_customers"])

@@ -145,6 +145,16 @@ def test_a_command_that_comes_again_gets_its_first_receipt(keys: MemoryKeys) -> 
     assert len(world.events) == 1
 
 
+def test_a_command_that_comes_again_after_an_erasure_is_not_decided_twice(keys: MemoryKeys) -> None:
+    world = World()
+    world.send("customer.register", ADA, "c-1")
+    keys.erase("C1")
+    world.send("customer.register", ADA, "c-1")
+    assert [each.error and each.error.code for each in world.receipts.values()] == ["idempotency_key_reused"]
+    assert len(world.events) == 1
+    assert b'"accepted"' in (world.store.receipts(["c-1"])[0] or b""), "the first receipt is still there"
+
+
 def test_without_keys_commands_with_personal_fields_wait_for_a_retry_and_others_go_on(keys: MemoryKeys) -> None:
     world = World()
     out = prepare(REGISTRY.command("customer.register"), orjson.dumps(ADA), TIME, command_id="c-1")

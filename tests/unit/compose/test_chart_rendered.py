@@ -106,6 +106,12 @@ def test_a_handler_knows_no_store_and_others_what_they_use(name: str) -> None:
     }
 
 
+def test_only_what_opens_personal_values_gets_their_keys() -> None:
+    given = {name: variables(each).keys() for name, each in programs(GOLDEN["production"]).items()}
+    for variable in ("HEADWATER_KEYS_FILE", "HEADWATER_MASTER_KEY_FILE"):
+        assert {name for name in given if variable in given[name]} == {"api", "handler", "replay"}
+
+
 def test_each_program_has_an_account_of_its_own() -> None:
     users = {name: variables(each)["HEADWATER_KAFKA_USER"] for name, each in programs(GOLDEN["production"]).items()}
     assert users == {
@@ -262,7 +268,7 @@ def test_programs_reach_what_they_use_and_are_reached_by_whom_they_serve() -> No
         name: {port["port"] for rule in each["egress"] for port in rule.get("ports", ())}
         for name, each in policies.items()
     }
-    assert reached["handler"] == {53, 9093, 4318}
+    assert reached["handler"] == {53, 9093, 5432, 4318}, "5432: of the database with the keys of persons"
     assert reached["sources"] == {53, 9093, 8083, 5432, 4318}
     assert reached["plan"] == reached["create"] == {53, 9093, 5432, 9200, 6379, 4318}
     assert next(rule["ports"] for rule in policies["api"]["ingress"]) == [{"protocol": "TCP", "port": "http"}]

@@ -17,6 +17,8 @@ from commands.__main__ import HandlerVariables
 from eventlog.actors import ActorVariables
 from eventlog.capturing.settings import ConnectVariables, read_connect
 from eventlog.errors import SettingError
+from eventlog.personal.master_keys import new_master_key
+from eventlog.personal.opening import open_keys
 from eventlog.programs.metrics import MetricsVariables
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
@@ -63,6 +65,8 @@ def environment(name: str, program: str, folder: Path) -> dict[str, str]:
     certificate = authority.issue_cert("bank.example.com")
     texts = ADDRESSES | {
         "kafka-password": "password",
+        "person-keys": "postgresql://keys:password@keys/keys",
+        "master-key": new_master_key(),
         "kafka/ca.crt": authority.cert_pem.bytes().decode(),
         "api/keys.json": json.dumps({"keys": []}),
         "roles.json": json.dumps({"clerk": ["commands:account.*"]}),
@@ -100,6 +104,8 @@ def test_a_program_reads_what_the_chart_gives_it(name: str, program: str, tmp_pa
     assert has_metrics == (name != "kubernetes" and program in ("api", "handler", "projections", "sources"))
     for read in READ[program]:
         read(env)
+    if "HEADWATER_KEYS_FILE" in env:
+        open_keys(env, log.environment).close()
 
 
 def test_a_program_would_say_what_it_cannot_read(tmp_path: Path) -> None:

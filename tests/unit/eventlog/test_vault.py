@@ -195,3 +195,47 @@ def test_what_a_program_opens_when_needed_is_closed_with_it(monkeypatch: pytest.
     assert not is_installed()
     install_when_needed(inner)
     assert installed() is inner.vault
+
+
+def test_after_a_store_has_hung_others_are_told_at_once_for_a_moment() -> None:
+    safe, keys, clock = vault()
+    asked = 0
+
+    def hangs(person: str) -> PersonKey:
+        nonlocal asked
+        asked, clock.now = asked + 1, clock.now + 3
+        raise KeysUnavailable("no connection")
+
+    keys.key_of, answers = hangs, keys.key_of  # type: ignore[method-assign]
+    for _ in range(3):
+        with pytest.raises(KeysUnavailable, match="no connection"):
+            safe.seal("P1", "customer.registered", "email", "a")
+    assert asked == 1
+    keys.key_of = answers  # type: ignore[method-assign]
+    clock.now += LEASE_S
+    assert safe.seal("P1", "customer.registered", "email", "a")
+
+
+def test_a_store_that_refuses_one_key_is_asked_for_the_others() -> None:
+    safe, keys, _ = vault()
+    text = safe.seal("P1", "customer.registered", "email", "a")
+    other = Vault(keys)
+
+    def refuses(key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
+        raise KeysUnavailable("it was changed in its store")
+
+    keys.find = refuses  # type: ignore[method-assign]
+    with pytest.raises(KeysUnavailable):
+        other.open(text)
+    assert other.seal("P1", "customer.registered", "email", "a") == text
+    other.close()
+
+
+def test_what_can_be_sealed_without_asking_is_known_without_waiting() -> None:
+    safe, _, clock = vault()
+    assert not safe.can_seal(["P1"])
+    safe.seal("P1", "customer.registered", "email", "a")
+    assert safe.can_seal(["P1"])
+    assert not safe.can_seal(["P1", "P2"])
+    clock.now += LEASE_S
+    assert not safe.can_seal(["P1"])

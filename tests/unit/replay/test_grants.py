@@ -56,6 +56,12 @@ def test_events_are_appended_by_the_handler_only() -> None:
         assert may == (user == "env_handler"), user
 
 
+@pytest.mark.parametrize(("modules", "may"), [(SHIPPED, False), (("tests.support.personal_customers",), True)])
+def test_the_api_records_erasures_of_persons_where_it_erases_any(modules: tuple[str, ...], may: bool) -> None:
+    rules = rules_of(declared(*modules))["env_api"]
+    assert (Operation.WRITE in allowed(rules, Resource.TOPIC, "env.audit")) == may
+
+
 def test_nobody_has_anything_of_another_deployment() -> None:
     for rules in rules_of(EVERYTHING).values():
         assert all(each.name.startswith("env.") for each in rules)

@@ -1,0 +1,212 @@
+"""What is known about a person: their events, and the rows that these have changed, for their own request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from api.guard.caller import Caller
+from api.guard.declared import STREAMS
+from api.limits.portions import MAX_PAGE_BYTES
+from api.personal import PersonalValues
+from api.ports import Finder, Page, Row, ViewReader
+from api.reading import KeyReaders, read_live
+from api.requests.cursor import continued, write_cursor
+from api.requests.filters import SEALED_WITH, AnyOf, Filter
+from api.requests.query import Order, Query
+from api.service import Service
+from api.waiting.awaited import After
+from commands.declaring.registry import AnyAggregate
+from eventlog.envelope import Envelope, decode, stream_name
+from eventlog.personal.installed import installed
+from projections.errors import GenerationMissing, StoreUnavailable, UnknownView
+from projections.view import View
+
+KEYS_AT_ONCE: Final = 1_000
+COLUMNS: Final = ("event_id", "stream", "time", "record")
+
+
+class Known(NamedTuple):
+    """A page of what is known. events: opened. rows: by view. next: the cursor of the next page; None: there is none.
+
+    left_out: by kind, the names of what the caller may not read; also views that have no rows yet.
+    """
+
+    events: Sequence[bytes]
+    rows: Mapping[str, Sequence[Row]]
+    left_out: Mapping[str, Sequence[str]]
+    next: str | None
+
+
+class _Person(NamedTuple):
+    """key_ids: of all keys that the person ever had."""
+
+    name: str
+    key_ids: frozenset[str]
+
+
+class KnownPersons:
+    """Finds what is known about persons, in the views that a caller may read."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._streams = service.views.get(STREAMS)
+        self._finder: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
+        views = (view for name, view in service.views.items() if name != STREAMS)
+        self._views = {
+            view.name: (view, KeyReaders(service.readers, view))
+            for view in views
+            if any(store.answers for store in view.stores)
+        }
+        self._aggregates = [each for each in service.commands.aggregates.values() if each.is_personal]
+        self._of_ids = frozenset(each.name for each in self._aggregates if _has_persons_as_ids(each))
+
+    async def page(self, caller: Caller, person: str, limit: int, cursor: str | None, after: After | None) -> Known:
+        """A page of at most `limit` events, the oldest first. Raises BadParameter, and what reading raises."""
+        found = await self._person(person)
+        view, finder = self._reader()
+        await self._service.waiter.wait(view, finder, after)
+        query = self._about(found)
+        query = query if cursor is None else continued(view, query, cursor)
+        records, following = await self._records(caller, query, limit)
+        envelopes = [decode(record) for record in records]
+        rows, unbuilt = await self._rows(caller, found, envelopes, after)
+        values = self._service.personal
+        opened = await asyncio.to_thread(values.records_of_person, records, found.key_ids)
+        return Known(opened, rows, self._left_out(caller, unbuilt), following)
+
+    async def count(self, person: str) -> int | None:
+        """How many events there are, whoever may read them; None if that cannot be found out now."""
+        found = await self._person(person)
+        try:
+            page = await self._find(replace(self._about(found), limit=1, count=True))
+        except (GenerationMissing, StoreUnavailable, UnknownView):
+            return None
+        return page.total
+
+    async def _person(self, name: str) -> _Person:
+        facts = await asyncio.to_thread(lambda: installed().store.keys_of(name))
+        return _Person(name, frozenset(each.key_id for each in facts))
+
+    def _reader(self) -> tuple[View, Finder]:
+        if self._streams is None or self._finder is None:
+            raise UnknownView(STREAMS, tuple(self._service.views))
+        return self._streams, self._finder
+
+    def _about(self, person: _Person) -> Query:
+        """Events with values of a person, and all those of the streams whose id is the person."""
+        sealed = Filter("record", SEALED_WITH, tuple(sorted(person.key_ids)))
+        own = Filter("stream", "in", tuple(sorted(stream_name(each, person.name) for each in self._of_ids)))
+        return Query((AnyOf((sealed, own)),), (Order("time"), Order("event_id")), fields=COLUMNS)
+
+    async def _find(self, query: Query) -> Page:
+        view, finder = self._reader()
+        async with self._service.work.reads.place():
+            page, _ = await read_live(self._service.generations, view, lambda live: finder.find(live, query))
+        return page
+
+    async def _records(self, caller: Caller, query: Query, limit: int) -> tuple[list[bytes], str | None]:
+        """The events that exist for the caller, and the cursor after them, if another one that exists follows."""
+        view, _ = self._reader()
+        records, size_bytes, last = list[bytes](), 0, list[Any]()
+        while True:
+            page = await self._find(replace(query, limit=limit - len(records) + 1))
+            for row in page.rows:
+                if not self._may_read(caller, row["stream"]):
+                    continue
+                if len(records) == limit or size_bytes >= MAX_PAGE_BYTES:
+                    return records, write_cursor(view, query, last)
+                records.append(row["record"].encode())
+                size_bytes += len(records[-1])
+                last = [row[step.column] for step in query.order]
+            if page.last is None:
+                return records, None
+            query = replace(query, beyond=tuple(page.last))
+
+    def _may_read(self, caller: Caller, stream: str) -> bool:
+        aggregate = stream.partition("/")[0]
+        return caller.scopes.allow("streams", aggregate) and self._service.own_streams.exists_for(caller, stream)
+
+    async def _rows(
+        self, caller: Caller, person: _Person, events: Sequence[Envelope], after: After | None
+    ) -> tuple[dict[str, Sequence[Row]], list[str]]:
+        """By view, the rows about a person that these events have changed; and the views that have no rows yet."""
+        rows: dict[str, Sequence[Row]] = {}
+        unbuilt = []
+        for name, (view, readers) in self._views.items():
+            if not caller.scopes.allow("views", name):
+                continue
+            changed = dict.fromkeys(key for event in events for key in view.rows_of(event) or ())
+            own = {key for event in events for key in self._keys_of(view, person, event)}
+            if not changed or not (own or view.personal):
+                continue
+            try:
+                found = await self._read(view, readers, list(changed), caller, after)
+            except GenerationMissing:
+                unbuilt.append(name)
+                continue
+            about = [
+                row
+                for key, row in found.items()
+                if key in own or _mentions([row.get(each) for each in view.personal], person)
+            ]
+            if about:
+                opened = self._service.personal.rows_of_person
+                rows[name] = await asyncio.to_thread(opened, about, sorted(view.personal), person.key_ids)
+        return rows, unbuilt
+
+    def _keys_of(self, view: View, person: _Person, event: Envelope) -> Iterator[str]:
+        """The keys of rows that the event changes and that are the person, and not another thing of the same name.
+
+        They are fields with the person, or the stream whose id is the person, or an event of this stream.
+        """
+        aggregate = self._service.commands.aggregates.get(event.type.partition(".")[0])
+        kind = None if aggregate is None else aggregate.events.get(event.type)
+        if aggregate is None or kind is None or not (keys := view.rows_of(event)):
+            return
+        fields, names, places = kind.sealed_fields, set[Collection[str]](), set[str]()
+        if fields is not None:
+            names = {frozenset((each.of,)) for each in fields.fields if each.of}
+        if aggregate.name in self._of_ids:
+            names.add(frozenset(aggregate.identity.names))
+            if event.stream == stream_name(aggregate.name, person.name):
+                places = {event.stream, event.id}
+        for key, of in zip(keys, view.key_fields(kind), strict=False):
+            if (of in names and key == person.name) or (not of and key in places):
+                yield key
+
+    async def _read(
+        self, view: View, readers: KeyReaders, keys: Sequence[str], caller: Caller, after: After | None
+    ) -> Mapping[str, Row]:
+        """Rows as they are stored, so that it can be seen whose values they have."""
+        found: dict[str, Row] = {}
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            chunk = keys[start : start + KEYS_AT_ONCE]
+
+            async def ask(reader: ViewReader, chunk: Sequence[str] = chunk) -> Mapping[str, Row]:
+                await self._service.waiter.wait(view, reader, after)
+                async with self._service.work.reads.place():
+                    rows, _ = await read_live(
+                        self._service.generations, view, lambda live: reader.get_many(live, chunk), caller
+                    )
+                return rows
+
+            found |= await readers.ask(ask)
+        return found
+
+    def _left_out(self, caller: Caller, unbuilt: Sequence[str]) -> dict[str, Sequence[str]]:
+        streams = [each.name for each in self._aggregates if not caller.scopes.allow("streams", each.name)]
+        views = [name for name in self._views if not caller.scopes.allow("views", name)]
+        return {"streams": sorted(streams), "views": sorted([*views, *unbuilt])}
+
+
+def _has_persons_as_ids(aggregate: AnyAggregate) -> bool:
+    kinds: list[Any] = [aggregate, *aggregate.commands.values(), *aggregate.events.values()]
+    fields = (kind.sealed_fields for kind in kinds)
+    return any(not each.of for found in fields if found is not None for each in found.all)
+
+
+def _mentions(values: Sequence[Any], person: _Person) -> bool:
+    return not person.key_ids.isdisjoint(PersonalValues.key_ids_in(values))
