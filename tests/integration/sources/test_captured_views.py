@@ -235,9 +235,10 @@ def test_counts_follow_moves_and_deletes_and_are_those_of_a_replay(mirrored: Mir
     assert api.get("/views/orders_by_status/changes").json()["type"].endswith("not_followed")
     mirrored.wait_equal()
     names = [view.name for view, *_ in COUNTED]
-    mirrored.replay("rebuild", *names)
-    mirrored.wait_equal()
-    mirrored.replay("verify", *names)
+    for engine in ("local", "spark"):
+        mirrored.replay("rebuild", *names, "--engine", engine)
+        mirrored.wait_equal()
+        mirrored.replay("verify", *names)
 
 
 @pytest.mark.soak
