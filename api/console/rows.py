@@ -75,12 +75,12 @@ class RowPage:
         row, live = await routes.read_row(caller_of(request), key)
         found, too_many = await self._changes(view, key)
         shown = None if found is None else [each for each in found if column is None or column in each.columns]
-        declared = self._service.views.get(view.name) is not None
+        follows = view.name in self._service.views and changes.is_followed(view)
         return self._pages.answer(
             request,
             "row.html",
             section="views",
-            changes=_changes_path(request, view.name, key) if declared else "",
+            changes=_changes_path(request, view.name, key) if follows else "",
             view=view,
             key=key,
             column=column,

@@ -17,6 +17,7 @@ from api.made_views import is_served, made_view
 from api.requests.filters import operators
 from api.requests.parameters import check_no_query
 from api.requests.query import every_column
+from api.routes.changes import is_followed
 from api.routes.views import Found, ViewRoutes
 from api.service import Service
 from projections.errors import GenerationMissing, UnknownView
@@ -80,11 +81,12 @@ def view_routes(router: APIRouter, pages: Pages, service: Service, views: ShownV
             problem = "Its store finds rows by key only."
         except (ApiError, GenerationMissing) as error:
             problem = str(error)
+        follows = view in service.views and is_followed(routes.view)
         return pages.answer(
             request,
             "view.html",
             section="views",
-            changes="" if view not in service.views else Links(_root(request))("views", view, "changes"),
+            changes=Links(_root(request))("views", view, "changes") if follows else "",
             **_facts(request, routes, found, parameters),
             problem=problem,
             verbs=ACTIONS if view in service.views else (),

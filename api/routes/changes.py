@@ -52,11 +52,16 @@ automatically, other clients can use `from`.
 """
 
 
+def is_followed(view: View) -> bool:
+    """Whether changes of its rows can be sent: not those of counts of captured rows, which stores compute."""
+    return view.layout.retraction is None
+
+
 def following(service: Service, view: View) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint of one view."""
 
     async def follow(request: Request) -> Response:
-        if view.layout.retraction is not None:
+        if not is_followed(view):
             raise NotFollowed(view.name, view.key_name)
         parameters = request.query_params.multi_items()
         plain = check_names(parameters, PARAMETERS, repeatable=("key",))
