@@ -17,17 +17,39 @@ KEPT_S: Final = 15 * 60
 MAX_POINTS: Final = int(KEPT_S / EVERY_S)
 """Of each view in each store."""
 
+RATE_S: Final = 30.0
+"""A rate is told if the look before is no older."""
+
 Place = tuple[str, str]
 """A view and a store."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A look, with those before it. taken_s: by the clock. ages: of each view in each store, points of `Ages`."""
+    """A look, with those before it.
+
+    taken_s: by the clock. ages: of each view in each store, points of `Ages`. rates: offsets of the log that each view
+    has applied per second since the look before; those that were not in both, or had another generation, are left out.
+    """
 
     look: DeploymentLook
     taken_s: float
     ages: Mapping[Place, Sequence[tuple[float, float]]]
+    rates: Mapping[Place, float] = field(default_factory=dict)
+
+    def rates_until(self, look: DeploymentLook, at_s: float) -> dict[Place, float]:
+        """What was applied per second from this look until the next one; nothing if too much time is between them."""
+        seconds = at_s - self.taken_s
+        if not 0 < seconds <= RATE_S:
+            return {}
+        before = {(lag.view, lag.store, lag.generation): lag for lag in self.look.sample.lags}
+        found = {}
+        for lag in look.sample.lags:
+            earlier = before.get((lag.view, lag.store, lag.generation))
+            if earlier is not None and earlier.position.keys() == lag.position.keys():
+                applied = sum(lag.position.values()) - sum(earlier.position.values())
+                found[lag.view, lag.store] = max(0, applied) / seconds
+        return found
 
 
 @dataclass
@@ -74,5 +96,6 @@ class SharedLook:
         look = await self._overseer().look()
         at_s = self._clock()
         self._ages.add(look, at_s)
-        self._last = Seen(look, at_s, {place: tuple(points) for place, points in self._ages.points.items()})
+        rates = {} if self._last is None else self._last.rates_until(look, at_s)
+        self._last = Seen(look, at_s, {place: tuple(points) for place, points in self._ages.points.items()}, rates)
         return self._last

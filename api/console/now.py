@@ -25,12 +25,17 @@ SILENT_S: Final = OWNED_S
 
 @dataclass(frozen=True)
 class ViewRow:
-    """A view in a store. age_s: of its rows, None if it is not known; is_old: whether that is too much."""
+    """A view in a store.
+
+    age_s: of its rows, None if it is not known; is_old: whether that is too much. rate: offsets of the log that it has
+    applied per second, None if that is not known yet.
+    """
 
     lag: Lag
     part: Part
     age_s: float | None
     line: Sparkline | None
+    rate: float | None
 
     @property
     def is_well(self) -> bool:
@@ -74,6 +79,7 @@ def _facts(seen: Seen) -> dict[str, Any]:
             parts.get(f"{lag.view} in {lag.store}") or Part("view", lag.view, "unknown", "", "nobody"),
             None if (applied := sample.applied_ms.get((lag.view, lag.store))) is None else age_s(at_ms, applied),
             sparkline(seen.ages.get((lag.view, lag.store), ()), seen.taken_s),
+            seen.rates.get((lag.view, lag.store)),
         )
         for lag in sample.lags
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,6 +61,25 @@ def test_all_who_ask_at_once_share_a_look_and_a_recent_one_is_used_again() -> No
         assert overseer.looks == 2
 
     asyncio.run(ask())
+
+
+def test_what_was_applied_per_second_is_told_from_look_to_look() -> None:
+    overseer, clock = FakeOverseer(), Clock()
+    looks = SharedLook(lambda: overseer, clock)
+    place = ("listings", "postgres")
+
+    def rates(after_s: float, *lags: Lag) -> dict[tuple[str, str], float]:
+        clock.now_s += after_s
+        overseer.found = found(*lags)
+        return dict(asyncio.run(looks.current()).rates)
+
+    assert rates(0, replace(LAG, position={"0": 10, "1": 5})) == {}
+    assert rates(5, replace(LAG, position={"0": 60, "1": 55})) == {place: 20}
+    assert rates(10, replace(LAG, position={"0": 60, "1": 55})) == {place: 0}
+    assert rates(5, replace(LAG, position={"0": 0, "1": 0}, generation=4)) == {}, "another generation"
+    assert rates(5, replace(LAG, position={"0": 9}, generation=4)) == {}, "other sources"
+    assert rates(31, replace(LAG, position={"0": 90}, generation=4)) == {}, "too long ago"
+    assert rates(5, replace(LAG, position={"0": 80}, generation=4)) == {place: 0}, "a position that went back"
 
 
 def test_nobody_who_leaves_ends_the_look_of_others() -> None:
