@@ -93,7 +93,12 @@ Names = tuple[set[str], ...]
 """Of aggregates, observations, processes and views."""
 ONLY_LISTINGS: Names = ({"listing"}, {"listing_viewed"}, set(), {"streams", *LISTINGS})
 ONLY_ORDERS: Names = ({"order", "refund", "stock"}, set(), {"order_fulfilment"}, {"streams", "large_order_lines"})
-ONLY_SHOP: Names = ({"customer", "payment"}, set(), {"customer_import"}, {"streams", "customer_360", "product_search"})
+ONLY_SHOP: Names = (
+    {"customer", "payment"},
+    set(),
+    {"customer_import"},
+    {"streams", "customer_360", "product_search", "orders_by_status"},
+)
 ONLY_SENSORS: Names = (
     set(),
     {"sensor_read"},

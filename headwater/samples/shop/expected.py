@@ -26,6 +26,7 @@ SELECT sku AS key, name, category::text AS category, description, price::text AS
        available_from::text AS available_from, date_trunc('milliseconds', changed_at) AS changed_at
 FROM products
 """
+COUNTED_ORDERS: Final = "SELECT status::text AS key, count(*) AS orders FROM orders GROUP BY status"
 # What customers are as aggregates, as SQL has it.
 IMPORTED_CUSTOMERS: Final = """
 SELECT id::text AS key, name, email, is_business, (credit_limit * 100)::bigint AS credit_limit_cents FROM customers
@@ -53,9 +54,9 @@ class Paid:
 def mismatches(deployment: Deployment, shop: str, payments: Mapping[str, Paid]) -> list[str]:
     """Every difference between the views and SQL, as a text. shop: address of the database. payments: those sent."""
     with psycopg.connect(shop, row_factory=dict_row) as connection:
-        customers, products, aggregates = (
+        customers, products, statuses, aggregates = (
             {row.pop("key"): row for row in connection.execute(query)}
-            for query in (SHOWN_CUSTOMERS, SHOWN_PRODUCTS, IMPORTED_CUSTOMERS)
+            for query in (SHOWN_CUSTOMERS, SHOWN_PRODUCTS, COUNTED_ORDERS, IMPORTED_CUSTOMERS)
         )
     customers = with_payments(customers, payments, _payment_times(deployment))
     checked = [
@@ -63,6 +64,7 @@ def mismatches(deployment: Deployment, shop: str, payments: Mapping[str, Paid]) 
         ("customer_360", customers, table(deployment, "customer_360", "customer_id")),
         ("customer_360", customers, cached(deployment, "customer_360")),
         ("product_search", products, documents(deployment, "product_search", "sku")),
+        ("orders_by_status", statuses, table(deployment, "orders_by_status", "status")),
     ]
     return [text for view, expected, actual in checked for text in differences(view, expected, actual, "SQL")]
 

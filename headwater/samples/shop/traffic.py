@@ -45,7 +45,7 @@ class Shop:
 
     things = "customers"
     measured = 100
-    views: Sequence[str] = ("customer_360", "product_search", "streams")
+    views: Sequence[str] = ("customer_360", "product_search", "orders_by_status", "streams")
 
     def __init__(self) -> None:
         self.rows: Mapping[str, str] = {}

@@ -1,11 +1,11 @@
-"""Customers with their payments, and a search of products, from the rows of a captured database."""
+"""Customers with their payments, a search of products, and counts of orders, from the rows of a captured database."""
 
 from __future__ import annotations
 
 from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, add, count, current, envelope, last, negative
 
 from .domain.payment import PaymentReceived, PaymentRefunded
-from .source import Customer, Product
+from .source import Customer, Order, Product
 
 customer_360 = TableView(
     name="customer_360",
@@ -41,4 +41,12 @@ product_search = TableView(
     deleted_by=(Deleted(Product),),
     stores=(Elasticsearch(text=("name", "description"), facets=("category",)),),
     doc="The shop's products by full text over name and description.",
+)
+
+orders_by_status = TableView(
+    name="orders_by_status",
+    key="status",
+    columns={"orders": count(Order)},
+    stores=(Postgres(),),
+    doc="How many orders have each status now: an order that is paid is taken from the placed ones.",
 )

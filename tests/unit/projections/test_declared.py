@@ -38,6 +38,7 @@ FINGERPRINTS = {
     "listing_search@1": "c51400e7d040ff2c",
     "listings@1": "548f81a106f4883c",
     "membership_tiers@1": "4d9c6c1e9e89dda1",
+    "orders_by_status@1": "28c3c06cb41c5c6d",
     "page_views@1": "d853a2b571abf027",
     "product_search@1": "e643e06d98cb4250",
     "rapid_payments@2": "a70ed6954c876215",
