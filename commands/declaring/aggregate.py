@@ -26,7 +26,9 @@ from commands.declaring.filled_fields import check_filled_fields
 from commands.declaring.history_checks import check_history
 from commands.declaring.id_checks import check_id_claims, check_id_fields
 from commands.declaring.ids import Identity
-from commands.declaring.personal import PersonalFields, personal_fields, personal_names
+from commands.declaring.personal import PersonalFields
+from commands.declaring.personal_marks import personal_names
+from commands.declaring.personal_reading import personal_fields
 from commands.declaring.steps import Change
 from commands.declaring.upcasting import History
 from commands.errors import DeclarationError

@@ -19,7 +19,7 @@ from uuid import UUID
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from commands.declaring.personal import is_personal
+from commands.declaring.personal_marks import is_personal
 from commands.declaring.steps import Kind
 
 NULL: Final[Kind] = type(None)

@@ -18,7 +18,7 @@ from commands.declaring.exact_numbers import inexact_numbers
 from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.filled_fields import NOTHING, check_filled_fields, filled_fields
 from commands.declaring.json_body import NUL
-from commands.declaring.personal import mentions_personal
+from commands.declaring.personal_marks import mentions_personal
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics

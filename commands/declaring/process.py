@@ -29,7 +29,9 @@ from commands.declaring.argument_checks import annotations_of, check_classes, ch
 from commands.declaring.field_kinds import field_kinds
 from commands.declaring.ids import Identity
 from commands.declaring.named_commands import named_commands
-from commands.declaring.personal import PersonalFields, personal_fields, personal_names
+from commands.declaring.personal import PersonalFields
+from commands.declaring.personal_marks import personal_names
+from commands.declaring.personal_reading import personal_fields
 from commands.declaring.registry import CommandRegistry
 from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
 from commands.declaring.tenant_keys import missing_parts

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
 from commands.declaring.filled_fields import Claim
-from commands.declaring.personal import is_personal, mentions_personal, personal_names
+from commands.declaring.personal_marks import is_personal, mentions_personal, personal_names
 from projections.table.declared_store import DeclaredStore
 from projections.table.expressions import Field
 from projections.table.fold_plan import FoldPlan

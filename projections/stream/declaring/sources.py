@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from commands.declaring.aggregate import Event
 from commands.declaring.observation import Observation
-from commands.declaring.personal import mentions_personal
+from commands.declaring.personal_marks import mentions_personal
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import word
 from eventlog.topics import EVENTS, OBSERVATIONS

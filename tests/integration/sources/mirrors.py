@@ -31,8 +31,8 @@ MIRRORS: Mapping[type[Captured], TableView] = {
 
 
 STORES = (Postgres(), Elasticsearch(), Cache())
-orders_by_status = TableView(
-    "orders_by_status", "status", {"rows": count(Order), "total": add({Order: "customer_id"})}, STORES
+counted_orders = TableView(
+    "counted_orders", "status", {"rows": count(Order), "total": add({Order: "customer_id"})}, STORES
 )
 pieces_by_sku = TableView(
     "pieces_by_sku",
@@ -41,7 +41,7 @@ pieces_by_sku = TableView(
     STORES,
 )
 COUNTED: Sequence[tuple[TableView, type[Captured], str]] = (
-    (orders_by_status, Order, "customer_id"),
+    (counted_orders, Order, "customer_id"),
     (pieces_by_sku, OrderLine, "quantity"),
 )
 """Views that count a table's rows by their key, each with the column that `total` adds up."""

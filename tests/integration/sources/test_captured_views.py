@@ -35,7 +35,7 @@ from projections.table.shown import DELETED
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.sources.captured import Connector, captured, rows_of
 from tests.integration.sources.clients import clients, more_of_each
-from tests.integration.sources.mirrors import COUNTED, MIRRORS, counted, in_rows, orders_by_status, shown
+from tests.integration.sources.mirrors import COUNTED, MIRRORS, counted, counted_orders, in_rows, shown
 from tests.integration.sources.watching import watching
 from tests.simulation.read_side import ReadSide
 from tests.support.background import running
@@ -225,14 +225,14 @@ def test_counts_follow_moves_and_deletes_and_are_those_of_a_replay(mirrored: Mir
         connection.execute("UPDATE orders SET status = 'cancelled' WHERE id % 3 = 0")
         connection.execute("DELETE FROM order_lines WHERE line_number = 2")
         ((lsn,),) = connection.execute("SELECT pg_current_wal_lsn()")
-        expected = counted(orders_by_status, rows_of(connection, Order).values(), "customer_id")
-    for path in ("/views/orders_by_status", "/views/orders_by_status/search"):
+        expected = counted(counted_orders, rows_of(connection, Order).values(), "customer_id")
+    for path in ("/views/counted_orders", "/views/counted_orders/search"):
         answer = ask_until_answered(api, path, after=f"shop@{lsn}")
         found = {row["status"]: {name: row[name] for name in ("rows", "total")} for row in answer.json()["rows"]}
         assert found == expected, path
-    one = ask_until_answered(api, "/views/orders_by_status/cancelled", after=f"shop@{lsn}").json()
+    one = ask_until_answered(api, "/views/counted_orders/cancelled", after=f"shop@{lsn}").json()
     assert one["rows"] == expected["cancelled"]["rows"]
-    assert api.get("/views/orders_by_status/changes").json()["type"].endswith("not_followed")
+    assert api.get("/views/counted_orders/changes").json()["type"].endswith("not_followed")
     mirrored.wait_equal()
     names = [view.name for view, *_ in COUNTED]
     for engine in ("local", "spark"):

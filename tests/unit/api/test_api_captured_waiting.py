@@ -451,13 +451,13 @@ def test_a_counted_row_is_awaited_as_its_contribution(log: MemoryLog) -> None:
     """The key of the table's row is no key of the view, whose patches are all in one partition."""
     service = fake_service(log=log, modules=("listings", "shop", "tests.integration.sources.mirrors"))
     for reader in service.readers.values():
-        reader.rows["orders_by_status"] = {"paid": {"status": "paid"}}
+        reader.rows["counted_orders"] = {"paid": {"status": "paid"}}
     stored, topic = service.readers["valkey"], Order.topic()
     offset = log.submit(Entry(topic, '{"id":7}', b"{}", 0), 0).result()
     committed(log, 0x20)
 
     def ask_counted() -> tuple[int, str]:
-        answer = client.get("/views/orders_by_status/paid?after=shop@0/20&wait_ms=0")
+        answer = client.get("/views/counted_orders/paid?after=shop@0/20&wait_ms=0")
         return answer.status_code, answer.json().get("type", "").rpartition(":")[2]
 
     client = AppClient(create_app(service))
@@ -467,7 +467,7 @@ def test_a_counted_row_is_awaited_as_its_contribution(log: MemoryLog) -> None:
     stored.guards_of = {contribution_key(topic, "7"): {f"{topic}/0": offset}}
     assert ask_counted() == FRESH
     stored.guards_of = {}
-    stored.applied = {partition_of("orders_by_status@1/", PARTITIONS): {f"{topic}/0": offset}}
+    stored.applied = {partition_of("counted_orders@1/", PARTITIONS): {f"{topic}/0": offset}}
     assert ask_counted() == FRESH
-    followed = client.get("/views/orders_by_status/changes")
-    assert (followed.status_code, followed.json()["view"]) == (409, "orders_by_status")
+    followed = client.get("/views/counted_orders/changes")
+    assert (followed.status_code, followed.json()["view"]) == (409, "counted_orders")

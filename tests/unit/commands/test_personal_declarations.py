@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from commands.declaring.field_kinds import field_kinds
 from commands.declaring.observation import ObservationRegistry
-from commands.declaring.personal import Personal, personal_fields
+from commands.declaring.personal import Personal
+from commands.declaring.personal_reading import personal_fields
 from commands.errors import DeclarationError
 from eventlog.capturing.errors import SourceDeclarationError
 from headwater import Aggregate, Captured, Command, Event, Observation, ViewRow, after, convert, default, parsed, rename

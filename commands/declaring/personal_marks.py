@@ -1,0 +1,79 @@
+"""Where a type, or a field of a model, is marked as personal."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from functools import lru_cache
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from commands.declaring.personal import Personal
+from commands.errors import DeclarationError
+from eventlog.personal.mark import has_mark
+
+
+def is_personal(info: FieldInfo) -> bool:
+    """Whether a field is marked as personal."""
+    return has_mark(info)
+
+
+def may_mention(model: type[BaseModel]) -> bool:
+    """Whether the source of an annotation that cannot be read yet has a mark, as far as its text says."""
+    annotations = (vars(each).get("__annotations__", {}) for each in model.__mro__)
+    return any("Personal" in str(text) for each in annotations for text in each.values())
+
+
+def personal_names(model: type[BaseModel]) -> frozenset[str]:
+    """The names of a model's own fields that are personal: in records, they are texts."""
+    return _personal_names(model) if _is_complete(model) else _personal_names.__wrapped__(model)
+
+
+def _is_complete(model: type[BaseModel]) -> bool:
+    """Whether the types of its fields are known; fields whose types are defined later have no marks before."""
+    return bool(model.__pydantic_complete__ or model.model_rebuild(raise_errors=False))
+
+
+@lru_cache(maxsize=10_000)
+def _personal_names(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(name for name, info in model.model_fields.items() if is_personal(info))
+
+
+def is_mark(each: object) -> bool:
+    """Whether this is the mark of a personal field; raises DeclarationError if its parentheses are missing."""
+    if each is Personal:
+        raise DeclarationError("write Personal(), with parentheses")
+    return isinstance(each, Personal)
+
+
+def mentions_personal(annotation: Any) -> bool:
+    """Whether a type has a personal field, or a mark, anywhere inside."""
+    return _mentions(annotation, set())
+
+
+def _mentions(annotation: Any, seen: set[Any]) -> bool:
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        if annotation in seen:
+            return False
+        seen.add(annotation)
+        if issubclass(annotation, BaseModel):
+            _is_complete(annotation)
+            return any(
+                any(is_mark(each) for each in info.metadata) or _mentions(info.annotation, seen)
+                for info in annotation.model_fields.values()
+            )
+        if dataclasses.is_dataclass(annotation) or hasattr(annotation, "__total__") or hasattr(annotation, "_fields"):
+            try:
+                hints = typing.get_type_hints(annotation, include_extras=True)
+            except Exception:  # noqa: BLE001 - an annotation may be any expression; pydantic refuses it
+                return False
+            return any(_mentions(each, seen) for each in hints.values())
+        return False
+    if any(is_mark(each) for each in getattr(annotation, "__metadata__", ())):
+        return True
+    for name in ("__value__", "__supertype__"):  # of type aliases, and of NewType
+        if (inner := getattr(annotation, name, None)) is not None and _mentions(inner, seen):
+            return True
+    return any(_mentions(each, seen) for each in typing.get_args(annotation) if not is_mark(each))

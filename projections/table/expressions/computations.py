@@ -1,0 +1,171 @@
+"""Values that are computed from others: arithmetic, choices, and decimals as texts that sort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from commands.declaring.aggregate import Event
+from eventlog.integers import fits_64_bits
+from projections.table.decimals import EXACT, MAX_DIGITS, sortable_text, spark_sortable
+from projections.table.declared import storage_word
+from projections.table.expressions.constants import Value
+from projections.table.expressions.fields import without_digits
+from projections.table.expressions.source import Expression, Source
+from projections.table.types import INTEGER_DIGITS, SPARK_TYPES, ColumnType, common_type, spark_value_type
+
+
+@storage_word("Arithmetic")
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`left operator right`, on integers and decimals (exact) or floats; operator is one of + - *.
+
+    Null if either is null, or if an integer does not fit in 64 bits, because an event must not stop the live query. A
+    decimal has as many digits as every result needs.
+    """
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        kinds = {self.left.kind(event), self.right.kind(event)}
+        if any(kind.is_decimal for kind in kinds) and all(
+            kind.is_decimal or kind is ColumnType.INTEGER for kind in kinds
+        ):
+            return self._decimal(*(_digits(side, event) for side in (self.left, self.right)))
+        if not kinds <= {ColumnType.INTEGER, ColumnType.FLOAT}:
+            found = " and ".join(sorted(kind.value for kind in kinds))
+            hint = without_digits((self.left, self.right), event)
+            raise ValueError(f'"{self.operator}" needs numbers, not {found}{hint}')
+        return ColumnType.FLOAT if ColumnType.FLOAT in kinds else ColumnType.INTEGER
+
+    def fields(self) -> frozenset[str]:
+        return self.left.fields() | self.right.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        function = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}[self.operator]
+        own = self.kind(event)
+        if own.is_decimal:  # Spark rounds if the result of its own types would need more digits, which `kind` refuses
+            kinds = ("decimal({}, {})".format(*_digits(side, event)) for side in (self.left, self.right))
+        else:
+            kinds = (SPARK_TYPES[own] for _ in range(2))
+        sides = zip((self.left, self.right), kinds, strict=True)
+        return f"{function}({', '.join(f'cast({side.spark(event, parsed)} as {kind})' for side, kind in sides)})"
+
+    def evaluate(self, source: Source) -> Any:
+        left, right = self.left.evaluate(source), self.right.evaluate(source)
+        if left is None or right is None:
+            return None
+        return computed(self.operator, left, right)
+
+    def python(self, event: type[Event] | None) -> str:
+        name = {"+": "plus", "-": "minus", "*": "times"}[self.operator]
+        return f"{name}({self.left.python(event)}, {self.right.python(event)})"
+
+    def _decimal(self, left: tuple[int, int], right: tuple[int, int]) -> ColumnType:
+        """The type of every result, from digits and places of both sides."""
+        if self.operator == "*":
+            digits, places = left[0] + right[0] + 1, left[1] + right[1]
+        else:
+            places = max(left[1], right[1])
+            digits = max(left[0] - left[1], right[0] - right[1]) + places + 1
+        if digits > MAX_DIGITS:
+            raise ValueError(
+                f'"{self.operator}" may give {digits} digits, but a decimal has at most {MAX_DIGITS}: declare the '
+                "fields with fewer (max_digits)"
+            )
+        return ColumnType.decimal(digits, places)
+
+
+def _digits(side: Expression, event: type[Event] | None) -> tuple[int, int]:
+    """The digits and places of a decimal or an integer."""
+    kind = side.kind(event)
+    if kind.is_decimal:
+        return kind.digits, kind.places
+    is_constant = isinstance(side, Value) and isinstance(side.value, int)
+    return (len(str(abs(side.value))) if is_constant else INTEGER_DIGITS), 0  # type: ignore[attr-defined]
+
+
+def computed(operator: str, left: Any, right: Any) -> Any:
+    """The result of Arithmetic on two values that are not null."""
+    if isinstance(left, Decimal) or isinstance(right, Decimal):
+        return _EXACTLY[operator](left, right)
+    match operator:
+        case "+":
+            result = left + right
+        case "-":
+            result = left - right
+        case _:
+            result = left * right
+    return result if isinstance(result, float) or fits_64_bits(result) else None
+
+
+_EXACTLY: Final[Mapping[str, Callable[[Any, Any], Decimal]]] = {
+    "+": EXACT.add,
+    "-": EXACT.subtract,
+    "*": EXACT.multiply,
+}
+
+
+@storage_word("When")
+@dataclass(frozen=True, slots=True)
+class When:
+    """`then` if the boolean `condition` is true, else `otherwise`."""
+
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        if self.condition.kind(event) is not ColumnType.BOOLEAN:
+            raise ValueError("the condition of when() must be a boolean field")
+        kind = common_type({self.then.kind(event), self.otherwise.kind(event)})
+        if kind is None:
+            raise ValueError("both results of when() must have one type")
+        return kind
+
+    def fields(self) -> frozenset[str]:
+        return self.condition.fields() | self.then.fields() | self.otherwise.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        condition, *results = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
+        own = self.kind(event)
+        if own.is_decimal:
+            results = [f"cast({each} as {spark_value_type(own)})" for each in results]
+        return "if({}, {}, {})".format(condition, *results)
+
+    def evaluate(self, source: Source) -> Any:
+        return (self.then if self.condition.evaluate(source) else self.otherwise).evaluate(source)
+
+    def python(self, event: type[Event] | None) -> str:
+        condition, then, otherwise = (part.python(event) for part in (self.condition, self.then, self.otherwise))
+        return f"({then} if {condition} else {otherwise})"
+
+
+@storage_word("Sortable")
+@dataclass(frozen=True, slots=True)
+class Sortable:
+    """A decimal as a text that sorts, by bytes, as the decimals do; `kind` is the type of all that are compared."""
+
+    of: Expression
+    among: ColumnType
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        self.of.kind(event)
+        return ColumnType.TEXT
+
+    def fields(self) -> frozenset[str]:
+        return self.of.fields()
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return spark_sortable(self.of.spark(event, parsed), self.among.digits, self.among.places)
+
+    def evaluate(self, source: Source) -> Any:
+        value = self.of.evaluate(source)
+        return None if value is None else sortable_text(Decimal(value), self.among.digits, self.among.places)
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"sortable({self.of.python(event)}, {self.among.digits}, {self.among.places})"
