@@ -10,12 +10,11 @@ import orjson
 import pytest
 
 from commands.declaring.aggregate import Event
-from eventlog.envelope import partition_of
 from eventlog.source_positions import source_id
 from projections.errors import LedgerWentBack
 from projections.folding.engine import table_view
 from projections.loading.decoding import read_into
-from projections.stores.names import patch_key
+from projections.stores.names import patch_key, patch_partition
 from projections.stores.store import Batch, Target, ViewStore
 from projections.table.expressions import Source
 from projections.table.reference import fold, lift
@@ -80,7 +79,8 @@ def _emit(records: Records, views: Iterable[TableView], source: Source) -> None:
         for patch in lift(view, source):
             key, (offset, number) = patch_key(view.tag, patch.key), patch.place
             value = {"p": patch.source, "o": offset, "i": number, "t": source.timestamp_ms, "c": patch.fields}
-            records[partition_of(key, PARTITIONS)].append((key.encode(), orjson.dumps(value)))
+            partition = patch_partition(view, view.tag, patch.key, PARTITIONS)
+            records[partition].append((key.encode(), orjson.dumps(value)))
 
 
 def load_with_crashes(server: Server, targets: Sequence[Target], records: Records, chance: random.Random) -> int:
