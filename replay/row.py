@@ -15,12 +15,12 @@ from commands.declaring.registry import CommandRegistry
 from projections.folding.row_changes import Row, is_folded, shown_row, streams_of_row
 from projections.generations.rebuild.build import Step
 from projections.generations.rebuild.single_rows import FoldedRow, RowFolder
-from projections.generations.registry.generation import has_declaration_of
 from projections.stores.open import backend
 from projections.stores.store import Target
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
 from replay.errors import CannotFoldRow
+from replay.live_generation import live_generation
 from replay.output import AsJson, print_json, say, show_table
 from replay.progress import OnStep, steps
 
@@ -132,13 +132,7 @@ def fold_rows(
             "it counts rows of captured tables, and a group has what was taken back from it: compare all of it with "
             f"`replay verify {view.name}`, and rebuild it if rows differ",
         )
-    live = deployment.generations.serving([view]).get(view.name)
-    if live is None:
-        raise CannotFoldRow(view.name, "it has no live generation: rebuild it")
-    if not has_declaration_of(live, view):
-        raise CannotFoldRow(
-            view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
-        )
+    live = live_generation(deployment.generations, view, CannotFoldRow)
     streams = _streams(deployment, view, keys)
     phase = "read the log" if streams is None else "read streams"
     folder = RowFolder(

@@ -12,13 +12,13 @@ from projections.errors import RebuildFailed
 from projections.generations.rebuild.build import Build, Options, Step
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.generation import has_declaration_of
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
+from replay.live_generation import live_generation
 
 COVER_S: Final = 60.0
 """How long the live generation may take to confirm, by heartbeats, that it has all that the rebuild read."""
@@ -57,13 +57,7 @@ def verify(
     Raises RebuildFailed if the rebuild fails, or the live generation stays behind it; CannotVerify if there is no live
     generation with this declaration.
     """
-    live = rebuilder.generations.serving([view]).get(view.name)
-    if live is None:
-        raise CannotVerify(view.name, "it has no live generation: rebuild it")
-    if not has_declaration_of(live, view):
-        raise CannotVerify(
-            view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
-        )
+    live = live_generation(rebuilder.generations, view, CannotVerify)
     current = Target(view, live.generation)
     with rebuilder.building(view, on_step, Options(skip_poison=skip_poison)) as build:
         found: list[Comparison] = []

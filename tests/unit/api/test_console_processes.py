@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import random
 import re
-from datetime import timedelta
 from urllib.parse import urlencode
 
 import pytest
@@ -20,13 +19,12 @@ from eventlog.memory import MemoryLog
 from eventlog.ports import NEXT_OFFSET, Entry, Record
 from eventlog.times import now_ms
 from eventlog.topics import PROCESSES
-from headwater.samples.orders.domain import order
 from tests.support.process_world import World
 from tests.support.seeds import seed_of
 from tests.unit.api.console_world import HOSTILE, Browser, open_console
 from tests.unit.api.fake_service import PARTITIONS, FakeService, fake_service
 from tests.unit.commands.test_process_failures import WORST, counting, history
-from tests.unit.commands.test_process_metrics import counted
+from tests.unit.commands.test_process_metrics import counted, some_history
 from tests.unit.commands.test_process_store import per_customer, place
 
 SCAN = "/console/processes/scan"
@@ -92,14 +90,7 @@ def test_the_numbers_are_those_of_the_owners(world: World) -> None:
 @pytest.mark.parametrize("number", range(4))
 def test_the_numbers_do_not_depend_on_the_portions(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed_of(number))
-    world = World(chance, partitions=PARTITIONS)
-    world.deploy(counting(WORST["nothing"], order.Paid), per_customer())
-    for each in range(12):
-        name = "bad" if each % 3 == 0 else "good"
-        world.record_events(f"order/{name}{each}", *history(f"{name}{each}"))
-        world.some_steps(12)
-        world.wait(timedelta(days=chance.randrange(12)))
-    world.settle()
+    world = some_history(chance, PARTITIONS)
     monkeypatch.setattr(reading, "PORTION_RECORDS", chance.randint(1, 5))
     _, browser = opened(world.log)
     page = browser.get(SCAN).text

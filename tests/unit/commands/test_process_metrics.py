@@ -63,6 +63,19 @@ def counted(world: World) -> dict[str, InstanceCount]:
     return {process: count for process, count in found.items() if count != InstanceCount()}
 
 
+def some_history(chance: random.Random, partitions: int) -> World:
+    """Orders of which a third stop their instance, through faults and over days."""
+    world = World(chance, partitions=partitions)
+    world.deploy(counting(WORST["nothing"], order.Paid), per_customer())
+    for each in range(12):
+        name = "bad" if each % 3 == 0 else "good"
+        world.record_events(f"order/{name}{each}", *history(f"{name}{each}"))
+        world.some_steps(12)
+        world.wait(timedelta(days=chance.randrange(12)))
+    world.settle()
+    return world
+
+
 def test_instances_timers_and_parked_events_are_measured_by_process() -> None:
     world = World(random.Random(1), partitions=1)
     world.deploy(counting(WORST["nothing"]), per_customer())
@@ -79,14 +92,7 @@ def test_instances_timers_and_parked_events_are_measured_by_process() -> None:
 @pytest.mark.parametrize("number", range(6))
 def test_the_numbers_are_those_of_the_log_through_faults_restarts_and_lost_stores(number: int) -> None:
     chance = random.Random(seed_of(number))
-    world = World(chance, partitions=2)
-    world.deploy(counting(WORST["nothing"], order.Paid), per_customer())
-    for each in range(12):
-        name = "bad" if each % 3 == 0 else "good"
-        world.record_events(f"order/{name}{each}", *history(f"{name}{each}"))
-        world.some_steps(12)
-        world.wait(timedelta(days=chance.randrange(12)))
-    world.settle()
+    world = some_history(chance, partitions=2)
     assert counted(world) == logged(world)
     assert sum(each.instances for each in counted(world).values()) > 0
     if chance.random() < 0.5:
