@@ -52,7 +52,7 @@ class Service:
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
     bodies: reads large bodies in threads. folding: threads that fold streams. work: admits what takes long.
-    in_clear: the columns that stores have in clear, for erasures; None: there are none.
+    in_clear: the columns that stores have in clear, for erasures; None: nothing is personal.
     """
 
     commands: CommandRegistry

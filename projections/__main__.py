@@ -32,7 +32,7 @@ from projections.spark.setup.jars import JarError
 from projections.spark.setup.java import JavaError
 from projections.spark.stream_queries.checkpoint import check_shared
 from projections.stores.declared import STORES
-from projections.stores.erasing import stores_in_clear
+from projections.stores.erasing import has_clear_columns
 from projections.supervise import supervise
 from projections.supervision.errors import SupervisionError
 
@@ -114,7 +114,7 @@ def _service() -> Service:
     settings = LogSettings.from_environment(os.environ)
     settings.make_state()
     stores, views = StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules)
-    if stores_in_clear(views.views.values()):  # a missing setting is found now; it connects at its first use
+    if has_clear_columns(views.views.values()):  # a missing setting is found now; it connects at its first use
         install(opened_from(os.environ, settings.environment))
     if views.keep_state:
         check_shared(settings, os.environ)

@@ -9,21 +9,22 @@ from eventlog.erasing import cli
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
-from projections.stores.erasing import ClearErasure, stores_in_clear
+from projections.stores.erasing import ClearErasure, clear_stores
 
+app = cli.app
 UNKNOWN = (
     "erase: HEADWATER_MODULES is not set, so columns in clear are not looked at here; a running read side empties them"
 )
 
 
 def in_clear() -> ClearErasure | None:
-    """The columns in clear of the deployment in the environment; None if it has none, or is not known."""
+    """The columns in clear of the deployment in the environment; None if its modules are not known."""
     if not os.environ.get("HEADWATER_MODULES"):
         print(UNKNOWN, file=sys.stderr)
         return None
     settings = LogSettings.from_environment(os.environ)
-    stores = stores_in_clear(ViewRegistry.load(settings.modules).views.values())
-    return ClearErasure(StoreSettings.from_environment(os.environ), stores) if stores else None
+    views = ViewRegistry.load(settings.modules).views.values()
+    return ClearErasure(StoreSettings.from_environment(os.environ), clear_stores(views))
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ from projections.registry import ViewRegistry
 from projections.running_parts import LIVE, NoParts, RunningParts
 from projections.settings import StoreSettings
 from projections.spark.stream_queries.continuing import why_lost
-from projections.stores.erasing import ClearErasure, stores_in_clear
+from projections.stores.erasing import ClearErasure, clear_stores, has_clear_columns
 from projections.stores.ledgers import position
 from projections.stores.open import backend, open_store, opened_once
 from projections.stores.store import Ledger, Target, ViewStore
@@ -133,8 +133,9 @@ class Service:
 
     def keep_erased(self, stop: threading.Event) -> None:
         """Take out what erasures have left in columns in clear, again and again until `stop` is set."""
-        erasure = ClearErasure(self.stores, stores_in_clear(self.views.views.values()), wait=stop.wait)
-        while erasure.stores and not stop.wait(ERASED_EVERY_S):
+        views = self.views.views.values()
+        erasure = ClearErasure(self.stores, clear_stores(views), wait=stop.wait)
+        while has_clear_columns(views) and not stop.wait(ERASED_EVERY_S):
             erasure.sweep(installed().store)
 
     def _check_events(self) -> None:

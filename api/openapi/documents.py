@@ -202,7 +202,7 @@ class PersonErased(TypedDict):
         int | None, Field(description="how many events `GET /persons/{person}` has for operators; null: not known now")
     ]
     in_clear: Annotated[
-        list[InClearDocument] | None, Field(description="columns that stores have in clear; null: there are none")
+        list[InClearDocument] | None, Field(description="by generation with columns in clear, what was found in them")
     ]
     remains: Annotated[list[str], Field(description="what is left, and until when")]
 

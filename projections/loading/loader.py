@@ -78,6 +78,8 @@ class Loader:
         """The generations in the registry, as of the last read."""
         self._serving: tuple[Target, ...] = ()
         """Those that can be loaded."""
+        self._without_keys = False
+        """Whether the store of keys is away, so that views with columns in clear wait for it."""
         self.left_out: Mapping[tuple[str, int], CannotLoad] = {}
         """By view and generation, why the others cannot be loaded; another thread may read it."""
         self._refreshed = self._looked = float("-inf")
@@ -143,8 +145,12 @@ class Loader:
     def _set_aside(self, error: KeysAway) -> None:
         """Go on without the generations that need the store of keys; they are loaded again once it answers."""
         log.warning("%s goes on without views with columns in clear: %s", self._store.name, error)
-        self._serving = tuple(each for each in self._serving if not self._is_clear(each))
-        self._looked, self._reader.must_reposition = time.monotonic(), True
+        self._without_keys, self._looked = True, time.monotonic()
+        self._serving, self._reader.must_reposition = self._loadable(), True
+
+    def _loadable(self) -> tuple[Target, ...]:
+        """The known generations that need no keys, or all if these can be had."""
+        return tuple(each for each in self._known if not (self._without_keys and self._is_clear(each)))
 
     def _is_clear(self, target: Target) -> bool:
         return bool(ClearColumns.of(target.view, self._store.name, ""))
@@ -166,7 +172,8 @@ class Loader:
             return
         if serving != self._known or (self._reader.must_reposition and serving):
             log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
-            self._known = self._serving = serving
+            self._known = serving
+            self._serving = self._loadable()
             self._reader.must_reposition = True
         elif len(self._serving) < len(self._known) and time.monotonic() - self._looked > LOOK_AGAIN_S:
             self._look_again()
@@ -182,7 +189,8 @@ class Loader:
             return
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
-            self._serving, self._reader.must_reposition = self._known, True
+            self._without_keys = self._without_keys and not any(map(self._is_clear, back))
+            self._serving, self._reader.must_reposition = self._loadable(), True
 
     def _repositioned(self, stop: threading.Event) -> bool:
         try:

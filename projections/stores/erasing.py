@@ -23,14 +23,14 @@ SETTLED_S: Final = 60.0
 """After which what was erased is looked for once more: no request of a loader to Elasticsearch takes so long."""
 
 
-def stores_in_clear(views: Iterable[View]) -> list[str]:
-    """The stores of a deployment that may have columns in clear.
+def has_clear_columns(views: Iterable[View]) -> bool:
+    """Whether any view declares a column in clear, so that its loaders open values."""
+    return any(store.clear for view in views for store in view.stores)
 
-    These are all stores of its views if any of them declares such a column: a kept generation may have others.
-    """
-    views = list(views)
-    if not any(store.clear for view in views for store in view.stores):
-        return []
+
+def clear_stores(views: Iterable[View]) -> list[str]:
+    """The stores of a deployment that may have columns in clear: a kept generation may have some that no view declares
+    any more."""
     return sorted({s.name for view in views for s in view.stores if backend(s.name).clear_rows is not None})
 
 
@@ -44,7 +44,7 @@ class _At(NamedTuple):
 
 @dataclass
 class ClearErasure:
-    """The columns in clear of a deployment, for erasures. stores: see `stores_in_clear`."""
+    """The columns in clear of a deployment, for erasures. stores: see `clear_stores`."""
 
     settings: StoreSettings
     stores: Collection[str]
@@ -54,14 +54,13 @@ class ClearErasure:
 
     def count(self, key_ids: Collection[str]) -> list[RowsFound]:
         """The rows that show values of these keys; of a store that does not answer, why."""
-        return self._each(lambda at: at.rows.count(at.of, key_ids))
+        return self._each(lambda at: at.rows.count(at.of, key_ids) if key_ids else 0)
 
     def empty(self, key_ids: Collection[str]) -> list[RowsFound]:
         """Take the values of these destroyed keys out of all rows; of a store that does not answer, why it is left."""
-        if not key_ids or not self.stores:
-            return []
-        self.wait(FORGOTTEN_S)
-        return self._each(lambda at: at.rows.empty(at.of, key_ids))
+        if key_ids and self.count(()):
+            self.wait(FORGOTTEN_S)
+        return self._each(lambda at: at.rows.empty(at.of, key_ids) if key_ids else 0)
 
     def sweep(self, keys: KeyStore) -> int:
         """Take out what erasures have left, because they were interrupted, or a store was unavailable or was restored.

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from threading import Thread
 from typing import Any
 
 import psycopg
 import pytest
 from elasticsearch import Elasticsearch as Client
 
+from api.ports import Live
+from api.reads.database import Database
+from api.reads.elasticsearch import ElasticsearchReader
+from api.reads.postgres import PostgresReader
+from api.requests.query import read_query
 from eventlog.personal.installed import installed
 from eventlog.personal.memory import MemoryKeys
-from headwater import Elasticsearch, Postgres, TableView, count, last
 from projections.errors import KeysAway
 from projections.stores.clear_rows import ClearGeneration, ClearRows
+from projections.stores.elasticsearch import clear_rows as elasticsearch_rows
+from projections.stores.elasticsearch.bulk import send
 from projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows
-from projections.stores.erasing import SETTLED_S, ClearErasure, stores_in_clear
+from projections.stores.erasing import SETTLED_S, ClearErasure, clear_stores, has_clear_columns
 from projections.stores.names import index_name
 from projections.stores.open import backend
 from projections.stores.postgres.clear_rows import PostgresClearRows
@@ -25,26 +34,15 @@ from projections.table.monoids import State
 from projections.table.patch import Patch, Place
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.test_view_stores import START, arrow, server, store_name
+from tests.support.clear_customers import known_customers
 from tests.support.memory_vault import memory_vault
-from tests.support.personal_customers import Paid, Registered
+from tests.support.personal_customers import customers
+from tests.support.waiting import eventually
 
 __all__ = ["server", "store_name"]  # fixtures
-pytestmark = pytest.mark.parametrize("store_name", ["postgres", "elasticsearch"])
+BOTH = pytest.mark.parametrize("store_name", ["postgres", "elasticsearch"])
 
-VIEW = TableView(
-    name="known_customers",
-    key="customer_id",
-    columns={
-        "email": last({Registered: "email"}),
-        "born": last({Registered: "born"}),
-        "payee": last({Paid: "payee_name"}),
-        "payments": count(Paid),
-    },
-    stores=(
-        Postgres(indexes=(("email", "-born"),), clear=("email", "born", "payee")),
-        Elasticsearch(text=("email",), clear=("email", "born", "payee")),
-    ),
-)
+VIEW = known_customers
 CLEAR_ROWS: Mapping[str, Callable[..., ClearRows]] = {
     "postgres": PostgresClearRows,
     "elasticsearch": ElasticsearchClearRows,
@@ -118,6 +116,7 @@ def of(server: RealServer, target: Target) -> ClearGeneration:
     return found
 
 
+@BOTH
 def test_patches_are_opened_and_states_stay_sealed(server: RealServer, keys: MemoryKeys) -> None:
     target = created(server)
     states = {"C1": registered("C1"), "C2": registered("C2")}
@@ -133,6 +132,7 @@ def test_patches_are_opened_and_states_stay_sealed(server: RealServer, keys: Mem
     assert clear_rows(server).count(of(server, target), key_ids("C1")) == 1
 
 
+@BOTH
 def test_bulk_writes_the_same_rows(server: RealServer, keys: MemoryKeys) -> None:
     live = created(server)
     states: dict[str, State] = {f"C{n}": registered(f"C{n}") for n in range(5)}
@@ -151,6 +151,7 @@ def test_bulk_writes_the_same_rows(server: RealServer, keys: MemoryKeys) -> None
         assert clear_rows(server).count(of(server, target), key_ids("C3")) == 1
 
 
+@BOTH
 def test_erasing_empties_the_values_of_one_person_in_every_generation(server: RealServer, keys: MemoryKeys) -> None:
     live, other = created(server), created(server, 2)
     two = {**registered("C1"), "payee": sealed("P1", "payee_name", "Grace"), "payments": 1, "_order1": 1}
@@ -174,6 +175,7 @@ def test_erasing_empties_the_values_of_one_person_in_every_generation(server: Re
     assert in_clear(server, other)["C1"]["email"] == "C1@example.org", "a new key: a new fact"
 
 
+@BOTH
 def test_bulk_that_began_before_an_erasure_shows_nothing_of_it_at_its_end(server: RealServer, keys: MemoryKeys) -> None:
     keys.key_of("somebody")
     keys.erase("somebody")
@@ -187,6 +189,7 @@ def test_bulk_that_began_before_an_erasure_shows_nothing_of_it_at_its_end(server
     assert {key: row["email"] for key, row in in_clear(server, target).items()} == {"C1": None, "C2": "C2@example.org"}
 
 
+@BOTH
 def test_a_store_of_keys_that_is_away_holds_up_rows_and_loses_nothing(server: RealServer, keys: MemoryKeys) -> None:
     target = created(server)
     states = {"C1": registered("C1")}
@@ -199,6 +202,7 @@ def test_a_store_of_keys_that_is_away_holds_up_rows_and_loses_nothing(server: Re
     assert in_clear(server, target)["C1"]["email"] == "C1@example.org"
 
 
+@BOTH
 def test_a_sweep_goes_on_with_what_an_erasure_has_left(server: RealServer, keys: MemoryKeys) -> None:
     target, now, waits = created(server), [0.0], list[float]()
     name = server.open().name
@@ -220,5 +224,135 @@ def test_a_sweep_goes_on_with_what_an_erasure_has_left(server: RealServer, keys:
     assert (erasure.count(key_ids("C2")), list(clear_rows(server).generations())) == ([], [])
 
 
-def test_the_stores_of_views_with_such_columns_are_known(store_name: str) -> None:
-    assert stores_in_clear([VIEW]) == ["elasticsearch", "postgres"]
+@pytest.mark.parametrize("store_name", ["postgres"])
+def test_an_erasure_waits_for_rows_that_a_loader_has_opened_and_not_committed(
+    server: RealServer, keys: MemoryKeys
+) -> None:
+    target, erasing = created(server), list[Thread]()
+    states = {"C1": registered("C1")}
+
+    def erase(moment: str) -> None:
+        if moment == "rows written":
+            ids = key_ids("C1")
+            keys.erase("C1")
+            erasing.append(Thread(target=clear_rows(server).empty, args=(of(server, target), ids)))
+            erasing[0].start()
+            eventually(lambda: locks_waited_for(server) == 1, "the erasure waits")
+
+    patches = [Patch("C1", "0", Place(0, 0), dict(states["C1"]))]
+    server.open(erase).apply([target], {0: Batch(1, {target.tag: patches})})
+    erasing[0].join(30)
+    assert in_clear(server, target)["C1"]["email"] is None
+
+
+def locks_waited_for(server: RealServer) -> int:
+    with psycopg.connect(server.settings.postgres) as connection:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+        row = connection.execute(asked, [f"%{server.settings.environment}%FOR UPDATE%"]).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+@BOTH
+def test_rows_are_found_by_what_is_in_clear_and_shown_from_sealed_texts(server: RealServer, keys: MemoryKeys) -> None:
+    target = created(server)
+    states = {f"C{n}": registered(f"C{n}") for n in range(3)}
+    applied(server, target, states)
+    live = Live(VIEW, 1, VIEW.tag, {})
+
+    def found(*parameters: tuple[str, str]) -> list[Any]:
+        async def ask() -> Any:
+            async with reader_of(server) as reader:
+                query = read_query(VIEW, parameters, clear=("email", "born", "payee"))
+                page = await reader.find(live, query)
+                many = await reader.get_many(live, ["C1"], ("email",))
+                assert many["C1"]["email"] == states["C1"]["email"]
+                one = await reader.get(live, "C1")
+                assert (one["email"], one["payments"]) == (states["C1"]["email"], 0)
+                return page
+
+        found_in_clear(server, target)
+        return [(row["customer_id"], row["email"]) for row in asyncio.run(ask()).rows]
+
+    one = [("C1", states["C1"]["email"])]
+    assert found(("email", "C1@example.org")) == one
+    assert found(("or", "(email=C1@example.org,email.prefix=nobody)")) == one
+    assert found(("email.iprefix", "c1@EX"), ("born", "1815")) == one
+    assert [key for key, _ in found(("payee.is_null", "true"))] == ["C0", "C1", "C2"]
+    keys.erase("C1")
+    clear_rows(server).empty(of(server, target), key_ids("C1"))
+    assert found(("email", "C1@example.org")) == []
+
+
+@pytest.mark.parametrize("store_name", ["elasticsearch"])
+def test_words_are_not_found_for_callers_who_may_not_read_them(server: RealServer, keys: MemoryKeys) -> None:
+    target = created(server)
+    applied(server, target, {"C1": registered("C1"), "C2": registered("C2")})
+    found_in_clear(server, target)
+
+    def searched(*parameters: tuple[str, str]) -> Any:
+        async def ask() -> Any:
+            async with reader_of(server) as reader:
+                return await reader.search(Live(VIEW, 1, VIEW.tag, {}), read_query(VIEW, parameters, searching=True))
+
+        return asyncio.run(ask())
+
+    page = searched(("q", "C1@example.org"), ("highlight", "true"))
+    assert [row["customer_id"] for row in page.rows] == ["C1"]
+    assert page.rows[0]["email"].startswith("sealed:")
+    keys.erase("C1")
+    clear_rows(server).empty(of(server, target), key_ids("C1"))
+    assert [row["customer_id"] for row in searched(("q", "C1@example.org")).rows] == []
+
+
+def found_in_clear(server: RealServer, target: Target) -> None:
+    """Make writes visible to searches."""
+    in_clear(server, target)
+
+
+@asynccontextmanager
+async def reader_of(server: RealServer) -> AsyncIterator[Any]:
+    settings = server.settings
+    if server.open().name == "postgres":
+        database = Database(settings.postgres, settings.environment)
+        await database.open()
+        try:
+            yield PostgresReader(database, settings.environment)
+        finally:
+            await database.close()
+        return
+    reader = ElasticsearchReader(settings.elasticsearch, settings.environment, 1)
+    await reader.open()
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+def test_the_stores_of_views_with_such_columns_are_known() -> None:
+    assert (clear_stores([VIEW]), clear_stores([customers])) == (["elasticsearch", "postgres"], ["postgres"])
+    assert (has_clear_columns([VIEW]), has_clear_columns([customers])) == (True, False)
+
+
+@pytest.mark.parametrize("store_name", ["elasticsearch"])
+def test_an_erasure_that_was_killed_among_documents_is_repeated(
+    server: RealServer, keys: MemoryKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = created(server)
+    applied(server, target, {f"row{n}": registered("C1", n) for n in range(5)})
+    ids, sent = key_ids("C1"), list[int]()
+    keys.erase("C1")
+
+    def dying(*given: Any) -> list[int]:
+        if len(sent) == 2:
+            raise SystemExit
+        sent.append(1)
+        return send(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(elasticsearch_rows, "BULK_ROWS", 1)
+        patched.setattr(elasticsearch_rows, "send", dying)
+        with pytest.raises(SystemExit):
+            clear_rows(server).empty(of(server, target), ids)
+    assert clear_rows(server).count(of(server, target), ids) == 3
+    assert clear_rows(server).empty(of(server, target), ids) == 3
+    assert {row["email"] for row in in_clear(server, target).values()} == {None}
