@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -230,9 +230,9 @@ class ViewRoutes:
     def _query(self, caller: Caller, parameters: Parameters, *, searching: bool) -> tuple[Query, After | None]:
         """The query with what rows must fulfil for the caller, so that its cursor is of no use to another one."""
         query = read_query(self.view, parameters, searching=searching, clear=self._clear(caller, searching))
-        if query.text and not caller.reads_personal:
-            query = replace(query, unsearched=self.view.personal)
-            if self._texts <= self.view.personal:
+        if query.text and not caller.reads_personal and (index := self._index) is not None and index.clear:
+            query = replace(query, unsearched=frozenset(index.clear))
+            if query.unsearched.issuperset(index.text):  # without fields, Elasticsearch searches all of them
                 raise Forbidden(PERSONAL)
         if readable := caller.readable(self.view):
             query = replace(query, filters=(*query.filters, *readable))
@@ -248,9 +248,9 @@ class ViewRoutes:
         return declared.clear if declared is not None and caller.reads_personal else ()
 
     @property
-    def _texts(self) -> Set[str]:
-        """The columns that are searched for words."""
-        return {text for store in self.view.stores if isinstance(store, Elasticsearch) for text in store.text}
+    def _index(self) -> Elasticsearch | None:
+        """What is searched for words."""
+        return next((store for store in self.view.stores if isinstance(store, Elasticsearch)), None)
 
     async def _wait(self, reader: ViewReader, after: After | None) -> None:
         """Wait for `after`, and make the awaited changes visible to searches."""

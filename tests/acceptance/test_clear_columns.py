@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 MODULE = "tests.support.clear_customers"
 MARK = uuid.uuid4().hex[:12]
 ADA, BOB = f"A-{MARK}", f"B-{MARK}"
-MAIL, OTHER, PAYEE, LATER = (f"{name}{MARK}" for name in ("ada", "bob", "payee", "later"))
+MAIL, OTHER, PAYEE, LATER, SPARK = (f"{name}{MARK}" for name in ("ada", "bob", "payee", "later", "sam"))
 IN_CLEAR = ("base", "pg_wal", "elasticsearch")
 """Of the servers' folders, those that have what is declared to be in clear."""
 
@@ -155,6 +155,19 @@ def cleaned(deployment: RunningDeployment, stack: StackSettings) -> None:
             return "elasticsearch" not in places(stack, MAIL)
 
         eventually(merged, "segments and translogs have nothing of it", timeout_s=180)
+
+
+def test_a_rebuild_by_spark_has_the_same_columns_in_clear(deployment: RunningDeployment, stack: StackSettings) -> None:
+    person = f"S-{MARK}"
+    deployment.send(Register(customer_id=person, email=SPARK, name="Sam"))
+    deployment.rows("known_customers")
+    before = mails(deployment, stack)
+    assert before[person] == SPARK
+    deployment.replay("rebuild", "known_customers", "--engine", "spark")
+    assert mails(deployment, stack) == before
+    assert found(deployment, SPARK) == [person]
+    assert headwater(deployment, "erase", person, "--yes")
+    assert (mails(deployment, stack)[person], found(deployment, SPARK)) == (None, [])
 
 
 def test_an_erasure_that_was_killed_goes_on_by_itself(deployment: RunningDeployment, stack: StackSettings) -> None:

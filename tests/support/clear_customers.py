@@ -22,6 +22,12 @@ known_customers = TableView(
         Elasticsearch(text=("email",), clear=("email", "born", "payee")),
     ),
 )
+unsearched_customers = TableView(
+    name="unsearched_customers",
+    key="customer_id",
+    columns={"email": last({Registered: "email"}), "payments": count(Paid)},
+    stores=(Elasticsearch(clear=("email",)),),
+)
 sealed_customers = TableView(
     name="sealed_customers",
     key="customer_id",

@@ -60,6 +60,8 @@ def test_words_of_them_are_searched_for_callers_with_the_scope_only(service: Fak
     path = f"{PATH}/search?q=ada&highlight=true"
     assert read(service, path, *READER, "personal").json()["rows"][0]["email"] == "ada@canary.org"
     assert read(service, path, *READER, "operate").status_code == 403
+    # a search without columns for it would look into every field
+    assert read(service, "/views/unsearched_customers/search?q=ada@canary.org", *READER).status_code == 403
     assert read(service, f"{PATH}/search", *READER).json()["rows"][0]["email"] == HIDDEN
 
 
