@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from eventlog.erasing.person import FORGOTTEN_S, RowsFound
-from eventlog.errors import KeysUnavailable
+from eventlog.errors import EventLogError
 from eventlog.personal.ports import KeyStore
 from projections.errors import ProjectionError
 from projections.settings import StoreSettings
@@ -72,8 +72,10 @@ class ClearErasure:
             try:
                 for at in self._of_store(store):
                     emptied += self._sweep(keys, at)
-            except (ProjectionError, KeysUnavailable) as error:
+            except (ProjectionError, EventLogError) as error:
                 log.warning("columns in clear in %s are looked at again: %s", store, error)
+            except Exception:
+                log.exception("columns in clear in %s are looked at again", store)
         return emptied
 
     def _sweep(self, keys: KeyStore, at: _At) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
+from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
 from projections.stores.clear_columns import KEYS
 from projections.stores.clear_rows import ClearGeneration
@@ -21,8 +22,10 @@ from projections.stores.store import Target
 EXISTS: Final = "SELECT to_regclass(%s) IS NOT NULL"
 GENERATIONS: Final = "SELECT view, generation, columns, erased FROM {schema}._clear_columns ORDER BY view, generation"
 OF_GENERATION: Final = "SELECT columns, erased FROM {schema}._clear_columns WHERE view = %s AND generation = %s"
+# not while bulk writes, whose rows nobody sees before they are committed: `finish` has the last word about these
 NOTE: Final = """
 UPDATE {schema}._clear_columns SET erased = greatest(erased, %s) WHERE view = %s AND generation = %s
+  AND EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary)
 """
 # a loader opens values while it holds the ledgers: after its transaction, its rows are seen here, and the next one
 # opens nothing that is erased
@@ -68,14 +71,16 @@ class PostgresClearRows:
 
     def note_erased(self, of: ClearGeneration, number: int) -> None:
         with self._transaction() as connection:
-            connection.execute(self._sql(NOTE), (number, *of.id))
+            table = sql.Identifier(self._settings.environment, table_name(*of.id)).as_string(connection)
+            connection.execute(self._sql(NOTE), (number, *of.id, table))
 
-    def empty_since(self, target: Target, erased_since: Callable[[int], Sequence[str]]) -> None:
-        """Empty what bulk has written with keys that were destroyed since the generation was made."""
+    def generation(self, target: Target) -> ClearGeneration:
+        """What is known of a generation with columns in clear."""
         with self._transaction() as connection:
             found = connection.execute(self._sql(OF_GENERATION), target.id).fetchone()
-        if found is not None and (key_ids := erased_since(found[1])):
-            self.empty(ClearGeneration(*target.id, tuple(found[0]), found[1]), key_ids)
+        if found is None:
+            raise GenerationMissing(*target.id)
+        return ClearGeneration(*target.id, tuple(found[0]), found[1])
 
     def _statement(self, text: str, of: ClearGeneration) -> sql.Composed:
         keys = sql.Identifier(KEYS)

@@ -93,9 +93,12 @@ class PostgresStore:
             with self._transaction(answer_s=None) as connection:
                 counted = connection.execute(_raw(postgres_ddl.count_rows(self._settings.environment, target)))
                 ledgers.check_rows(NAME, target, sum(number for (number,) in counted), at_least)
+        clear, rows = self._clear(target), PostgresClearRows(self._settings)
+        # as of its creation: once it has indexes, erasures are noted that may have come before the last rows of bulk
+        made = rows.generation(target) if clear else None
         deleted = self._indexed(target)
-        if clear := self._clear(target):
-            PostgresClearRows(self._settings).empty_since(target, clear.erased_since)
+        if made is not None and (key_ids := clear.erased_since(made.erased)):
+            rows.empty(made, key_ids)
         return deleted
 
     def _indexed(self, target: Target) -> Collection[str]:
