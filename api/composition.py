@@ -41,6 +41,7 @@ from eventlog.capturing.naming import SourceNames
 from eventlog.kafka.log import KafkaLog
 from eventlog.personal.installed import install, opened_from, uninstall
 from projections.registry import ViewRegistry
+from projections.stores.erasing import ClearErasure, clear_stores
 
 if TYPE_CHECKING:
     from eventlog.personal.vault import Vault
@@ -164,4 +165,5 @@ def compose_service(settings: ApiSettings) -> Service:
         hosts=settings.hosts,
         origins=settings.origins,
         guard=guard,
+        in_clear=ClearErasure(stores, clear_stores(views.views.values())) if commands.personal else None,
     )

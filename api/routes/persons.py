@@ -77,10 +77,10 @@ def person_routes(service: Service) -> APIRouter:
         actor, events = caller_of(request).name, await known.count(person)
 
         def done() -> PersonErasure:
-            keys = installed().store
+            keys, append = installed().store, Trail(os.environ).append
             if is_dry:
-                return planned(keys, person, events)
-            return erase_person(keys, Trail(os.environ).append, person, service.environment, os.environ, actor, events)
+                return planned(keys, person, events, service.in_clear)
+            return erase_person(keys, append, person, service.environment, os.environ, actor, events, service.in_clear)
 
         found = await asyncio.to_thread(done)
         return Response(orjson.dumps(found.document()), media_type="application/json")

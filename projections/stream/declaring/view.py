@@ -28,6 +28,7 @@ from projections.table.declared_view import DeclaredView
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.monoids import Pick, StateField
+from projections.table.personal import check_clear
 from projections.table.readable import check_readable
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
@@ -120,6 +121,7 @@ class StreamView(DeclaredView):
         try:
             check_stream(self)
             check_stores(self.stores, self.types)
+            check_clear(self.personal, self.stores, self.types)
             check_readable(self.readable_by, self.key_name, self.types, self.looked_up, self.layout)
             _ = self.query_digest
         except ValueError as error:
