@@ -38,7 +38,9 @@ from headwater import (
     when,
 )
 from projections.errors import ViewDeclarationError
+from projections.stream.declaring.late import late_view
 from tests.support.personal_customers import Mailed, Paid, Registered, customers
+from tests.support.personal_visits import last_visitor
 
 
 class Line(BaseModel):
@@ -155,9 +157,12 @@ def test_rows_are_not_found_sorted_or_searched_by_personal_values(more: dict[str
         view(**{"columns": columns, **more})
 
 
-def test_a_stream_view_of_events_with_personal_fields_is_refused() -> None:
-    with pytest.raises(ValueError, match=r'"customer\.mailed" has personal fields'):
-        events(Mailed, late_after="1h").check()
+def test_a_stream_view_knows_which_columns_of_its_sources_are_sealed() -> None:
+    assert events(Mailed, Registered, late_after="1h").sealed == {"address", "email", "name", "born", "contacts"}
+    assert last_visitor.personal == {"name", "age", "companions"}
+    late = late_view(last_visitor)
+    assert late is not None
+    assert late.personal == {"data"}
 
 
 def test_caches_and_other_stores_take_sealed_columns() -> None:
