@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -124,6 +125,9 @@ def everything_is_shown_to_the_person(deployment: RunningDeployment, events: int
     contact = deployment.http.get(f"/persons/P-{MARK}").raise_for_status()
     assert PHONE in contact.text
     assert not any(each in contact.text for each in (MAIL, NAME, NOTE, PAYEE))
+    printed = json.loads(headwater(deployment, "person", VISIBLE))
+    assert printed == {name: each for name, each in known.items() if name != "links"}
+    assert VISIBLE in headwater(deployment, "audit", "--verb", "person")
     planned = deployment.http.delete(f"/persons/{VISIBLE}?dry_run=true").raise_for_status().json()
     assert (planned["events"], len(planned["destroyed"])) == (events, 1)
 
