@@ -21,7 +21,10 @@ WHOLE: Final = frozenset[int]({-1})
 the structs of a list."""
 CLEAR: Final = frozenset[int]()
 
-COPYING: Final = 'copy it: with select, max_by("email", "time"), max(struct("time", "id", "email")), or collect_list'
+COPYING: Final = (
+    'copy it, with select, max_by("email", "time"), max(struct("time", "id", "email")) or collect_list, or leave it '
+    "out with select, as before in_order and functions of Python"
+)
 
 _PICKING: Final = frozenset({"First", "Last", "AnyValue", "CollectList", "CollectSet"})
 _PICKING_BY: Final = frozenset({"MaxBy", "MinBy"})
@@ -30,7 +33,7 @@ _METRICS: Final = "CollectMetrics"
 _PASSING: Final = frozenset(
     {
         "Filter", "Join", "SubqueryAlias", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark", "Sort",
-        "ResolvedHint", "Repartition", "RepartitionByExpression", "Generate", _METRICS,
+        "ResolvedHint", "Repartition", "RepartitionByExpression", "Generate", "View", _METRICS,
     }
 )  # fmt: skip
 """Plans whose columns are those below them, as they are, and whose expressions only find or order rows."""
@@ -41,6 +44,8 @@ Columns = Mapping[int, frozenset[int]]
 
 def check_sealed(view: StreamView, rows: DataFrame) -> None:
     """Raise ViewDeclarationError, with what to change, if these rows of its query are not what `view.sealed` says."""
+    if not any(source.sealed for source in view.sources.values()):
+        return  # nearly always; its declaration has no sealed columns
     plan = analysed(rows)
     try:
         columns = _Walk(view).sealed(plan)
@@ -92,7 +97,7 @@ class _Walk:
                 return below
         raise ValueError(
             f"hands the personal field {_names(below, children)} to what Spark calls {name}, such as a function of "
-            "Python, distinct, or in_order: leave it out before with select"
+            "Python, distinct, or WITH of SQL: leave it out before with select"
         )
 
     def _check_subqueries(self, plan: Any, below: Columns) -> None:

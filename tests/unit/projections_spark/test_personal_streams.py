@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater import INTEGER, JSON, TEXT, Claim, Elasticsearch, Lookup, Postgres, StreamView, events, observations
+from headwater import (
+    INTEGER,
+    JSON,
+    TEXT,
+    Claim,
+    Elasticsearch,
+    Lookup,
+    Postgres,
+    StreamView,
+    events,
+    in_order,
+    observations,
+)
 from headwater.testing import at, late_rows_of, rows_of
 from projections.errors import ViewDeclarationError
 from projections.spark.stream_queries.frames import source_frame
@@ -221,6 +233,42 @@ def test_what_copies_a_personal_field_says_so() -> None:
     with pytest.raises(ViewDeclarationError, match="must be in clear"):
         checked(lambda visits: visits.selectExpr("name as room", "name"))
     checked(lambda visits: visits.groupBy("room").agg(f().max("visitor_id").alias("name")), sealed=())
+
+
+def in_sql(text: str) -> Callable[[DataFrame], DataFrame]:
+    def query(visits: DataFrame) -> DataFrame:
+        visits.createOrReplaceTempView("personal_visits")
+        return visits.sparkSession.sql(text)
+
+    return query
+
+
+def test_queries_in_sql_are_followed_too() -> None:
+    checked(in_sql("select v.room, max_by(v.name, v.time) as name from personal_visits v group by v.room"))
+    checked(in_sql("select room, n as name from (select room, name as n from personal_visits)"))
+    with pytest.raises(ViewDeclarationError, match=r"computes upper\(\)"):
+        checked(in_sql("select room, upper(name) as name from personal_visits"))
+    with pytest.raises(ViewDeclarationError, match="hands the personal field"):
+        checked(in_sql("with v as (select room, name as n from personal_visits) select room, n as name from v"))
+    clear = "with v as (select room, visitor_id as n from personal_visits) select room, n as name from v"
+    checked(in_sql(clear), sealed=())
+    with pytest.raises(ViewDeclarationError, match="fields in clear"):
+        checked(in_sql("select room, name from personal_visits where exists (select 1 from range(3) where id = name)"))
+
+
+def counted(state: int | None, row: Any) -> tuple[int, list[dict[str, Any]]]:
+    number = (state or 0) + 1
+    return number, [{"room": row.room, "name": f"{number}"}]
+
+
+def test_steps_in_order_get_rows_without_personal_fields() -> None:
+    def query(visits: DataFrame) -> DataFrame:
+        columns = {"room": TEXT, "name": TEXT}
+        return in_order(visits, key="room", step=counted, columns=columns, forget_after="30d")
+
+    with pytest.raises(ViewDeclarationError, match="leave it out with select, as before in_order"):
+        checked(query)
+    checked(lambda visits: query(visits.select("room", "id", "time", "recordedtime")), sealed=())
 
 
 def shouted(visits: DataFrame) -> DataFrame:
