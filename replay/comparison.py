@@ -82,7 +82,8 @@ def compare(
         reader = _Present(reader)
     moving = in_motion()
     differing = dict[str, Difference]()
-    between = partial(_between, ignored=ignored, texts=texts)
+    forgets = not left.view.has_own_query and bool(left.view.tables)
+    between = partial(_between, ignored=ignored, texts=texts, forgets_deleted=forgets)
     for number, difference in _differing(reader, left, right, between):
         result.rows += number
         if difference is not None:
@@ -152,14 +153,23 @@ def _differing(
         ours = reader.rows_of(left, list(theirs))
         only = {key: state for key, state in theirs.items() if key not in ours}
         yield len(only), None
-        yield from ((0, Difference(key, None, state)) for key, state in only.items())
+        yield from ((0, each) for each in between(list(only), {}, only))
 
 
 def _between(
-    keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State], ignored: Set[str], texts: JsonTexts
+    keys: Sequence[str],
+    left: Mapping[str, State],
+    right: Mapping[str, State],
+    ignored: Set[str],
+    texts: JsonTexts,
+    *,
+    forgets_deleted: bool,
 ) -> Iterator[Difference]:
     for key in keys:
-        if (differing := row_difference.difference(left.get(key), right.get(key), texts, ignored)) is not None:
+        differing = row_difference.difference(
+            left.get(key), right.get(key), texts, ignored, forgets_deleted=forgets_deleted
+        )
+        if differing is not None:
             yield Difference(key, *differing)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventlog.capturing.exchanged_partitions import Searched
 from eventlog.capturing.ports import Layout, Missed
 
 SNAPSHOT: Final = "execute-snapshot"
@@ -27,6 +28,8 @@ LAYOUTS: Final = "layouts"
 """A note: how tables are stored in the database, since when all their changes are captured."""
 MISSED: Final = "missed"
 """A note: tables with changes that were not captured, each with these; a later change may hide them."""
+EXCHANGED: Final = "exchanged"
+"""A note: how far the history of definitions was searched for exchanged partitions."""
 MENDED: Final = "mended"
 """A note: tables that were noted as to be read or swept because of such changes."""
 READING: Final = "reading"
@@ -57,6 +60,7 @@ class Notes:
     tables that the connector was told to read. reading: of these, the ones that are not known to be read, each with the
     signal. unswept: tables whose topics may have rows that are gone. starts: of the first snapshot, as far as noted.
     layouts: of tables, as they were noted last. missed: changes of tables that were not captured, as they were found.
+    searched: how far the history of definitions was searched for exchanged partitions.
     """
 
     unread: set[str] = field(default_factory=set)
@@ -69,6 +73,7 @@ class Notes:
     starts: int = 1
     layouts: dict[str, Layout] = field(default_factory=dict)
     missed: dict[str, list[Missed]] = field(default_factory=dict)
+    searched: Searched = field(default_factory=Searched)
 
     def add(self, kind: str, data: Mapping[str, Any]) -> None:  # noqa: PLR0912 - a branch per kind
         """Take in the next one."""
@@ -97,6 +102,9 @@ class Notes:
             for name, each in by_table.items():
                 earlier = self.missed.setdefault(name, [])
                 earlier += [one for one in _missed(each) if one not in earlier]
+        elif kind == EXCHANGED:
+            with suppress(msgspec.ValidationError):
+                self.searched = msgspec.convert(data, Searched)
         elif kind == MENDED:
             self._forget(self.missed, tables)
         elif kind == UNSWEPT:

@@ -8,7 +8,7 @@ is noted before its rows are read, and compared from then on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import msgspec
 
@@ -16,6 +16,7 @@ from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.connector import captures
 from eventlog.capturing.control_notes import DATA_COLLECTIONS
 from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.exchanged_partitions import find_exchanged
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import GONE, Database, Layout, Missed, StoredOffset
 from eventlog.capturing.unread_tables import Unread, find_unread, problem_of, with_rows
@@ -90,18 +91,24 @@ def reconcile(
     if config is None or database is None:
         return Findings(source, unread, missed)
     found, kept = database.layouts(), dict[str, Layout]()
-    new = dict[str, Sequence[Missed]]()
+    new = dict[str, list[Missed]]()
     for name, now in found.items():
         if not captures(config, name):
             continue
         noted = unread.layouts.get(name)
         if changes := database.missed(noted or now, now):
-            new[name] = changes
+            new[name] = list(changes)
         if (layout := _kept(noted or now, now)) != noted:
             kept[name] = layout
+    exchanged, searched = find_exchanged(log, source, unread.searched)
+    for name in exchanged & found.keys():
+        if captures(config, name):
+            new.setdefault(name, []).append(Missed("had all rows of a partition exchanged for those of another table"))
     if new:  # first, and kept: a change may be undone, and leave rows behind, before anybody mends it
-        noted_changes = {name: msgspec.to_builtins(list(each)) for name, each in new.items()}
+        noted_changes = {name: msgspec.to_builtins(each) for name, each in new.items()}
         control_topics.note(log, names, control_notes.MISSED, {DATA_COLLECTIONS: noted_changes})
+    if searched != unread.searched:
+        control_topics.note(log, names, control_notes.EXCHANGED, asdict(searched))
     if kept:
         note_layouts(log, names, kept)
     for name, found_now in new.items():

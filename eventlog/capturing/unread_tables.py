@@ -15,6 +15,7 @@ from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
 from eventlog.capturing.control_topics import SKIPPED, Scan
 from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.exchanged_partitions import Searched
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Layout, Missed, StoredOffset
 from eventlog.capturing.snapshot_queue import is_after_snapshot, queued
@@ -31,7 +32,8 @@ class Unread:
     late: declared later, and not read. never: left out by the first snapshot. failed: by their last snapshot, each with
     how Debezium calls the reason. reading: that the connector is reading again, or is going to. lost: that it was told
     to read, and neither has read nor is going to. unswept: whose topics may have rows that are gone. layouts: how
-    tables are stored, as noted. missed: changes of tables that were not captured, as noted.
+    tables are stored, as noted. missed: changes of tables that were not captured, as noted. searched: how far the
+    history of definitions was searched for exchanged partitions.
     """
 
     late: frozenset[str]
@@ -42,6 +44,7 @@ class Unread:
     unswept: frozenset[str] = frozenset()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     missed: Mapping[str, Sequence[Missed]] = field(default_factory=dict)
+    searched: Searched = field(default_factory=Searched)
 
 
 def note_first_snapshot(settings: LogSettings, names: SourceNames, source: Source) -> None:
@@ -98,6 +101,7 @@ def find_unread(settings: LogSettings, names: SourceNames, source: Source, store
         unswept=frozenset(notes.unswept),
         layouts=notes.layouts,
         missed=notes.missed,
+        searched=notes.searched,
     )
 
 

@@ -163,7 +163,12 @@ class RowFolder:
         """The result for a row in a store; None if it must be looked at again."""
         view, rows = self.target.view, self.rows[row.store]
         folded = None if row.folded is None else rows.as_read(row.folded)
-        differing = difference(_comparable(row.stored.state), _comparable(folded), view.layout.json_texts)
+        differing = difference(
+            _comparable(row.stored.state),
+            _comparable(folded),
+            view.layout.json_texts,
+            forgets_deleted=bool(view.tables),
+        )
         if self._is_behind(row):
             return FoldedRow(row.key, row.store, "undecided", folded, differing)
         if differing is None:

@@ -13,6 +13,7 @@ from projections.limits import CHUNK_ROWS
 from projections.stores.row_reader import Size
 from projections.stores.store import Target
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
+from tests.support.captured_things import pairs
 from tests.support.observed import gate_view
 from tests.support.seeds import seed_of
 
@@ -93,6 +94,15 @@ def test_a_deleted_row_of_a_stream_view_is_as_one_that_never_was() -> None:
     found = compare(Stored(left, right), "memory", Target(view, 1), Target(view, 2), still)
     assert [(each.key, each.left) for each in found.sample] == [("d", None)]
     assert found.rows == 2
+
+
+def test_a_deleted_row_of_a_captured_table_may_be_compacted_away() -> None:
+    gone = {"value": "x", "_deleted": True}
+    left: Rows = {"a": gone, "b": {"value": "x"}, "c": {"value": "x"}, "empty": {}, "f": gone}
+    right: Rows = {"b": {"value": "x"}, "d": gone, "e": {"value": "x"}, "f": {"value": "y", "_deleted": True}}
+    found = compare(Stored(left, right), "memory", Target(pairs, 1), Target(pairs, 2), still)
+    assert {each.key for each in found.sample} == {"c", "e", "empty", "f"}
+    assert {each.key for each in compared(Stored(left, right)).sample} >= {"a", "d"}, "the log of events keeps all"
 
 
 def test_the_sample_is_short_and_the_count_is_not() -> None:
