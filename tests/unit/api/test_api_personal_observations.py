@@ -10,13 +10,17 @@ import orjson
 import pytest
 
 from api.app import create_app
+from commands.declaring.observation import sealed_fields
 from commands.sending.recorder import ObservationRecorder
 from eventlog.envelope import partition_of
 from eventlog.personal.memory import MemoryKeys
 from eventlog.topics import OBSERVATIONS
 from tests.support.memory_vault import memory_vault
+from tests.support.personal_visits import Visited
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import PARTITIONS, FakeService, fake_service
+from tests.unit.api.fake_service import PARTITIONS, FakeService, catch_up, fake_service
+from tests.unit.api.test_api_personal import HIDDEN, read
+from tests.unit.api.test_guard_routes import guarded
 
 MODULE = "tests.support.personal_visits"
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -85,3 +89,27 @@ def test_persons_have_routes_if_only_observations_have_personal_fields(client: A
     client.post("/observations/visited", json=visited(0))
     planned = client.request("DELETE", "/persons/V1?dry_run=true").json()
     assert len(planned["destroyed"]) == 1
+
+
+def test_rows_of_stream_views_are_opened_for_callers_with_the_scope_until_an_erasure(
+    service: FakeService, keys: MemoryKeys
+) -> None:
+    made = guarded(service)
+    catch_up(made)
+    fields = sealed_fields(Visited)
+    assert fields is not None
+    data = {"visitor_id": "V1", "room": "R1", "name": "Ada Canary", "age": 36}
+    row = fields.sealed(dict(data), "")
+    for reader in made.readers.values():
+        reader.rows["last_visitor"] = {"R1": {**row, "companions": None, "visits": 1}}
+    shown = read(made, "/views/last_visitor/R1", "views:*", "personal").json()
+    assert shown == {**data, "companions": None, "visits": 1}
+    hidden = read(made, "/views/last_visitor/R1", "views:*", "operate").json()
+    assert (hidden["name"], hidden["age"], hidden["visits"]) == (HIDDEN, HIDDEN, 1)
+    assert read(made, "/views/last_visitor?name=x", "views:*", "personal").status_code == 422
+    keys.erase("V1")
+    erased = read(made, "/views/last_visitor/R1", "views:*", "personal").json()
+    assert (erased["name"], erased["age"]) == ("(erased)", None)
+    keys.is_away = True
+    away = read(made, "/views/last_visitor/R1", "views:*", "personal")
+    assert away.status_code == 503
