@@ -94,7 +94,7 @@ class Service:
     @cached_property
     def personal(self) -> PersonalValues:
         """Opens sealed values, or hides them."""
-        return PersonalValues(self.commands)
+        return PersonalValues(self.commands, self.observations)
 
     @cached_property
     def in_flight(self) -> Capacity:

@@ -211,7 +211,11 @@ class LeftOut(TypedDict):
     """What the answer about a person lacks."""
 
     streams: Annotated[list[str], Field(description="aggregates with personal fields that the caller may not read")]
-    views: Annotated[list[str], Field(description="views that the caller may not read, or that have no rows yet")]
+    views: Annotated[
+        list[str],
+        Field(description="views that the caller may not read, that have no rows yet, or that are not searched"),
+    ]
+    observations: Annotated[list[str], Field(description="observations with personal fields, which are not searched")]
 
 
 class PersonKnown(TypedDict):

@@ -44,7 +44,7 @@ can be repeated. The audit log has a record with what was found, and what is lef
 def person_routes(service: Service) -> APIRouter:
     """The routes of persons; none if no field is personal."""
     router = APIRouter(tags=["persons"])
-    if not service.commands.personal:
+    if not service.personal.any:
         return router
 
     known = KnownPersons(service)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
@@ -39,8 +40,10 @@ from headwater import (
     when,
 )
 from projections.errors import ViewDeclarationError
+from projections.stream.declaring.late import late_view
 from projections.table.declared_store import DeclaredStore
 from tests.support.personal_customers import Mailed, Paid, Registered, customers
+from tests.support.personal_visits import last_visitor
 
 
 class Line(BaseModel):
@@ -202,9 +205,14 @@ def test_stores_without_columns_in_clear_say_so() -> None:
         TableView("sent", "parcel_id", {"n": count(Sent)}, (Postgres(clear=("n",)),))
 
 
-def test_a_stream_view_of_events_with_personal_fields_is_refused() -> None:
-    with pytest.raises(ValueError, match=r'"customer\.mailed" has personal fields'):
-        events(Mailed, late_after="1h").check()
+def test_a_stream_view_knows_which_columns_of_its_sources_are_sealed() -> None:
+    assert events(Mailed, Registered, late_after="1h").sealed == {"address", "email", "name", "born", "contacts"}
+    assert last_visitor.personal == {"name", "age", "companions"}
+    late = late_view(last_visitor)
+    assert late is not None
+    assert late.personal == {"data"}
+    with pytest.raises(ViewDeclarationError, match=r"Postgres\(clear=…\) is for table views"):
+        replace(last_visitor, stores=(Postgres(clear=("name",)),))
 
 
 def test_caches_and_other_stores_take_sealed_columns() -> None:
