@@ -107,7 +107,10 @@ def create_table(schema: str, target: Target) -> str:
         columns.append(f'"{field.name}" {COLUMN_TYPES[field.type]}{collation}')
     columns += [f'"{name}" {COLUMN_TYPES[view.types[name]]}' for name in view.layout.derived]
     columns += [f'"{name}" {kind}' for name, kind in clear_types(view).items()]
-    return f"CREATE TABLE {_table(schema, target)} ({', '.join(columns)}) WITH (fillfactor = 80)"
+    created = f"CREATE TABLE {_table(schema, target)} ({', '.join(columns)}) WITH (fillfactor = 80)"
+    # PostgreSQL would keep some values of a column as its statistics, where no erasure finds them
+    uncounted = ", ".join(f'ALTER "{name}" SET STATISTICS 0' for name in clear_types(view))
+    return f"{created}; ALTER TABLE {_table(schema, target)} {uncounted}" if uncounted else created
 
 
 def index_statements(schema: str, target: Target) -> list[str]:
