@@ -205,6 +205,7 @@ def finish(store: TopicStore, target: Target, told: History) -> None:
         batch = told.whole(partition)
         batch.progress[target.tag] = dict(ends)
         store.apply([target], {partition: batch})
+    store.settle(now=True)
     assert all(
         ledger.has(s, Place(o, LAST_NUMBER)) for ledger in store.ledgers(target).values() for s, o in ends.items()
     )

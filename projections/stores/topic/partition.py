@@ -193,9 +193,10 @@ class OwnedPartition:
 
     def _read_progress(self) -> Progress:
         value = self._log.last(self._topic, self._partition, LEDGER)
-        if value is None:
+        progress = None if value is None else progress_from_json(value)
+        if progress is None or not progress.complete:
             raise GenerationMissing(*self._target.id)
-        return progress_from_json(value)
+        return progress
 
     def _of_whole(self, patch: Patch) -> _Written:
         """The records of a row that is a patch."""
