@@ -41,6 +41,7 @@ from eventlog.capturing.naming import SourceNames
 from eventlog.kafka.log import KafkaLog
 from eventlog.personal.installed import install, opened_from, uninstall
 from projections.registry import ViewRegistry
+from projections.stores.erasing import ClearErasure, clear_stores
 
 if TYPE_CHECKING:
     from eventlog.personal.vault import Vault
@@ -113,16 +114,17 @@ def compose_service(settings: ApiSettings) -> Service:
         "valkey": cache,
     }
     waiter = Waiter(events, captured, generations, settings.log.partitions, settings.log.patch_partitions)
-    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), PersonalValues(commands))
+    observations = ObservationRegistry.load(settings.log.modules)
+    personal = PersonalValues(commands, observations)
+    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
     feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
-    observations = ObservationRegistry.load(settings.log.modules)
     guard = settings.guard.open_guard(
         declared_names(commands, observations, views.views), settings.log.state / "api" / environment
     )
     overseer = DeploymentReader(settings.log, stores, views, log)
     resources: tuple[Resource, ...] = (
-        *([VaultResource(opened_from(os.environ, environment))] if commands.personal else []),
+        *([VaultResource(opened_from(os.environ, environment))] if personal.any else []),
         guard,
         overseer,
         events,
@@ -164,4 +166,5 @@ def compose_service(settings: ApiSettings) -> Service:
         hosts=settings.hosts,
         origins=settings.origins,
         guard=guard,
+        in_clear=ClearErasure(stores, clear_stores(views.views.values())) if commands.personal else None,
     )

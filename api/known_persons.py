@@ -31,7 +31,8 @@ COLUMNS: Final = ("event_id", "stream", "time", "record")
 class Known(NamedTuple):
     """A page of what is known. events: opened. rows: by view. next: the cursor of the next page; None: there is none.
 
-    left_out: by kind, the names of what the caller may not read; also views that have no rows yet.
+    left_out: by kind, the names of what the caller may not read; also views that have no rows yet, and what has no
+    index by persons: observations, and stream views with sealed columns.
     """
 
     events: Sequence[bytes]
@@ -60,6 +61,8 @@ class KnownPersons:
             for view in views
             if any(store.answers for store in view.stores)
         }
+        self._not_searched = [name for name, view in service.views.items() if view.has_own_query and view.personal]
+        """Stream views: no event says which of their rows are about a person."""
         self._aggregates = [each for each in service.commands.aggregates.values() if each.is_personal]
         self._of_ids = frozenset(each.name for each in self._aggregates if _has_persons_as_ids(each))
 
@@ -198,8 +201,10 @@ class KnownPersons:
 
     def _left_out(self, caller: Caller, unbuilt: Sequence[str]) -> dict[str, Sequence[str]]:
         streams = [each.name for each in self._aggregates if not caller.scopes.allow("streams", each.name)]
-        views = [name for name in self._views if not caller.scopes.allow("views", name)]
-        return {"streams": sorted(streams), "views": sorted([*views, *unbuilt])}
+        views = {name for name in self._views if not caller.scopes.allow("views", name)}
+        views.update(unbuilt, self._not_searched)
+        observations = sorted(self._service.observations.personal)
+        return {"streams": sorted(streams), "views": sorted(views), "observations": observations}
 
 
 def _has_persons_as_ids(aggregate: AnyAggregate) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import orjson
 
 from api.guard.caller import Caller
 from api.ports import Row
+from commands.declaring.observation import ObservationRegistry, sealed_fields
 from commands.declaring.personal import HIDDEN_VALUE, PersonalFields
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from eventlog.envelope import decode
@@ -30,10 +31,14 @@ Change = Callable[[str], Any]
 class PersonalValues:
     """What callers get in place of sealed texts."""
 
-    def __init__(self, commands: CommandRegistry) -> None:
-        self._erased_as = dict(_erased_as(commands))
+    def __init__(self, commands: CommandRegistry, observations: ObservationRegistry) -> None:
+        self._erased_as = {
+            (fields.record_type, each.path): each.erased_as
+            for fields in _fields_of(commands, observations)
+            for each in fields.all
+        }
         self._personal = commands.personal
-        self.any = bool(commands.personal)
+        self.any = bool(commands.personal or observations.personal)
         """Whether anything is personal."""
 
     async def of_rows(self, rows: Sequence[Row], columns: Sequence[str], caller: Caller | None) -> list[Row]:
@@ -109,14 +114,15 @@ class PersonalValues:
         return orjson.dumps(document)
 
 
-def _erased_as(commands: CommandRegistry) -> Iterator[tuple[tuple[str, str], Any]]:
-    """What is left of each personal field, by its record's type and its path."""
-    for aggregate in commands.aggregates.values():
-        kinds: Mapping[str, Any] = {**aggregate.commands, **aggregate.events, aggregate.name: aggregate}
-        for kind in kinds.values():
-            fields: PersonalFields | None = kind.sealed_fields
-            for each in fields.all if fields is not None else ():
-                yield (fields.record_type, each.path) if fields else ("", ""), each.erased_as
+def _fields_of(commands: CommandRegistry, observations: ObservationRegistry) -> Iterator[PersonalFields]:
+    """The personal fields of all that is declared."""
+    kinds: list[Any] = [
+        kind
+        for aggregate in commands.aggregates.values()
+        for kind in (aggregate, *aggregate.commands.values(), *aggregate.events.values())
+    ]
+    found = [*(kind.sealed_fields for kind in kinds), *map(sealed_fields, observations.types.values())]
+    return (fields for fields in found if fields is not None)
 
 
 def _hidden(_: str) -> Any:

@@ -35,6 +35,7 @@ from api.waiting.waiter import Waiter
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.process import AnyProcess
 from commands.declaring.registry import CommandRegistry
+from eventlog.erasing.person import InClear
 from eventlog.settings import LogSettings
 from projections.view import View
 
@@ -51,6 +52,7 @@ class Service:
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
     bodies: reads large bodies in threads. folding: threads that fold streams. work: admits what takes long.
+    in_clear: the columns that stores have in clear, for erasures; None: nothing is personal.
     """
 
     commands: CommandRegistry
@@ -82,6 +84,7 @@ class Service:
     bodies: Bodies = field(default_factory=Bodies)
     folding: Threads = field(default_factory=lambda: Threads(2, "folding"))
     work: Work = field(default_factory=Work)
+    in_clear: InClear | None = None
 
     @cached_property
     def own_streams(self) -> OwnStreams:
@@ -91,7 +94,7 @@ class Service:
     @cached_property
     def personal(self) -> PersonalValues:
         """Opens sealed values, or hides them."""
-        return PersonalValues(self.commands)
+        return PersonalValues(self.commands, self.observations)
 
     @cached_property
     def in_flight(self) -> Capacity:

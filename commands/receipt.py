@@ -79,6 +79,7 @@ class _Head(_Members, gc=False):
     error: ReceiptError | msgspec.UnsetType
     origin: str | msgspec.UnsetType
     actor: str | msgspec.UnsetType
+    sealed: str | msgspec.UnsetType
     shared: bool | msgspec.UnsetType
 
 
@@ -97,6 +98,7 @@ class _Document(_Members, gc=False):
     error: ReceiptError | None = None
     origin: str | None = None
     actor: str | None = None
+    sealed: str = ""
     shared: bool = False
 
 
@@ -114,6 +116,7 @@ class Receipt:
     origin: who chose the id: `client`, `process` or `outbox`; None in receipts of earlier releases. shared: whether
     commands of other streams in its partition have the same id; their receipts have other keys.
     actor: who caused the command; None if that is not known, and in receipts of earlier releases.
+    sealed: see `sealed_digests`; empty if the command has no personal values, and in receipts of earlier releases.
     """
 
     command_id: str
@@ -128,6 +131,7 @@ class Receipt:
     origin: str | None = None
     shared: bool = False
     actor: str | None = None
+    sealed: str = ""
 
     @property
     def position(self) -> Position | None:
@@ -148,6 +152,7 @@ class Receipt:
             self.origin,
             self.shared,
             self.actor,
+            self.sealed,
         )
         quoted = (
             orjson.dumps({"id": e.id, "type": e.type, "position": f"{e.position.partition}:"}) for e in self.events
@@ -171,6 +176,7 @@ class Receipt:
             read.origin,
             read.shared,
             read.actor,
+            read.sealed,
         )
 
 
@@ -186,11 +192,13 @@ def receipt_head(
     origin: str | None = None,
     shared: bool = False,
     actor: str | None = None,
+    sealed: str = "",
 ) -> bytes:
     """A receipt as JSON, up to its events (see Receipt)."""
     head = _Head(
         command_id, type, stream, outcome, version, fingerprint, time,
-        error or msgspec.UNSET, origin or msgspec.UNSET, actor or msgspec.UNSET, shared or msgspec.UNSET,
+        error or msgspec.UNSET, origin or msgspec.UNSET, actor or msgspec.UNSET, sealed or msgspec.UNSET,
+        shared or msgspec.UNSET,
     )  # fmt: skip
     return _write(head)[:-1] + b',"events":['
 
@@ -225,6 +233,8 @@ class Answered(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def origin(self) -> str | None: ...
+    @property
+    def sealed(self) -> str: ...
 
 
 def has_id(first: Answered, command_id: str, stream: str, origin: str | None, fingerprint: str) -> bool:

@@ -15,6 +15,7 @@ import typer
 
 from commands.errors import CommandError
 from eventlog.errors import EventLogError
+from eventlog.personal.installed import install, opened_from
 from eventlog.programs.command_line import called_as
 from eventlog.programs.logs import log_to_stderr
 from eventlog.programs.metrics import serve_metrics
@@ -31,6 +32,7 @@ from projections.spark.setup.jars import JarError
 from projections.spark.setup.java import JavaError
 from projections.spark.stream_queries.checkpoint import check_shared
 from projections.stores.declared import STORES
+from projections.stores.erasing import has_clear_columns
 from projections.supervise import supervise
 from projections.supervision.errors import SupervisionError
 
@@ -112,6 +114,8 @@ def _service() -> Service:
     settings = LogSettings.from_environment(os.environ)
     settings.make_state()
     stores, views = StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules)
+    if has_clear_columns(views.views.values()):  # a missing setting is found now; it connects at its first use
+        install(opened_from(os.environ, settings.environment))
     if views.keep_state:
         check_shared(settings, os.environ)
     return Service(settings, stores, views)

@@ -4,7 +4,8 @@ ProjectionError
 ├── ViewDeclarationError a declaration of a view is wrong; found at start
 ├── UnknownView          no registered view has this name
 ├── StoreUnavailable     a store did not answer
-│   └── StoreLocked      somebody holds a lock that a change needs
+│   ├── StoreLocked      somebody holds a lock that a change needs
+│   └── KeysAway         the store of keys, which columns in clear need, did not answer
 ├── Unloadable           a store cannot hold the values of a patch
 ├── GenerationMissing    a view has no such generation
 ├── CannotLoad           a generation lacks its ledger, or patches that were deleted
@@ -70,6 +71,16 @@ class StoreLocked(StoreUnavailable):
 
     def __str__(self) -> str:
         return f"{self.store}: {self.cause}"
+
+
+class KeysAway(StoreUnavailable):
+    """The store of keys did not answer, so personal values cannot be opened for columns in clear."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__("the store of keys", cause)
+
+    def __reduce__(self) -> tuple[type[KeysAway], tuple[str]]:
+        return KeysAway, (self.cause,)
 
 
 class Unloadable(ProjectionError):

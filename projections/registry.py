@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
+from commands.declaring.observation import ObservationRegistry
 from commands.declaring.process import Process
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.declaring.tenant_keys import missing_parts
@@ -89,7 +90,7 @@ class ViewRegistry:
         """
         commands = CommandRegistry.load(modules)
         found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind)]
-        if commands.personal:
+        if commands.personal or ObservationRegistry.load(modules).personal:
             found = [(module, by_persons(streams) if view is streams else view) for module, view in found]
         sources = SourceRegistry.load(modules).sources
         for module, view in found:

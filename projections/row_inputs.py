@@ -59,6 +59,11 @@ def _problem(table: type[ViewRow], view: View | None) -> str:
         kind = view.types.get(name)
         if kind is None:
             return f'which has no column "{name}": it has {", ".join(view.types)}'
+        if name in view.personal:
+            return (
+                f'whose column "{name}" has sealed texts, which a process would take for values: leave it out of '
+                f'"{table.__name__}", and read the events instead'
+            )
         is_anything = column.kind is Kind.JSON and name not in table.json_columns
         if not is_anything and column.kind not in FITTING[kind]:
             words = ", ".join(sorted(WORDS[each] for each in FITTING[kind]))

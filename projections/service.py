@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 from commands.declaring.registry import CommandRegistry
 from eventlog.capturing.declaring import Captured
@@ -19,6 +19,7 @@ from eventlog.errors import EventLogError
 from eventlog.kafka.admin import prepare
 from eventlog.kafka.log import KafkaLog
 from eventlog.kafka.shown_offsets import ShownGroup
+from eventlog.personal.installed import installed
 from eventlog.programs.cores import cores
 from eventlog.programs.metrics import collecting
 from eventlog.settings import LogSettings
@@ -46,6 +47,7 @@ from projections.registry import ViewRegistry
 from projections.running_parts import LIVE, NoParts, RunningParts
 from projections.settings import StoreSettings
 from projections.spark.stream_queries.continuing import why_lost
+from projections.stores.erasing import ClearErasure, clear_stores, has_clear_columns
 from projections.stores.ledgers import position
 from projections.stores.open import backend, open_store, opened_once
 from projections.stores.store import Ledger, Target, ViewStore
@@ -53,6 +55,9 @@ from projections.table.view import TableView
 from projections.view import View
 
 log = logging.getLogger(__name__)
+
+ERASED_EVERY_S: Final = 2.0
+"""Between two looks for erasures."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,13 @@ class Service:
         else:
             for each in added:
                 log.info("%s: added the %s of %s", store, each, target.view.tag)
+
+    def keep_erased(self, stop: threading.Event) -> None:
+        """Take out what erasures have left in columns in clear, again and again until `stop` is set."""
+        views = self.views.views.values()
+        erasure = ClearErasure(self.stores, clear_stores(views), wait=stop.wait)
+        while has_clear_columns(views) and not stop.wait(ERASED_EVERY_S):
+            erasure.sweep(installed().store)
 
     def _check_events(self) -> None:
         """Log an error for each event whose fields changed without its version; record the versions that are new."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from commands.declaring.observation import ObservationRegistry
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.reacting.outbox import outbox_role, outbox_topics
@@ -38,7 +39,7 @@ class Declared:
     def load(cls, settings: LogSettings, views: ViewRegistry) -> Declared:
         """What the modules of `settings` declare."""
         modules = settings.modules
-        has_personal = bool(CommandRegistry.load(modules).personal)
+        has_personal = bool(CommandRegistry.load(modules).personal or ObservationRegistry.load(modules).personal)
         return cls(settings, ProcessRegistry.load(modules), SourceRegistry.load(modules).sources, views, has_personal)
 
     @property

@@ -37,7 +37,8 @@ _COLUMNS: Final[dict[ColumnType, Schema]] = {
 }
 PERSONAL_COLUMN: Final[Schema] = {
     "description": "a personal value: as it was recorded, or what is left of it after an erasure; "
-    '`{"hidden": "personal"}` without the scope `personal`; cannot be filtered or sorted by'
+    '`{"hidden": "personal"}` without the scope `personal`; cannot be sorted by, and filtered by only with this scope, '
+    "if the store has it in clear"
 }
 COLUMNS: Final = _Columns(_COLUMNS)
 

@@ -181,6 +181,16 @@ class KeyDocument(TypedDict):
     erased: str | None
 
 
+class InClearDocument(TypedDict):
+    """What was found in a generation of a view, or that a store was not looked at."""
+
+    store: str
+    view: str
+    generation: int
+    rows: Annotated[int, Field(description="that show values of the person in clear, or showed them")]
+    problem: Annotated[str, Field(description="why the store was not looked at: the read side does it later")]
+
+
 class PersonErased(TypedDict):
     """What an erasure found and did."""
 
@@ -191,6 +201,9 @@ class PersonErased(TypedDict):
     events: Annotated[
         int | None, Field(description="how many events `GET /persons/{person}` has for operators; null: not known now")
     ]
+    in_clear: Annotated[
+        list[InClearDocument] | None, Field(description="by generation with columns in clear, what was found in them")
+    ]
     remains: Annotated[list[str], Field(description="what is left, and until when")]
 
 
@@ -198,7 +211,11 @@ class LeftOut(TypedDict):
     """What the answer about a person lacks."""
 
     streams: Annotated[list[str], Field(description="aggregates with personal fields that the caller may not read")]
-    views: Annotated[list[str], Field(description="views that the caller may not read, or that have no rows yet")]
+    views: Annotated[
+        list[str],
+        Field(description="views that the caller may not read, that have no rows yet, or that are not searched"),
+    ]
+    observations: Annotated[list[str], Field(description="observations with personal fields, which are not searched")]
 
 
 class PersonKnown(TypedDict):

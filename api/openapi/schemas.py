@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from api.openapi.components import (
     AFTER,
@@ -141,7 +142,9 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
             )
         )
     taken = {each["name"] for each in found}
-    for column, kind in ((name, each) for name, each in view.types.items() if name not in view.personal):
+    finding = (store for store in view.stores if (store.searches if searching else store.answers and store.finds))
+    sealed = view.personal.difference(*(store.clear for store in islice(finding, 1)))
+    for column, kind in ((name, each) for name, each in view.types.items() if name not in sealed):
         for operator in operators(kind):
             plain = operator == "eq" and column not in taken
             found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, filtered(kind)))

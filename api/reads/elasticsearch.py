@@ -23,7 +23,7 @@ from projections.errors import StoreUnavailable
 from projections.stores.declared import Elasticsearch
 from projections.stores.elasticsearch.answers import IndexGone, documents
 from projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
-from projections.stores.elasticsearch.mapping import GUARD
+from projections.stores.elasticsearch.mapping import GUARD, STATE
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
 from projections.table.decimals import exact_decimal
 from projections.table.patch import places_from_json
@@ -75,7 +75,8 @@ class ElasticsearchReader:
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current rows of these keys with the columns."""
         compared = [each.column for each in live.conditions]
-        sources = await self._sources(live, keys, [*(columns or live.view.types), *compared, DELETED])
+        shown = _fields(live.view, columns or tuple(live.view.types))
+        sources = await self._sources(live, keys, [*shown, *compared, DELETED])
         return {
             key: _row(live.view, source, columns)
             for key, source in sources.items()
@@ -170,12 +171,12 @@ class ElasticsearchReader:
             "query": _matching(live, query),
             "sort": [clause for step in query.order for clause in sorting(step, live.view, query)],
             "size": query.limit + 1,
-            "source_includes": list(query.stored(live.view)),
+            "source_includes": _fields(live.view, query.stored(live.view)),
             **more,
         }
         if query.highlight:
             # Elasticsearch's encoder escapes the text, so that a page can show it as HTML
-            texts: dict[str, Any] = {f"{column}.text": {} for column in _settings(live.view).text}
+            texts: dict[str, Any] = {f"{column}.text": {} for column in _searched(live.view, query)}
             body["highlight"] = {
                 "fields": texts,
                 "encoder": "html",
@@ -218,10 +219,21 @@ def _settings(view: View) -> Elasticsearch:
     return store
 
 
+def _searched(view: View, query: Query) -> list[str]:
+    """The columns in which words are looked for."""
+    return [column for column in _settings(view).text if column not in query.unsearched]
+
+
+def _fields(view: View, columns: Sequence[str]) -> list[str]:
+    """The fields of documents with these columns: of those in clear, the sealed texts, which are opened like others."""
+    clear = _settings(view).clear
+    return [f"{STATE}.{name}" if name in clear else name for name in columns]
+
+
 def _matching(live: Live, query: Query) -> dict[str, Any]:
     view, must = live.view, list[dict[str, Any]]()
     if query.text:
-        fields = [f"{column}.text" for column in _settings(view).text]
+        fields = [f"{column}.text" for column in _searched(view, query)]
         words = {"multi_match": {"query": query.text, "fields": fields, "type": "cross_fields", "operator": "and"}}
         # scores depend on how often a word is in all rows, also in those that do not exist for the reader
         must.append({"constant_score": {"filter": words}} if live.conditions else words)
@@ -330,4 +342,5 @@ def _match(view: View, query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _row(view: View, document: Mapping[str, Any], columns: Sequence[str] = ()) -> Row:
-    return {name: document.get(name) for name in columns or view.types}
+    clear, state = _settings(view).clear, document.get(STATE, {})
+    return {name: (state if name in clear else document).get(name) for name in columns or view.types}

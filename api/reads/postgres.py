@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from api.requests.filters import AnyOf, Condition
 from api.requests.letter_case import in_either_case
 from api.requests.query import Order, Query
 from projections.stores.names import LEDGER, table_key, table_name
+from projections.stores.postgres.ddl import clear_name
 from projections.stores.postgres.sealed_keys import sealed_with_any
 from projections.table.decimals import decimal_text
 from projections.table.patch import places_from_json
@@ -84,7 +85,7 @@ class PostgresReader:
         """One page of rows."""
         where = _existing(live)
         for each in query.filters:
-            where = where.and_(matching(each))
+            where = where.and_(matching(each, _clear(live.view)))
         total = await self._count(live, where) if query.count else None
         several = [where]
         if query.beyond is not None:
@@ -208,13 +209,20 @@ def _existing(live: Live) -> Where:
     return where
 
 
-def matching(condition: Condition) -> Where:
-    """The condition in SQL; a null satisfies none but `is_null`."""
+def _clear(view: View) -> Collection[str]:
+    """The columns with personal values that the table has in clear, too."""
+    declared = view.store("postgres")
+    return () if declared is None else declared.clear
+
+
+def matching(condition: Condition, clear: Collection[str] = ()) -> Where:
+    """The condition in SQL; a null satisfies none but `is_null`. clear: the columns that are compared in clear."""
     if isinstance(condition, AnyOf):
-        parts = [matching(each) for each in condition.filters]
+        parts = [matching(each, clear) for each in condition.filters]
         either = sql.SQL("({})").format(sql.SQL(" OR ").join(part.text for part in parts))
         return Where((either,), tuple(value for part in parts for value in part.values))
-    column, values = sql.Identifier(condition.column), list(condition.values)
+    name = clear_name(condition.column) if condition.column in clear else condition.column
+    column, values = sql.Identifier(name), list(condition.values)
     match condition.operator:
         case "is_null":
             return Where((sql.SQL("{} IS NULL" if values[0] else "{} IS NOT NULL").format(column),))

@@ -7,7 +7,7 @@ and `not_in`. (Like SQL; in Elasticsearch, where `must_not` matches missing valu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -98,15 +98,20 @@ def operators(kind: ColumnType) -> tuple[str, ...]:
             return ()
 
 
-def read_filters(view: View, parameters: Parameters, reserved: Sequence[str]) -> tuple[Condition, ...]:
-    """All conditions in `parameters`; reserved: other parameters. Raises BadParameter."""
+def read_filters(
+    view: View, parameters: Parameters, reserved: Sequence[str], clear: Collection[str] = ()
+) -> tuple[Condition, ...]:
+    """All conditions in `parameters`; reserved: other parameters. Raises BadParameter.
+
+    clear: the personal columns that the caller may filter by, as the store has them in clear.
+    """
     plain = _Collected()
     ors: list[AnyOf] = []
     for name, text in parameters:
         if name == OR:
-            ors.append(_read_or(view, text))
+            ors.append(_read_or(view, text, clear))
             continue
-        column, operator = _target(view, name, reserved)
+        column, operator = _target(view, name, reserved, clear)
         texts = split_list(name, text) if operator in LISTS else [text]
         plain.add(name, column, operator, _values(view, name, column, operator, texts))
     if len(ors) > MAX_ORS:
@@ -149,15 +154,19 @@ class _Collected:
             raise BadParameter(name, f"has more than {maximum} values: send several requests")
 
 
-def _target(view: View, name: str, reserved: Sequence[str] = ()) -> tuple[str, str]:
+def _target(view: View, name: str, reserved: Sequence[str], clear: Collection[str]) -> tuple[str, str]:
     """Column and operator of a condition's name; raises BadParameter."""
     column, dot, operator = name.partition(".")
     if column in view.looked_up:
         raise BadParameter(shortened(name), only_shown(view, column, "filter"), tuple(view.types))
     if column not in view.types:
         raise BadParameter(shortened(name), f'is not a column of "{view.name}"', (*view.types, *reserved))
-    if column in view.personal:
-        raise BadParameter(name, "is personal: rows have a sealed text in its place, which cannot be compared")
+    if column in view.personal and column not in clear:
+        raise BadParameter(
+            name,
+            "is personal: rows have a sealed text in its place, which cannot be compared. Callers with the scope "
+            "personal can filter by columns that the store has in clear",
+        )
     allowed = operators(view.types[column])
     operator = operator if dot else "eq"
     if not allowed:
@@ -184,7 +193,7 @@ def _values(view: View, name: str, column: str, operator: str, texts: Sequence[s
     return [read_value(name, view.types[column], text) for text in texts]
 
 
-def _read_or(view: View, text: str) -> AnyOf:
+def _read_or(view: View, text: str, clear: Collection[str]) -> AnyOf:
     """The filters of `(city=GALT,beds.gte=3)`; raises BadParameter."""
     check_text(OR, text)
     scanner = _Scanner(OR, text)
@@ -195,7 +204,7 @@ def _read_or(view: View, text: str) -> AnyOf:
             scanner.take(",")
         name = scanner.name()
         try:
-            found.append(_alternative(view, name, scanner))
+            found.append(_alternative(view, name, scanner, clear))
         except BadParameter as error:
             if error.parameter == OR:
                 raise
@@ -208,8 +217,8 @@ def _read_or(view: View, text: str) -> AnyOf:
     return AnyOf(tuple(found))
 
 
-def _alternative(view: View, name: str, scanner: _Scanner) -> Filter:
-    column, operator = _target(view, name)
+def _alternative(view: View, name: str, scanner: _Scanner, clear: Collection[str]) -> Filter:
+    column, operator = _target(view, name, (), clear)
     if operator in LISTS and scanner.follows("("):
         scanner.take("(")
         texts = list(scanner.values(",", "()"))

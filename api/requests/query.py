@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ class Query:
     fields: the columns to return (empty: all stored ones).
     highlight: return where the words were found.
     count: count all rows that match the filters, including those of other pages.
+    unsearched: columns that `text` does not find, because the caller may not read them.
     """
 
     filters: tuple[Condition, ...]
@@ -50,6 +51,7 @@ class Query:
     fields: tuple[str, ...] = ()
     highlight: bool = False
     count: bool = False
+    unsearched: frozenset[str] = frozenset()
 
     @property
     def includes_matches(self) -> bool:
@@ -82,8 +84,11 @@ def place_column(view: View) -> str | None:
     return next((name for name, kind in view.types.items() if kind is ColumnType.POINT), None)
 
 
-def read_query(view: View, parameters: Parameters, *, searching: bool = False) -> Query:
-    """The query of a request, without `beyond`, which is in the cursor. Raises BadParameter."""
+def read_query(view: View, parameters: Parameters, *, searching: bool = False, clear: Collection[str] = ()) -> Query:
+    """The query of a request, without `beyond`, which is in the cursor. Raises BadParameter.
+
+    clear: see `read_filters`.
+    """
     reserved = PAGING + (SEARCHING if searching else ())
     plain = check_names([each for each in parameters if each[0] in reserved], reserved)
     near, within_km = _read_place(view, plain) if searching else (None, None)
@@ -101,7 +106,7 @@ def read_query(view: View, parameters: Parameters, *, searching: bool = False) -
     if near is not None and DISTANCE not in named:
         order = (*order, Order(DISTANCE))  # it does not affect the order after the key, but is returned
     return Query(
-        filters=read_filters(view, [each for each in parameters if each[0] not in reserved], (*reserved, OR)),
+        filters=read_filters(view, [each for each in parameters if each[0] not in reserved], (*reserved, OR), clear),
         order=order,
         limit=read_integer("limit", plain.get("limit", "50"), 1, MAX_ROWS),
         text=text,

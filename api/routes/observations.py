@@ -95,6 +95,8 @@ def observation_routes(service: Service) -> APIRouter:
 
 
 def _reporting(service: Service, name: str) -> Endpoint:
+    is_personal = name in service.observations.personal
+
     async def report(request: Request) -> Response:
         check_no_query(request)
         headers.check_of_one_command(request, "the id and the source of a report identify it")
@@ -105,7 +107,7 @@ def _reporting(service: Service, name: str) -> Endpoint:
         options = _options(request)
         async with service.work.bodies.place():
             body = await read_json(request, service.limits)
-            read = await service.bodies.read(len(body), _read, service, request, name, body)
+            read = await service.bodies.read(len(body), _read, service, request, name, body, waits=is_personal)
             (position,) = await service.recorder.record([read], **options)
         place = SourcePosition(OBSERVATIONS, position)
         document: Reported = {"id": f"{name}/{read.source}/{read.id}", "position": str(place)}
@@ -134,6 +136,7 @@ class _Lines:
         self._service, self._request, self._name = service, request, name
         self._caller = caller_of(request)
         self._options = _options(request)
+        self._is_personal = name in service.observations.personal
         self._stored, self._refused = 0, 0
         self._problems: list[LineProblem] = []
 
@@ -148,7 +151,7 @@ class _Lines:
     async def _batches(self) -> AsyncIterator[_Batch]:
         """The lines as they arrive, read one batch after another, so that they are stored in their order."""
         async for lines in read_lines(self._request, self._service.limits, self._service.reading, BATCH_LINES):
-            yield await self._service.bodies.read(largest_bytes(lines), self._read, lines)
+            yield await self._service.bodies.read(largest_bytes(lines), self._read, lines, waits=self._is_personal)
 
     def _read(self, lines: Sequence[Line]) -> _Batch:
         batch, expired = _Batch([], []), not self._service.guard.is_valid(self._caller)

@@ -44,7 +44,7 @@ can be repeated. The audit log has a record with what was found, and what is lef
 def person_routes(service: Service) -> APIRouter:
     """The routes of persons; none if no field is personal."""
     router = APIRouter(tags=["persons"])
-    if not service.commands.personal:
+    if not service.personal.any:
         return router
 
     known = KnownPersons(service)
@@ -77,10 +77,10 @@ def person_routes(service: Service) -> APIRouter:
         actor, events = caller_of(request).name, await known.count(person)
 
         def done() -> PersonErasure:
-            keys = installed().store
+            keys, append = installed().store, Trail(os.environ).append
             if is_dry:
-                return planned(keys, person, events)
-            return erase_person(keys, Trail(os.environ).append, person, service.environment, os.environ, actor, events)
+                return planned(keys, person, events, service.in_clear)
+            return erase_person(keys, append, person, service.environment, os.environ, actor, events, service.in_clear)
 
         found = await asyncio.to_thread(done)
         return Response(orjson.dumps(found.document()), media_type="application/json")

@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.errors import BadParameter, KeyOnly, NoSearch, RowMissing
+from api.errors import BadParameter, Forbidden, KeyOnly, NoSearch, RowMissing
 from api.guard import needs
 from api.guard.caller import Caller, caller_of
 from api.guard.declared import STREAMS
-from api.guard.scopes import Kind
+from api.guard.scopes import PERSONAL, Kind
 from api.links import link
 from api.made_views import described, is_served, made_view
 from api.openapi import schemas
@@ -33,7 +33,7 @@ from api.routes.under import RoutesUnder
 from api.service import Service
 from api.waiting.awaited import After
 from projections.errors import GenerationMissing
-from projections.stores.declared import Cache
+from projections.stores.declared import Cache, Elasticsearch
 from projections.stores.valkey.rankings import ranked_of
 from projections.table.lookups import looked_up_types
 from projections.view import View
@@ -229,13 +229,28 @@ class ViewRoutes:
 
     def _query(self, caller: Caller, parameters: Parameters, *, searching: bool) -> tuple[Query, After | None]:
         """The query with what rows must fulfil for the caller, so that its cursor is of no use to another one."""
-        query = read_query(self.view, parameters, searching=searching)
+        query = read_query(self.view, parameters, searching=searching, clear=self._clear(caller, searching))
+        if query.text and not caller.reads_personal and (index := self._index) is not None and index.clear:
+            query = replace(query, unsearched=frozenset(index.clear))
+            if query.unsearched.issuperset(index.text):  # without fields, Elasticsearch searches all of them
+                raise Forbidden(PERSONAL)
         if readable := caller.readable(self.view):
             query = replace(query, filters=(*query.filters, *readable))
         plain = dict(parameters)
         if "cursor" in plain:
             query = continued(self.view, query, plain["cursor"])
         return query, After.read(plain, self.service.limits)
+
+    def _clear(self, caller: Caller, searching: bool) -> Sequence[str]:
+        """The personal columns that a caller may filter by, because the store that finds rows has them in clear."""
+        reader = self.searcher if searching else self.finder
+        declared = None if reader is None else self.view.store(reader.name)
+        return declared.clear if declared is not None and caller.reads_personal else ()
+
+    @property
+    def _index(self) -> Elasticsearch | None:
+        """What is searched for words."""
+        return next((store for store in self.view.stores if isinstance(store, Elasticsearch)), None)
 
     async def _wait(self, reader: ViewReader, after: After | None) -> None:
         """Wait for `after`, and make the awaited changes visible to searches."""

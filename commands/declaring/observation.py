@@ -6,24 +6,27 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import orjson
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from commands.declaring.argument_checks import quoted_value, take_arguments
 from commands.declaring.exact_numbers import inexact_numbers
 from commands.declaring.faults import faults_of, first_faults
 from commands.declaring.filled_fields import NOTHING, check_filled_fields, filled_fields
 from commands.declaring.json_body import NUL
-from commands.declaring.personal_marks import mentions_personal
+from commands.declaring.personal import PersonalFields
+from commands.declaring.personal_reading import personal_fields
 from commands.declaring.times import may_hold_times, unfit_times
 from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
 from eventlog import topics
 from eventlog.declaring import must_be_version
 from eventlog.envelope import Envelope, encode, format_time, stream_name, timestamp_ms
+from eventlog.hidden_values import places_of_error
 from eventlog.limits import MAX_ENTRY_BYTES, entry_size
 from eventlog.ports import Entry
 from eventlog.programs.modules import by_name, find
@@ -93,9 +96,41 @@ class Report(BaseModel, Generic[Body]):
     time: Annotated[AwareDatetime, Field(ge=EARLIEST), AfterValidator(_not_ahead)] | None = None
     data: Body
 
+    _stored: bytes | None = PrivateAttr(None)
+
+    def stored_data(self) -> bytes:
+        """The data as its record has it, with sealed values.
+
+        The first call seals them, which may wait for the store of keys. Raises KeysUnavailable, and
+        MalformedObservation if a value belongs to nobody.
+        """
+        if self._stored is None:
+            self._stored = _stored(self.data)
+        return self._stored
+
+
+@lru_cache(maxsize=10_000)
+def sealed_fields(kind: type[Observation]) -> PersonalFields | None:
+    """The personal fields of a type of observation; None if it has none. Raises DeclarationError."""
+    return personal_fields(kind, kind.type)
+
+
+def _stored(data: Observation) -> bytes:
+    body: bytes = data.__pydantic_serializer__.to_json(data)
+    if (fields := sealed_fields(type(data))) is None:
+        return body
+    try:
+        return fields.sealed_json(body, "")
+    except ValueError as error:
+        detail = {"type": "person_missing", "loc": ("data",), "msg": str(error)}
+        raise MalformedObservation(data.type, [detail]) from error
+
 
 class ObservationRegistry:
-    """The types of observations of a deployment. types: by name. reports: the model of a report by type."""
+    """The types of observations of a deployment.
+
+    types: by name. reports: the model of a report by type. personal: the types that have personal fields.
+    """
 
     def __init__(self, found: Iterable[tuple[str, type[Observation]]]) -> None:
         """Take (module, class) pairs; raises DeclarationError naming both modules if two have the same name."""
@@ -103,15 +138,10 @@ class ObservationRegistry:
         self.types: Mapping[str, type[Observation]] = MappingProxyType(types)
         for kind in types.values():
             check_filled_fields(kind)
-            if mentions_personal(kind):
-                raise DeclarationError(
-                    f'observation "{kind.type}" has personal fields, which observations cannot have yet: only stream '
-                    "views read observations, and they would compute with sealed texts; leave the field out, or "
-                    "report it with a command"
-                )
         self.reports: Mapping[str, type[Report[Any]]] = MappingProxyType(
             {name: Report[kind] for name, kind in types.items()}  # type: ignore[valid-type]
         )
+        self.personal = frozenset(name for name, kind in types.items() if sealed_fields(kind) is not None)
 
     @classmethod
     def load(cls, modules: Sequence[str]) -> ObservationRegistry:
@@ -124,30 +154,46 @@ class ObservationRegistry:
         UnfitClaim.
 
         claims: of the caller of the API, which fills fields with them and with the current time; None: the sender has.
+        Personal values are sealed here: then it may wait for the store of keys, and raises KeysUnavailable.
 
         A user's validators may raise any other error; none of them ends the process.
         """
         model = self.reports.get(observation_type)
         if model is None:
             raise UnknownObservation(observation_type, tuple(self.types))
+        kind = self.types[observation_type]
+        document = _filled(kind, report, claims)
         try:
-            read = model.model_validate_json(_filled(self.types[observation_type], report, claims))
+            read = _validated(kind, model, document)
         except ValidationError as error:
             faults = faults_of(error)
             if claims is not None:
-                filled_fields(self.types[observation_type]).check(observation_type, faults.details, "data")
+                filled_fields(kind).check(observation_type, faults.details, "data")
             raise MalformedObservation(observation_type, *faults) from None  # its text would have all faults
         except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
             raise RuntimeError(f'a validator of "{observation_type}" raised {error!r}') from error
         if ESCAPED_NUL.search(report):
             raise MalformedObservation(observation_type, [NUL])
-        if inexact := inexact_numbers(report, self.types[observation_type], "data"):
+        if inexact := inexact_numbers(report, kind, "data"):
             raise MalformedObservation(observation_type, inexact)
-        if may_hold_times(self.types[observation_type]):
+        if may_hold_times(kind):
             unfit = first_faults(unfit_times(read.data, ("data",)))
             if unfit.total:
                 raise MalformedObservation(observation_type, *unfit)
+        if observation_type in self.personal:
+            read.stored_data()
         return read
+
+
+def _validated(kind: type[Observation], model: type[Report[Any]], document: bytes) -> Report[Any]:
+    if sealed_fields(kind) is None:
+        return model.model_validate_json(document)
+    try:
+        return model.model_validate_json(document)
+    except ValidationError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - its text may repeat a personal value
+        raise RuntimeError(f'a validator of "{kind.type}" failed\n{places_of_error(error)}') from None
 
 
 def _filled(kind: type[Observation], report: bytes, claims: Mapping[str, Any] | None) -> bytes:
@@ -183,7 +229,7 @@ def to_entry(
     traceparent: str | None,
     actor: str | None = None,
 ) -> Entry:
-    """The record of a report accepted at `now`; raises TooLarge.
+    """The record of a report accepted at `now`; raises TooLarge, and what `Report.stored_data` raises.
 
     Its key is `type/source/id@…` and its own, so that compaction keeps each report: whether one is late depends on when
     it was accepted, and a late copy must not take the place of one in time. What is behind the last @ has no @.
@@ -202,7 +248,7 @@ def to_entry(
         recorded_time=now,
         actor=actor,
     )
-    value = encode(envelope, data.__pydantic_serializer__.to_json(data))
+    value = encode(envelope, report.stored_data())
     key = f"{envelope.id}@{timestamp_ms(now)}-{secrets.token_hex(6)}"
     if (size_bytes := entry_size(key, value)) > MAX_ENTRY_BYTES:
         raise TooLarge(size_bytes, MAX_ENTRY_BYTES, f'the record of observation "{envelope.id}"')

@@ -56,7 +56,7 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     """A command from the log: its envelope, its time as text, its fingerprint, and its partition.
 
     recorded_time: of its events, as text: when their batch was begun.
-    origin: who chose its id. key: of its receipt's record.
+    origin: who chose its id. key: of its receipt's record. sealed: see `sealed_digests`.
     """
 
     envelope: Envelope
@@ -66,6 +66,7 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     recorded_time: str
     origin: str | None
     key: str
+    sealed: str = ""
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +82,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """The decision on one command. It cannot fail any more: it consists of bytes, and each part fits in its record.
 
     key: of the receipt's record.
-    command_id, origin: see Receipt.
+    command_id, origin, sealed: see Receipt.
     receipt: the receipt's JSON up to its events.
     events: the records to append; of an erasure, tombstones.
     recorded: the JSON of each event in the receipt, up to its offset; of an erasure, none.
@@ -105,6 +106,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     snapshot: bytes | None = None
     size_bytes: int = 0
     begins: bool = False
+    sealed: str = ""
 
 
 def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
@@ -167,6 +169,7 @@ def answered(
         outcome,
         receipt,
         size_bytes=len(receipt),
+        sealed=received.sealed,
     )
 
 
@@ -263,6 +266,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
     return Decision(
         received.key, envelope.id, received.origin, envelope.type, received.fingerprint, stream, "accepted", receipt,
         tuple(entries), tuple(recorded), after, snapshot, size_bytes + receipt_bytes, begins=known.version == 0,
+        sealed=received.sealed,
     )  # fmt: skip
 
 
@@ -324,6 +328,7 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
         error,
         received.origin,
         actor=envelope.actor,
+        sealed=received.sealed,
     )
 
 

@@ -39,6 +39,7 @@ from commands.receipt import (
     reused_message,
     was_not_decided,
 )
+from commands.sealed_digests import is_same, sealed_digests
 from eventlog import topics
 from eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
 from eventlog.errors import KeysUnavailable, NotAnEnvelope
@@ -170,7 +171,11 @@ class Handler:
             fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
         else:
             return  # another partition must answer it
-        received = self._unanswered(self._received(envelope, fingerprint, batch), stored, batch)
+        command = self._received(envelope, fingerprint, batch)
+        if typed is not None and typed.command.sealed_fields is not None:
+            digests = sealed_digests(envelope.type, typed.body, envelope.expected_version)
+            command = structs.replace(command, sealed=digests)
+        received = self._unanswered(command, stored, batch)
         if received is not None and isinstance(error, KeysUnavailable):
             batch.add(unavailable(received, 0, error))
         elif received is not None and not isinstance(error, KeysUnavailable):
@@ -333,7 +338,7 @@ def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
 def _repeat(received: ReceivedCommand, earlier: Earlier, batch: Batch) -> None:
     """Send the receipt of a command id again, or refuse the command if the id was used for another one."""
     command_id, stream, first = received.envelope.id, received.envelope.stream, earlier.first
-    if first is not None and first.fingerprint != received.fingerprint:
+    if first is not None and not is_same(first, received.fingerprint, received.sealed):
         # under another key, because the first receipt must stay the latest record of its key
         key = reuse_key(command_id, received.fingerprint)
         error = ReceiptError(KEY_REUSED, clipped(reused_message(command_id, stream)))

@@ -182,7 +182,7 @@ class CommandGateway:
             self._append([again])
             return again.answer
         answer = asyncio.get_running_loop().create_future()
-        answer.set_result(earlier if earlier.fingerprint == command.fingerprint else key_reused(earlier, command))
+        answer.set_result(earlier if command.is_answered_by(earlier) else key_reused(earlier, command))
         return answer
 
     def _earlier(self, command: Outgoing, place: Place) -> Receipt | None:

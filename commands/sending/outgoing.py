@@ -14,6 +14,7 @@ from commands.declaring.registry import CommandType
 from commands.declaring.times import may_hold_times, unclear_times
 from commands.errors import MalformedCommand, TooLarge
 from commands.receipt import Receipt, has_id, reuse_key, scoped_key
+from commands.sealed_digests import is_same, sealed_digests
 from eventlog.envelope import CLIENT, Envelope, timestamp_ms
 from eventlog.limits import MAX_BODY_BYTES
 from eventlog.ports import Entry
@@ -40,7 +41,7 @@ class Options(TypedDict, total=False):
 class Outgoing(NamedTuple):
     """A valid command. is_new: its id was made for it, so it cannot have a receipt yet.
 
-    span: from now until its receipt, if its trace is sampled.
+    span: from now until its receipt, if its trace is sampled. sealed: see `sealed_digests`.
     """
 
     command_id: str
@@ -49,6 +50,7 @@ class Outgoing(NamedTuple):
     fingerprint: str
     entry: Entry
     span: Span | None = None
+    sealed: str = ""
 
     @property
     def stream(self) -> str:
@@ -66,6 +68,10 @@ class Outgoing(NamedTuple):
     def first_keys(self) -> tuple[str, str]:
         """The keys of the records that may be the first receipt of its id; the second one only beside the first."""
         return self.command_id, scoped_key(self.command_id, self.stream, CLIENT)
+
+    def is_answered_by(self, receipt: Receipt) -> bool:
+        """Whether a receipt of its id is of this command, and not of another one."""
+        return is_same(receipt, self.fingerprint, self.sealed)
 
     def has_id_of(self, receipt: Receipt) -> bool:
         """Whether it is not decided again, because its id has this receipt."""
@@ -115,7 +121,10 @@ def prepare(
     )
     fingerprint = fingerprint_of(command_type, typed.body, expected_version)
     entry = command_record(envelope, typed.aggregate.identity, typed.body, timestamp_ms(time))
-    return Outgoing(command_id, is_new or not chosen, command_type, fingerprint, entry, span)
+    digests = ""
+    if kind.command.sealed_fields is not None:
+        digests = sealed_digests(command_type, typed.body, expected_version)
+    return Outgoing(command_id, is_new or not chosen, command_type, fingerprint, entry, span, digests)
 
 
 def _sending(

@@ -36,7 +36,7 @@ class Waiting:
         command = self.command
         return (
             receipt.command_id == command.command_id
-            and receipt.fingerprint == command.fingerprint
+            and command.is_answered_by(receipt)
             and receipt.origin in (None, CLIENT)
         )
 

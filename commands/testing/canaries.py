@@ -1,21 +1,21 @@
-"""Sends personal values that appear nowhere else through commands, events, states and processes, and looks for them."""
+"""Sends personal values that appear nowhere else through all that stores messages or states, and looks for them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from commands.declaring.aggregate import Command
+from commands.declaring.observation import Observation, ObservationRegistry, sealed_fields, to_entry
 from commands.declaring.personal import PersonalField, PersonalFields
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
-from commands.errors import MalformedCommand
+from commands.errors import MalformedCommand, MalformedObservation
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.reacting.instance import Instance
@@ -38,9 +38,8 @@ class _Canaries:
     def __init__(self) -> None:
         self.made: list[str] = []
 
-    def of(self, kind: type[Command], body: dict[str, Any]) -> dict[str, Any]:
+    def of(self, kind: type[BaseModel], fields: PersonalFields | None, body: dict[str, Any]) -> dict[str, Any]:
         """The body with a canary in every personal field that takes one; others keep their values."""
-        fields = kind.sealed_fields
         if fields is None:
             return body
         for number in range(len(fields.values(_copy(body)))):
@@ -52,6 +51,13 @@ class _Canaries:
                     self.made.append(str(canary))
                     break
         return body
+
+    def must_be_hidden(self, stored: Sequence[bytes], lines: Sequence[str]) -> None:
+        """Raises AssertionError if any is in what is stored, or in lines of the log."""
+        every = [*stored, *(line.encode(errors="replace") for line in lines)]
+        for canary in self.made:
+            found = next((each for each in every if canary.encode() in each), None)
+            assert found is None, f"a personal value is in clear: {found!r}"
 
     def _text(self) -> str:
         return f"{CANARY}-{len(self.made)}"
@@ -86,7 +92,7 @@ def nothing_is_in_clear(
         for number, (command_type, body) in enumerate(history):
             kind = registry.command(command_type)
             try:
-                out = prepare(kind, orjson.dumps(canaries.of(kind.command, body)), TIME)
+                out = prepare(kind, orjson.dumps(canaries.of(kind.command, kind.command.sealed_fields, body)), TIME)
             except MalformedCommand as refused:
                 lines.append(str(refused))
                 continue
@@ -98,10 +104,23 @@ def nothing_is_in_clear(
             stored += [each or b"" for each in receipts.values()]
             for entry in batch.events:
                 stored += _reactions(registry, processes, decode(entry.value))
-    every = [*stored, *(line.encode(errors="replace") for line in lines)]
-    for canary in canaries.made:
-        found = next((each for each in every if canary.encode() in each), None)
-        assert found is None, f"a personal value is in clear: {found!r}"
+    canaries.must_be_hidden(stored, lines)
+
+
+def no_report_is_in_clear(registry: ObservationRegistry, kind: type[Observation], bodies: Iterable[Any]) -> None:
+    """Likewise of these data of observations."""
+    canaries, stored = _Canaries(), list[bytes]()
+    with _logged() as lines:
+        for number, body in enumerate(bodies):
+            data = canaries.of(kind, sealed_fields(kind), body)
+            try:
+                report = registry.read(kind.type, orjson.dumps({"id": f"{number}", "source": "test", "data": data}))
+            except MalformedObservation as refused:
+                lines.append(str(refused))
+                continue
+            entry = to_entry(report, TIME, None, None)
+            stored += [entry.key.encode(), entry.value or b""]
+    canaries.must_be_hidden(stored, lines)
 
 
 def _reactions(registry: CommandRegistry, processes: ProcessRegistry, event: Envelope) -> Iterator[bytes]:

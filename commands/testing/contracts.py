@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from commands.codec import fold, read_event, read_snapshot, write_snapshot
 from commands.declaring.aggregate import Event
+from commands.declaring.observation import ObservationRegistry
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.handling.batch import Batch
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import Receipt
-from commands.testing.canaries import nothing_is_in_clear
-from commands.testing.drawing import histories, recordings
+from commands.testing.canaries import no_report_is_in_clear, nothing_is_in_clear
+from commands.testing.drawing import bodies, histories, recordings
 from commands.testing.golden import GoldenFiles
 from commands.testing.past import aggregate_of
 from eventlog.envelope import Envelope, decode, encode, stream_name
@@ -42,20 +43,25 @@ def contracts_of(*modules: str, golden: Path | None = None) -> type:
     every event they check that it has a golden file, that the file is read as the current version, and that all data
     that the version could have recorded can be read. If a field is personal, commands with values that appear nowhere
     else go through every aggregate, and their events through every process: nothing that is stored or logged has one.
+    So do observations with personal fields.
 
     modules: as in HEADWATER_MODULES; sub-modules are included. golden: the folder of the golden files; None: `golden/`
     beside the module that declares the event. `headwater golden MODULE` writes the missing files. The
     hypothesis profile sets the number of random histories.
 
     Raises UnknownModule or ModuleBroken if a module cannot be imported, DeclarationError if a declaration is wrong, and
-    ValueError if there is no aggregate.
+    ValueError if there is no aggregate, and no observation with personal fields.
     """
-    registry = CommandRegistry.load(modules)
-    if not registry.aggregates:
+    registry, observations = CommandRegistry.load(modules), ObservationRegistry.load(modules)
+    if not registry.aggregates and not observations.personal:
         raise ValueError(f"no aggregate in {', '.join(modules) or 'no module'}: name modules that declare aggregates")
-    tests = [*_of_aggregates(registry), *_of_events(registry, GoldenFiles(golden), " ".join(modules))]
+    tests = list[Checked]()
+    if registry.aggregates:
+        tests += [*_of_aggregates(registry), *_of_events(registry, GoldenFiles(golden), " ".join(modules))]
     if registry.personal:
         tests.append(_of_personal_values(registry, ProcessRegistry.load(modules)))
+    if observations.personal:
+        tests.append(_of_personal_observations(observations))
     return type("Contracts", (), {test.__name__: staticmethod(test) for test in tests})
 
 
@@ -112,6 +118,15 @@ def _of_personal_values(registry: CommandRegistry, processes: ProcessRegistry) -
         nothing_is_in_clear(registry, processes, data.draw(histories(aggregate, streams=1)))
 
     return _thoroughly(test_no_personal_value_is_stored_or_logged)
+
+
+def _of_personal_observations(registry: ObservationRegistry) -> Checked:
+    @pytest.mark.parametrize("name", sorted(registry.personal))
+    def test_no_personal_value_of_an_observation_is_stored_or_logged(name: str, data: st.DataObject) -> None:
+        kind = registry.types[name]
+        no_report_is_in_clear(registry, kind, data.draw(st.lists(bodies(kind, (), 0), min_size=1, max_size=25)))
+
+    return _thoroughly(test_no_personal_value_of_an_observation_is_stored_or_logged)
 
 
 def records(aggregate: AnyAggregate, history: Sequence[tuple[str, dict[str, Any]]]) -> list[Record]:

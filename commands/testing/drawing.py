@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from commands.declaring.aggregate import Event
+from commands.declaring.observation import Observation, sealed_fields
 from commands.declaring.registry import AnyAggregate
 from commands.declaring.steps import Conversion, Parsed, Recoded, Rounded, Scaled
 from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Recorded
@@ -20,6 +21,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 def bodies(command: type[Any], id_fields: Sequence[str], number: int) -> st.SearchStrategy[dict[str, Any]]:
     """JSON bodies that fit `command`, all for one aggregate; other numbers are other aggregates.
 
+    command: or a type of observation, which has no id fields.
     If the id has several parts, they differ in the first one only.
     """
     schema = command.model_json_schema()
@@ -30,7 +32,8 @@ def bodies(command: type[Any], id_fields: Sequence[str], number: int) -> st.Sear
     required = {name: values(fields[name], schema) for name in schema.get("required", ()) if name not in parts}
     optional = {name: values(field, schema) for name, field in fields.items() if name not in {*required, *parts}}
     drawn = st.fixed_dictionaries({**parts, **required}, optional=optional)
-    persons = frozenset(each.of for each in command.sealed_fields.all) if command.sealed_fields is not None else ()
+    fields = sealed_fields(command) if issubclass(command, Observation) else command.sealed_fields
+    persons = frozenset(each.of for each in fields.all) if fields is not None else ()
     return drawn.map(lambda body: _named(body, persons)) if persons else drawn
 
 

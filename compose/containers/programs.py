@@ -75,7 +75,7 @@ PROGRAMS: Final = (
         memory="6g",
         stop_s=STOP_PROJECTIONS_S,
         check="projections",
-        passed_on=("HEADWATER_LOADERS", "HEADWATER_SPARK_MEMORY"),
+        passed_on=("HEADWATER_LOADERS", "HEADWATER_SPARK_MEMORY", *KEYS),
     ),
     Program(
         name="api",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,15 +21,39 @@ REMAINS: Final = (
     "with it.",
     "The wrapped key is in old row versions of the store of keys until a vacuum, in its WAL until that is recycled, "
     "and in its backups until you delete them. A copy of it is of no use without the master key.",
+    "Values that were in clear in columns of stores are in old row versions until a vacuum of the tables, and a merge "
+    "of the indexes, in the WAL and the translog until these are recycled, and in backups until you delete them.",
     "Sealed texts stay in topics, rows, snapshots and backups, and nobody can open them.",
 )
 """What is left after an erasure, and until when."""
+
+
+class RowsFound(NamedTuple):
+    """The rows of a generation that show values of a person in clear, or showed them. problem: why a store was not
+    looked at."""
+
+    store: str
+    view: str = ""
+    generation: int = 0
+    rows: int = 0
+    problem: str = ""
+
+
+class InClear(Protocol):
+    """The columns that stores have in clear."""
+
+    def count(self, key_ids: Collection[str]) -> Sequence[RowsFound]:
+        """The rows that show values of these keys."""
+
+    def empty(self, key_ids: Collection[str]) -> Sequence[RowsFound]:
+        """Take the values of these keys, which are destroyed, out of all rows; returns the rows that had any."""
 
 
 class PersonErasure(NamedTuple):
     """What an erasure found and did. destroyed: now; earlier: keys that were destroyed before. is_dry: nothing yet.
 
     events: how many have values of the person, or are of streams with this id; None: nobody has counted them.
+    rows: that show values in clear, or showed them; None: nobody has looked.
     """
 
     person: str
@@ -37,6 +61,7 @@ class PersonErasure(NamedTuple):
     earlier: Sequence[KeyFacts]
     is_dry: bool
     events: int | None = None
+    rows: Sequence[RowsFound] | None = None
 
     @property
     def summary(self) -> str:
@@ -49,7 +74,20 @@ class PersonErasure(NamedTuple):
         if self.earlier:
             last = max(each.erased for each in self.earlier if each.erased is not None)
             text += f"; destroyed before: {len(self.earlier)}, the last at {_time(last)}"
-        return text if self.events is None else f"{text}; events about the person: {self.events}"
+        if self.events is not None:
+            text += f"; events about the person: {self.events}"
+        return text + "".join(f"; {each}" for each in self._in_clear())
+
+    def _in_clear(self) -> Iterator[str]:
+        """What was found in columns in clear, and what was not looked at."""
+        if not self.rows:
+            return
+        some = [f"{each.store} {each.view} g{each.generation}: {each.rows}" for each in self.rows if each.rows]
+        what = "rows with values in clear" if self.is_dry else "rows whose values in clear were emptied"
+        yield f"{what}: {', '.join(some) or 'none'}"
+        for each in self.rows:
+            if each.problem:
+                yield f"{each.store} was not looked at, and is emptied by a running read side: {each.problem}"
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -59,15 +97,17 @@ class PersonErasure(NamedTuple):
             "destroyed": [_facts(each) for each in self.destroyed],
             "earlier": [_facts(each) for each in self.earlier],
             "events": self.events,
+            "in_clear": None if self.rows is None else [each._asdict() for each in self.rows],
             "remains": list(REMAINS),
         }
 
 
-def planned(keys: KeyStore, person: str, events: int | None = None) -> PersonErasure:
+def planned(keys: KeyStore, person: str, events: int | None = None, in_clear: InClear | None = None) -> PersonErasure:
     """What an erasure would do; events: see PersonErasure. Raises KeysUnavailable."""
     facts = keys.keys_of(person)
     living = [each for each in facts if each.erased is None]
-    return PersonErasure(person, living, [each for each in facts if each.erased is not None], True, events)
+    rows = None if in_clear is None else in_clear.count([each.key_id for each in facts])
+    return PersonErasure(person, living, [each for each in facts if each.erased is not None], True, events, rows)
 
 
 def erase_person(
@@ -78,8 +118,10 @@ def erase_person(
     env: Mapping[str, str],
     actor: str | None = None,
     events: int | None = None,
+    in_clear: InClear | None = None,
 ) -> PersonErasure:
-    """Destroy the key of a person. It can be repeated, and interrupted anywhere: then repeat it.
+    """Destroy the key of a person, then empty columns in clear. It can be repeated, and interrupted anywhere: then
+    repeat it.
 
     append: adds a record to the audit log: one before anything is done, and at the end one that is the certificate.
     actor: who asked, if it is not that of `env`. events: see PersonErasure. Raises NotRecorded, or KeysUnavailable;
@@ -95,6 +137,10 @@ def erase_person(
     try:
         earlier = [each for each in keys.keys_of(person) if each.erased is not None]
         done = PersonErasure(person, keys.erase(person), earlier, False, events)
+        if in_clear is not None:
+            # also those that were destroyed before: an erasure that was interrupted, or a restored store, has left rows
+            key_ids = [each.key_id for each in (*done.destroyed, *done.earlier)]
+            done = done._replace(rows=in_clear.empty(key_ids))
     except BaseException as error:
         append(begun.ended("failed", 1, str(error)))
         raise

@@ -36,6 +36,11 @@ def is_installed() -> bool:
     return bool(_installed)
 
 
+def is_prepared() -> bool:
+    """Whether `installed` gives one, or opens one."""
+    return bool(_installed or _opening)
+
+
 def install(vault: Vault) -> None:
     """Make it the vault of this process, until `uninstall`."""
     _installed.append(vault)

@@ -13,7 +13,9 @@ from confluent_kafka import Message
 from tenacity import (
     RetryCallState,
     Retrying,
+    retry_base,
     retry_if_exception_type,
+    retry_if_not_exception_type,
     sleep_using_event,
     stop_when_event_set,
     wait_exponential_jitter,
@@ -22,7 +24,7 @@ from tenacity import (
 from eventlog.errors import LogUnavailable
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.errors import CannotLoad, GenerationMissing, LedgerWentBack, StoreUnavailable
+from projections.errors import CannotLoad, GenerationMissing, KeysAway, LedgerWentBack, StoreUnavailable
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.patch_reader import POLL_S, PatchReader
@@ -30,6 +32,7 @@ from projections.loading.patch_spans import PatchSpans
 from projections.loading.refused_patches import apply_fitting
 from projections.loading.stats import LoaderStats
 from projections.metrics import READ_PATCHES
+from projections.stores.clear_columns import ClearColumns
 from projections.stores.ledgers import gap
 from projections.stores.store import Batch, Ledger, Target, ViewStore
 
@@ -75,10 +78,12 @@ class Loader:
         """The generations in the registry, as of the last read."""
         self._serving: tuple[Target, ...] = ()
         """Those that can be loaded."""
+        self._without_keys = False
+        """Whether the store of keys is away, so that views with columns in clear wait for it."""
         self.left_out: Mapping[tuple[str, int], CannotLoad] = {}
         """By view and generation, why the others cannot be loaded; another thread may read it."""
         self._refreshed = self._looked = float("-inf")
-        self._dead_letters = DeadLetters(settings)
+        self._dead_letters, self._environment = DeadLetters(settings), settings.environment
         self._reader = PatchReader(settings, store.name, code, partitions)
 
     @property
@@ -121,6 +126,9 @@ class Loader:
         batches = self._decode(records, traced)
         try:
             self._apply(batches, stop)
+        except KeysAway as error:
+            self._set_aside(error)
+            return
         except (GenerationMissing, LedgerWentBack) as error:
             # dropped since the registry was read, or the store lost something: check again, and read these again
             level = logging.INFO if isinstance(error, LedgerWentBack) else logging.WARNING
@@ -134,6 +142,25 @@ class Loader:
         if 1 < len(records) < FEW_RECORDS:  # one patch is no load, many are a backlog
             stop.wait(GATHER_S)
 
+    def _set_aside(self, error: KeysAway) -> None:
+        """Go on without the generations that need the store of keys; they are loaded again once it answers."""
+        log.warning("%s goes on without views with columns in clear: %s", self._store.name, error)
+        self._without_keys, self._looked = True, time.monotonic()
+        self._serving, self._reader.must_reposition = self._loadable(), True
+
+    def _loadable(self) -> tuple[Target, ...]:
+        """The known generations that need no keys, or all if these can be had."""
+        return tuple(each for each in self._known if not (self._without_keys and self._is_clear(each)))
+
+    def _is_clear(self, target: Target) -> bool:
+        return bool(ClearColumns.of(target.view, self._store.name, ""))
+
+    def _is_possible(self, target: Target) -> bool:
+        """Whether a generation that was left out can be loaded; raises StoreUnavailable."""
+        if (clear := ClearColumns.of(target.view, self._store.name, self._environment)) and clear.problem():
+            return False
+        return self._problem(self._store.ledgers(target)) is None
+
     def _refresh(self) -> None:
         if time.monotonic() - self._refreshed < REFRESH_S:
             return
@@ -145,7 +172,8 @@ class Loader:
             return
         if serving != self._known or (self._reader.must_reposition and serving):
             log.info("%s serves %s", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in serving))
-            self._known = self._serving = serving
+            self._known = serving
+            self._serving = self._loadable()
             self._reader.must_reposition = True
         elif len(self._serving) < len(self._known) and time.monotonic() - self._looked > LOOK_AGAIN_S:
             self._look_again()
@@ -155,13 +183,14 @@ class Loader:
         self._looked = time.monotonic()
         try:
             left_out = [target for target in self._known if target not in self._serving]
-            back = [target for target in left_out if self._problem(self._store.ledgers(target)) is None]
+            back = [target for target in left_out if self._is_possible(target)]
         except (StoreUnavailable, LogUnavailable) as error:
             log.warning("cannot check the generations that were left out: %s", error)
             return
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
-            self._serving, self._reader.must_reposition = self._known, True
+            self._without_keys = self._without_keys and not any(map(self._is_clear, back))
+            self._serving, self._reader.must_reposition = self._loadable(), True
 
     def _repositioned(self, stop: threading.Event) -> bool:
         try:
@@ -247,9 +276,13 @@ class Loader:
         self.stats.add_dead_letters(self._store.name, 1)
 
     def _retrying(self, stop: threading.Event, call: Callable[..., Result], *args: object) -> Result:
-        """Call until the store answers; raises StoreUnavailable once `stop` is set."""
+        """Call until the store answers; raises StoreUnavailable once `stop` is set, and KeysAway if there are views
+        that need no keys."""
+        waits: retry_base = retry_if_exception_type(StoreUnavailable)
+        if not all(map(self._is_clear, self._serving)):
+            waits = waits & retry_if_not_exception_type(KeysAway)
         return Retrying(
-            retry=retry_if_exception_type(StoreUnavailable),
+            retry=waits,
             wait=wait_exponential_jitter(multiplier=0.05, max=2.0),
             stop=stop_when_event_set(stop),
             sleep=sleep_using_event(stop),

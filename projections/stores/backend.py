@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from projections.settings import StoreSettings
+from projections.stores.clear_rows import ClearRows
 from projections.stores.row_reader import Compared, RowReader
 from projections.stores.single_rows import SingleRows
 from projections.stores.store import Target, ViewStore
@@ -20,7 +21,8 @@ class Backend:
     its name in the output of `replay diff`. missing: what a view declares that a generation lacks beside its rows,
     such as indexes. add_missing: adds that while the generation is read and written, and returns it
     (see `DeclaredStore.of_rows`). grants: what `headwater grants` prints for its server; None if it has none
-    of its own. single_rows: reads and replaces rows of table views; None if it replaces none.
+    of its own. single_rows: reads and replaces rows of table views; None if it replaces none. clear_rows: finds
+    and empties columns in clear; None if it has none.
     """
 
     store: Callable[[StoreSettings], ViewStore]
@@ -30,3 +32,4 @@ class Backend:
     add_missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
     grants: Callable[[StoreSettings], str] | None = None
     single_rows: Callable[[StoreSettings], SingleRows] | None = None
+    clear_rows: Callable[[StoreSettings], ClearRows] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from commands.declaring.aggregate import Event
 from commands.declaring.filled_fields import Claim
 from commands.declaring.personal_marks import is_personal, mentions_personal, personal_names
+from eventlog.declaring import meant, must_be_texts
 from projections.table.declared_store import DeclaredStore
 from projections.table.expressions import Field
 from projections.table.fold_plan import FoldPlan
@@ -67,17 +68,22 @@ def check_uses(
     lookups: Sequence[Lookup],
     readable_by: Mapping[str, Claim],
 ) -> None:
-    """Raise ValueError if a store searches, sorts or counts by one of these columns, or rows are found by it."""
+    """Raise ValueError if a store searches, sorts or counts by one of these columns, or rows are found by it.
+
+    A store may do so by those that it has in clear.
+    """
+    check_clear(columns, stores, types)
     if not columns:
         return
-    clear = {name: kind for name, kind in types.items() if name not in columns}
     for store in stores:
+        readable = {name: kind for name, kind in types.items() if name not in columns or name in store.clear}
         try:
-            store.check(clear)
+            store.check(readable)
         except ValueError as error:
+            sealed = ", ".join(sorted(columns.difference(store.clear)))
             raise ValueError(
-                f"{error}; columns with personal values ({', '.join(sorted(columns))}) are sealed, so that no store "
-                "can search, sort or count by them"
+                f"{error}; columns with personal values ({sealed}) are sealed, so that no store can search, sort or "
+                f'count by them, unless it has them in clear, as by {type(store).__name__}(clear=("{min(columns)}",))'
             ) from error
     for lookup in lookups:
         if lookup.on in columns:
@@ -85,6 +91,26 @@ def check_uses(
     for column in readable_by:
         if column in columns:
             raise ValueError(f'readable_by names "{column}", which is personal: {_reason("it")}')
+
+
+def check_clear(columns: Collection[str], stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType]) -> None:
+    """Raise ValueError if a store has a column in clear that is none, or not a personal one, or several values.
+
+    columns: those with personal values.
+    """
+    for store in stores:
+        what = f"{type(store).__name__}(clear=…)"
+        must_be_texts(what, store.clear, f'{type(store).__name__}(clear=("email",))')
+        for name in store.clear:
+            if name not in types:
+                raise ValueError(f"{what} names the unknown column {meant(name, types)}")
+            if name not in columns:
+                raise ValueError(f'{what} names "{name}", which has no personal values and is in clear: remove it')
+            if types[name] is not ColumnType.TEXT:
+                raise ValueError(
+                    f'{what} names "{name}", which may have the values of several persons: only a column that copies '
+                    "one personal field, with last(…) or first(…), can be in clear"
+                )
 
 
 def _check_fold(what: str, fold: Any) -> None:

@@ -169,7 +169,7 @@ class TableView(DeclaredView):
         return sorted(found)
 
     def named(self, name: str) -> TableView:
-        return replace(self, name=name)
+        return replace(self, name=name, stores=tuple(store for store in self.stores if store.answers))
 
     def reads(self, topic: str) -> bool:
         return topic in self.tables or (topic == EVENTS and self.plan.reads_events)

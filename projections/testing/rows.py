@@ -7,15 +7,11 @@ from datetime import UTC, datetime
 from typing import Any, overload
 
 import orjson
-from msgspec import structs
 
-from commands.declaring.personal import PersonalFields
 from commands.declaring.row_inputs import RowDeleted
 from commands.testing.past import GivenToStream, Happened, Past
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
-from eventlog.personal.installed import installed
-from eventlog.personal.sealed_text import changed_texts
 from projections.stream.declaring.late import late_view
 from projections.stream.declaring.view import StreamView
 from projections.table.changes import key_text
@@ -25,6 +21,7 @@ from projections.table.lookups import looked_up_types
 from projections.table.reference import fold
 from projections.table.rows import Deleted, row_of
 from projections.table.view import TableView
+from projections.testing.personal_values import opened_rows, sealed_envelope
 
 Row = Mapping[str, Any]
 Change = Captured | RowDeleted[Any]
@@ -97,7 +94,7 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
         envelope, text = decode(record.value), (record.value or b"").decode()
         kind = next((each.plan.events[envelope.type] for each in views if envelope.type in each.plan.events), None)
         if kind is not None and kind.sealed_fields is not None:
-            envelope = _sealed(kind.sealed_fields, envelope)
+            envelope = sealed_envelope(kind, envelope)
             text = encode(envelope).decode()
         for view in views:
             if reason := problem([view.plan], envelope):
@@ -106,25 +103,10 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
     return sources
 
 
-def _sealed(fields: PersonalFields, envelope: Envelope) -> Envelope:
-    """The event as the log has it."""
-    data = fields.sealed(orjson.loads(orjson.dumps(envelope.data)), envelope.stream.partition("/")[2])
-    return structs.replace(envelope, data=data)
-
-
 def _folded(view: TableView, sources: Sequence[Source]) -> dict[str, dict[str, Any]]:
     """The rows of a view with opened values."""
     rows = fold(view, sources)
-    if not view.personal:
-        return rows
-    return {
-        key: {name: changed_texts(each, _opened) if name in view.personal else each for name, each in row.items()}
-        for key, row in rows.items()
-    }
-
-
-def _opened(text: str) -> Any:
-    return installed().open(text)
+    return opened_rows(view, rows) if view.personal else rows
 
 
 def _change(row: Change, offset: int) -> Source:

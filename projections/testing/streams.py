@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from commands.declaring.observation import Observation, Report, to_entry
-from commands.testing.past import GivenToStream, Heartbeat, Past, Reported
+from commands.testing.past import GivenToStream, Heartbeat, Past, Recorded, Reported
 from eventlog.envelope import timestamp_ms
 from eventlog.heartbeats import heartbeat_key
 from eventlog.settings import LogSettings
@@ -36,6 +36,7 @@ from projections.stream.declaring.view import StreamView
 from projections.table.reference import finish
 from projections.table.shown import DELETED
 from projections.testing.differing import SEED, differences
+from projections.testing.personal_values import opened_rows, sealed_record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,8 +85,10 @@ def records_of(given: Sequence[GivenToStream]) -> list[KafkaRecord]:
                 found.append(_observed(each if isinstance(each, Reported) else Reported(each), past, offset))
             case _:
                 made = past.add(each)
+                kind = each.kind if isinstance(each, Recorded) else type(each)
                 time = datetime.fromtimestamp(made.timestamp_ms / 1000, UTC)
-                found.append((SETTINGS.topic(EVENTS), made.key.encode(), made.value, 0, offset, time))
+                value = sealed_record(kind, made.value)
+                found.append((SETTINGS.topic(EVENTS), made.key.encode(), value, 0, offset, time))
     return found
 
 
@@ -110,7 +113,8 @@ def stream_rows(view: StreamView, batches: Sequence[Sequence[KafkaRecord]]) -> d
     if run.unreadable:
         raise ValueError(f'"{view.name}" cannot read {run.unreadable} of the records: they would be left out')
     left = {key: row for key, row in run.rows.items() if not row.get(DELETED)}
-    return {key: finish(view, key, row) for key, row in left.items()}
+    rows = {key: finish(view, key, row) for key, row in left.items()}
+    return opened_rows(view, rows) if view.personal else rows
 
 
 def check_batches(view: StreamView, given: Sequence[GivenToStream], seed: int, tries: int = TRIES) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 import valkey
 from confluent_kafka import Consumer, TopicPartition
@@ -21,20 +23,24 @@ from commands.errors import DecideFailed, Rejected
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment
 from tests.support.personal_customers import Break, Contact, Mail, Pay, Register
+from tests.support.personal_visits import Companion, Visited
 from tests.support.waiting import eventually
 
-MODULE = "tests.support.personal_customers"
+MODULES = ("tests.support.personal_customers", "tests.support.personal_visits")
 MARK = uuid.uuid4().hex[:12]
+NDJSON = {"content-type": "application/x-ndjson"}
 VISIBLE = f"C-{MARK}"
 """An id, which stays in clear: where it is not found, nothing was searched."""
 CANARIES = [f"{name}{MARK}" for name in ("mail", "name", "phone", "note", "payee", "secret", "later", "rejected")]
 MAIL, NAME, PHONE, NOTE, PAYEE, SECRET, LATER, REJECTED = CANARIES
+VISITOR, COMPANION, MANY = SEEN = [f"{name}{MARK}" for name in ("visitor", "companion", "many")]
+CANARIES += SEEN
 
 
 @pytest.fixture(scope="module")
 def deployment(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
     state = tmp_path_factory.mktemp("personal")
-    with running_deployment(stack, (MODULE,), state) as running:
+    with running_deployment(stack, MODULES, state) as running:
         yield running
 
 
@@ -75,7 +81,16 @@ def files_with(folder: Path, *texts: str) -> list[str]:
 def searched(deployment: RunningDeployment, stack: StackSettings) -> None:
     """Assert that no canary is anywhere, and that the id is where it must be."""
     topics, own = records(deployment), Path(deployment.variables["HEADWATER_STATE"])
-    for topic in ("commands", "events", "snapshots", "receipts", "processes", "process-inbox", "patches"):
+    for topic in (
+        "commands",
+        "events",
+        "snapshots",
+        "receipts",
+        "processes",
+        "process-inbox",
+        "patches",
+        "views.customers_everywhere",
+    ):
         assert VISIBLE.encode() in topics[topic], topic
     for canary in CANARIES:
         assert [topic for topic, content in topics.items() if canary.encode() in content] == []
@@ -119,6 +134,9 @@ def everything_is_shown_to_the_person(deployment: RunningDeployment, events: int
     contact = deployment.http.get(f"/persons/P-{MARK}").raise_for_status()
     assert PHONE in contact.text
     assert not any(each in contact.text for each in (MAIL, NAME, NOTE, PAYEE))
+    printed = json.loads(headwater(deployment, "person", VISIBLE))
+    assert printed == {name: each for name, each in known.items() if name != "links"}
+    assert VISIBLE in headwater(deployment, "audit", "--verb", "person")
     planned = deployment.http.delete(f"/persons/{VISIBLE}?dry_run=true").raise_for_status().json()
     assert (planned["events"], len(planned["destroyed"])) == (events, 1)
 
@@ -185,6 +203,67 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     eventually(lambda: PHONE not in deployment.http.get(stream).text, "the other person is erased, too")
     assert deployment.http.get(f"/views/customers/{VISIBLE}").json()["payees"] == [PAYEE, PAYEE]
     searched(deployment, stack)
+
+
+def test_observations_are_sealed_and_stream_views_show_them_until_their_person_is_erased(
+    deployment: RunningDeployment, stack: StackSettings
+) -> None:
+    visitor, room = f"V-{MARK}", f"R-{MARK}"
+    companion = Companion(person_id=f"W-{MARK}", phone=COMPANION)
+    deployment.report(Visited(visitor_id=visitor, room=room, name=VISITOR, age=36, companions=[companion]), id="one")
+    lines = [
+        {"id": f"many-{number}", "source": "door", "data": {"visitor_id": visitor, "room": f"{room}-2", "name": MANY}}
+        for number in range(150)
+    ]
+    sent = deployment.http.post(
+        "/observations/visited", content=b"\n".join(map(orjson.dumps, lines)), headers=NDJSON
+    ).json()
+    assert sent == {"stored": 150, "refused": 0, "problems": []}
+
+    def row() -> dict[str, Any]:
+        return deployment.row("last_visitor", room) or {}
+
+    def shown() -> list[Any]:
+        return [row()[name] for name in ("visitor_id", "name", "age", "visits")]
+
+    def at_once() -> set[str]:
+        return {each["name"] for each in deployment.rows("visits_at_once", room=room)}
+
+    assert shown() == [visitor, VISITOR, 36, 1]
+    assert COMPANION in str(row()["companions"])
+    assert at_once() == {VISITOR}
+    second = f"/views/last_visitor/{room}-2"
+    eventually(lambda: deployment.http.get(second).json().get("visits") == 150, "all are counted")
+    assert deployment.http.get(second).json()["name"] == MANY
+    assert deployment.http.get("/views/last_visitor?name=x").status_code == 422
+
+    def stored() -> None:
+        topics, own = records(deployment), Path(deployment.variables["HEADWATER_STATE"])
+        for topic in ("observations", "patches", "views.visits_at_once"):
+            assert room.encode() in topics[topic], topic
+        assert [topic for topic, content in topics.items() for each in CANARIES if each.encode() in content] == []
+        for folder in (own, stack.state.resolve(), (stack.state / "postgres").resolve()):
+            assert files_with(folder, *CANARIES) == []
+
+    stored()
+    deployment.rebuild("last_visitor", "visits_at_once")
+    deployment.verify("last_visitor", "visits_at_once")
+    assert (shown(), at_once()) == ([visitor, VISITOR, 36, 1], {VISITOR})
+    known = deployment.http.get(f"/persons/{visitor}").raise_for_status().json()
+    assert (known["events"], known["left_out"]["observations"]) == ([], ["visited"])
+    assert {"last_visitor", "visits_at_once"} <= set(known["left_out"]["views"])
+
+    assert "destroyed: " in headwater(deployment, "erase", visitor, "--yes")
+    eventually(lambda: row()["name"] == "(erased)", "the visitor is forgotten")
+    assert shown() == [visitor, "(erased)", None, 1]
+    assert COMPANION in str(row()["companions"])
+    deployment.verify("last_visitor", "visits_at_once")
+    deployment.rebuild("last_visitor", "visits_at_once")
+    assert (shown(), at_once()) == ([visitor, "(erased)", None, 1], {"(erased)"})
+    deployment.report(Visited(visitor_id=visitor, room=room, name=MANY), id="two")
+    eventually(lambda: row().get("visits") == 2, "a later visit has a new key")
+    assert shown() == [visitor, MANY, None, 2]
+    stored()
 
 
 def test_an_api_with_keys_for_callers_is_needed_to_hide_values(deployment: RunningDeployment) -> None:

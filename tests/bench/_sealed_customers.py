@@ -86,6 +86,16 @@ persons = TableView(
     },
     stores=(Postgres(),),
 )
+in_clear = TableView(
+    name="persons_in_clear",
+    key="person_id",
+    columns={
+        "email": last({PersonRegistered: "email"}),
+        "city": last({PersonRegistered: "city"}),
+        "times": count(PersonRegistered),
+    },
+    stores=(Postgres(clear=("email",)),),
+)
 shoppers = TableView(
     name="shoppers",
     key="shopper_id",

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -47,8 +48,10 @@ def servers() -> Iterator[str]:
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
         folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
-        stack = running.enter_context(Stack(StackSettings(folder, free_ports())))
+        ports = free_ports()
+        stack = running.enter_context(Stack(StackSettings(folder, ports)))
         os.environ.update(stack.endpoints.environment())
+        os.environ.update({ports.variable(name): str(port) for name, port in asdict(ports).items()})
         yield "own"
 
 

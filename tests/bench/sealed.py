@@ -30,12 +30,14 @@ KINDS: Final[dict[str, tuple[type[Command], str]]] = {
     "clear": (RegisterShopper, "shopper_id"),
 }
 VIEWS: Final = {"sealed": "persons", "clear": "shoppers"}
+OPENED: Final = {"sealed": "persons_in_clear", "clear": "shoppers"}
+"""A view that opens a sealed column, and one without any."""
 
 Line = dict[str, Any]
 
 
 def run(name: str) -> Iterator[Line]:
-    """Three lines: commands, rebuilds and pages."""
+    """Four lines: commands, rebuilds with a sealed column and with one in clear, and pages."""
     with (
         tempfile.TemporaryDirectory() as state,
         running_deployment(
@@ -55,6 +57,11 @@ def run(name: str) -> Iterator[Line]:
         yield ratio_of(
             "rebuild", "events/s", rebuilt, 0, {"conditions": "a view with a sealed column, by local processes"}
         )
+        opened = in_turns(lambda kind, _: rebuild(running, OPENED[kind]))
+        yield ratio_of(
+            "rebuild in clear", "events/s", opened, 0,
+            {"conditions": "a view whose table has one personal column in clear, by local processes"},
+        )  # fmt: skip
         pages = in_turns(lambda kind, _: page_ms(running, VIEWS[kind]))
         yield ratio_of(
             "page", "ms", pages, 2, {"conditions": f"100 rows with one sealed column, the median of {PAGES}"}

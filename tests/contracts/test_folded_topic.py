@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,14 +19,16 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from headwater import Postgres, Topic
-from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable
+from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from projections.generations.rebuild.refused_rows import add_rows
 from projections.settings import StoreSettings
+from projections.stores.names import patch_partition
 from projections.stores.store import LAST_NUMBER, Batch, Target
 from projections.stores.topic import partition as topic_partition
 from projections.stores.topic.records import public_topic
 from projections.stores.topic.rows import TopicRows
 from projections.stores.topic.store import TopicStore
-from projections.table.patch import Place
+from projections.table.patch import Patch, Place
 from projections.table.reference import fold, states
 from projections.table.view import TableView
 from projections.testing.contracts import load
@@ -183,6 +185,55 @@ def test_bulk_and_what_follows_give_the_same_rows(following: Following, view: Ta
     assert following.rows(view) == fold(view, told.sources)
     assert dict(TopicRows(following.settings).rows(target)).keys() == folded.keys()
     assert TopicRows(following.settings).rows_of(target, list(folded)[:3]).keys() == set(list(folded)[:3])
+
+
+def test_a_patch_that_the_topic_cannot_hold_is_told_apart_and_the_others_go_on(following: Following) -> None:
+    view = VIEWS[BY_THING.name]
+    target, store = following.created(view), following.open()
+
+    def batch(at: int, totals: Mapping[str, Any]) -> dict[int, Batch]:
+        patches = [Patch(key, "0", Place(at + i, 0), {"total": each}) for i, (key, each) in enumerate(totals.items())]
+        return {0: Batch(at + len(totals), {view.tag: patches})}
+
+    store.apply([target], batch(0, {"a": 1}))
+    for wrong in (2**70, "many"):
+        with pytest.raises(Unloadable):
+            store.apply([target], batch(1, {"a": 1, "b": wrong}))
+    store.apply([target], batch(1, {"a": 1, "c": 3}))
+    assert {key: row["total"] for key, row in following.rows(view).items()} == {"a": 2, "c": 3}
+
+
+def test_rows_that_bulk_left_out_are_in_the_partitions_of_their_later_patches(following: Following) -> None:
+    view, keys = VIEWS[BY_THING.name], "abcdefgh"
+    one, store, letters = following.created(view), following.open(), Letters()
+    patches = [Patch(key, "0", Place(at, 0), {"total": each}) for each in (1, 2) for at, key in enumerate(keys)]
+    patches.insert(5, Patch("b", "0", Place(9, 0), {"total": 2**70}))
+    assert add_rows(store, one, patches, cast("Any", letters), tag=view.tag, skip=True) == 1
+    assert letters.added == 1
+
+    def live(at: int) -> dict[int, Batch]:
+        spread = {each: Batch(at, {view.tag: []}) for each in range(PARTITIONS)}
+        for each in keys:
+            place = patch_partition(view, view.tag, each, PARTITIONS)
+            spread[place].patches[view.tag].append(Patch(each, "0", Place(10 + at, ord(each)), {"total": 10}))
+        for batch in spread.values():
+            batch.progress[view.tag] = {"0": 10 + at}
+        return spread
+
+    store.apply([one], live(1))
+    assert {key: row["total"] for key, row in following.rows(view).items()} == dict.fromkeys(keys, 13)
+    two = following.created(view, 2)
+    store.apply([two], live(1))
+    assert {key: row["total"] for key, row in following.rows(view).items()} == dict.fromkeys(keys, 10)
+
+
+class Letters:
+    """Counts dead letters."""
+
+    added = 0
+
+    def add(self, *_: object) -> None:
+        self.added += 1
 
 
 def replace_tag(told: History, view: TableView) -> History:

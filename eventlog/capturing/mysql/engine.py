@@ -128,8 +128,8 @@ class BinlogSession:
             return []
         account = account_sql(self.server.rows(SERVER)[0]["account"])
         return [
-            f"account {account} lacks PROCESS, without which TRUNCATE, exchanged partitions and rows that ALTER TABLE "
-            f"writes anew are not noticed: run GRANT PROCESS ON *.* TO {account}"
+            f"account {account} lacks PROCESS, without which TRUNCATE and rows that ALTER TABLE writes anew are "
+            f"not noticed: run GRANT PROCESS ON *.* TO {account}"
         ]
 
     def layouts(self) -> dict[str, Layout]:

@@ -23,6 +23,7 @@ from projections.generations.upkeep.source_ends import Tail, read_tails
 from projections.registry import ViewRegistry
 from projections.running_parts import STREAMS
 from projections.settings import StoreSettings
+from projections.stores.clear_columns import ClearColumns
 from projections.stores.ledgers import gap, position
 from projections.stores.open import opened_once
 from projections.stores.store import Ledger, Target, ViewStore
@@ -129,8 +130,11 @@ class Lags:
             lag_events=events,
             lag_patches=sum(max(0, end - applied.ledgers[each].next_offset) for each, (_, end) in ends.patches.items()),
             freshness_s=0.0 if oldest_ms is None else round(max(0.0, now_s - oldest_ms / 1000), 3),
-            problem=_problem(applied.live) or applied.lag.failure,
+            problem=_problem(applied.live) or applied.lag.failure or (self._waits_for_keys(applied) if events else ""),
         )
+
+    def _waits_for_keys(self, applied: _Applied) -> str:
+        return ClearColumns.of(applied.view, applied.lag.store, self.settings.environment).problem()
 
     def _why_replay(self, applied: _Applied, ends: _Ends) -> str:
         """Why only a replay can bring it up to date; empty if patches can."""

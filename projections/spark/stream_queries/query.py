@@ -21,6 +21,7 @@ from projections.spark.stream_queries.frames import source_frame
 from projections.spark.stream_queries.output import numbered, returned, row_texts
 from projections.spark.stream_queries.progress_sender import ProgressSender
 from projections.spark.stream_queries.repeatable import check_repeatable
+from projections.spark.stream_queries.sealed_columns import check_sealed
 from projections.stream.declaring.sources import StreamSource
 from projections.stream.declaring.view import StreamView
 from projections.stream.in_order.completeness import early_declared
@@ -119,6 +120,7 @@ def computed(view: StreamView, read: Read) -> DataFrame:
         rows = returned(view, frames)
     _check_early(view, early_keys)
     check_repeatable(view, rows)
+    check_sealed(view, rows)
     _check_supported(view, rows)
     return rows
 

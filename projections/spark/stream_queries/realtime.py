@@ -23,6 +23,7 @@ from projections.spark.stream_queries.frames import HEARTBEAT, OFFSET, PLACED, p
 from projections.spark.stream_queries.output import fields_of, key_text, returned
 from projections.spark.stream_queries.passing import passing
 from projections.spark.stream_queries.repeatable import check_repeatable
+from projections.spark.stream_queries.sealed_columns import check_sealed
 from projections.stream.declaring.view import StreamView
 from projections.table.expressions import literal
 from projections.table.patch import WHOLE
@@ -93,6 +94,7 @@ def placed_rows(records: DataFrame, view: StreamView) -> DataFrame:
     given = placed_frame(records, name, source)
     rows = returned(view, {name: given.select(*source.columns)}, streaming=records.isStreaming)
     check_repeatable(view, rows)
+    check_sealed(view, rows)
     try:
         passed = passing(rows, given, hidden=PLACED, keeping=HEARTBEAT, identity=source.ordering)
     except ValueError as error:

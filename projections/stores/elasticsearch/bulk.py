@@ -12,6 +12,7 @@ from elasticsearch import ApiError, Elasticsearch
 
 from projections.errors import Unloadable
 from projections.limits import BULK_ROWS
+from projections.stores.clear_columns import KEYS, NO_COLUMNS, NOTHING, ClearColumns, InClear
 from projections.stores.documents import DocumentForm, Guard, is_deleted
 from projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
 from projections.stores.elasticsearch.exact_columns import SORTED, texts
@@ -39,6 +40,7 @@ class ElasticsearchWriter:
     url: str
     index: str
     form: DocumentForm
+    clear: ClearColumns = NO_COLUMNS
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
         written = 0
@@ -48,19 +50,23 @@ class ElasticsearchWriter:
             while chunk := list(islice(folded, BULK_ROWS)):
                 operations: list[bytes] = []
                 with loadable(NAME):
-                    for key, state in chunk:
-                        operations += [index_row(key), document(self.form, key, state, {})]
+                    in_clear = self.clear.of_states([state for _, state in chunk])
+                    for (key, state), clear in zip(chunk, in_clear, strict=True):
+                        operations += [index_row(key), document(self.form, key, state, {}, clear)]
                 send(client, self.index, operations)
                 written += len(chunk)
         return written
 
 
-def document(form: DocumentForm, key: str, state: State, guard: Guard) -> bytes:
-    """A row as it is stored: visible columns, state fields, and guard."""
+def document(form: DocumentForm, key: str, state: State, guard: Guard, clear: InClear = NOTHING) -> bytes:
+    """A row as it is stored: visible columns, state fields, and guard. Columns in clear are sealed in the state."""
     shown = form.show(key, state)
-    hidden = {name: value for name, value in state.items() if name not in shown}
+    hidden = {name: value for name, value in state.items() if name not in shown or name in clear.values}
+    shown |= clear.values
     indexed = {name: _without_sign(value) for name, value in shown.items()}
     body = {**indexed, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
+    if clear.values:
+        body[KEYS] = clear.key_ids
     if form.exact:
         body[SORTED] = texts(form.exact, shown)
     return orjson.dumps(body)
@@ -83,7 +89,12 @@ def state_of(view: View, source: Mapping[str, Any]) -> State:
 
 def index_row(key: str, version: tuple[int, int] | None = None) -> bytes:
     """The line before a document: write it in any case, or only over this `_seq_no` and `_primary_term`."""
-    what: dict[str, Any] = {"_id": document_id(key)}
+    return index_row_of(document_id(key), version)
+
+
+def index_row_of(id_: str, version: tuple[int, int] | None) -> bytes:
+    """Likewise, by the id of the document."""
+    what: dict[str, Any] = {"_id": id_}
     if version is not None:
         what["if_seq_no"], what["if_primary_term"] = version
     return orjson.dumps({"index": what})

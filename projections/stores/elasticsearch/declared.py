@@ -17,16 +17,19 @@ TEXTS: Final = (ColumnType.TEXT, ColumnType.JSON)
 @word('Elasticsearch(text=("description",), facets=("city",))')
 @dataclass(frozen=True)
 class Elasticsearch(DeclaredStore):
-    """The view is an index. `text`: columns for full-text search; `facets`: columns to count by."""
+    """The view is an index. `text`: columns for full-text search; `facets`: columns to count by; `clear`: columns with
+    a personal value that the index has in clear, to find rows by them, also with `text`."""
 
     text: tuple[str, ...] = ()
     facets: tuple[str, ...] = ()
+    clear: tuple[str, ...] = ()
     name = "elasticsearch"
     searches = True
 
     @property
     def declaration(self) -> str:
-        return f"Elasticsearch(text={self.text!r}, facets={self.facets!r})"
+        clear = f"clear={self.clear!r}, " if self.clear else ""
+        return f"Elasticsearch({clear}text={self.text!r}, facets={self.facets!r})"
 
     @classmethod
     def of_rows(cls, declaration: str) -> str:
@@ -40,11 +43,17 @@ class Elasticsearch(DeclaredStore):
                 readable = ", ".join(each for each, kind in types.items() if kind in TEXTS)
                 problem = f'names "{name}", which is {types[name].name} and no text'
                 raise ValueError(f"Elasticsearch(text=…) {problem}: use {readable}")
+        for name in self.facets:
+            if name in self.clear:
+                problem = f'names "{name}", which is personal: its values would be shown to every caller: remove it'
+                raise ValueError(f"Elasticsearch(facets=…) {problem}")
         refuse_points("Elasticsearch(facets=…)", self.facets, types, "has no values to count")
         for name in self.facets:
             if types[name] is ColumnType.JSON:  # stored, and not indexed
                 raise ValueError(f'Elasticsearch(facets=…) names "{name}", which is JSON and not indexed: remove it')
 
     def narrowed(self, columns: Collection[str], key: str) -> Elasticsearch:
-        text, facets = (tuple(each for each in names if each in columns) for names in (self.text, self.facets))
-        return replace(self, text=text, facets=facets)
+        text, facets, clear = (
+            tuple(each for each in names if each in columns) for names in (self.text, self.facets, self.clear)
+        )
+        return replace(self, text=text, facets=facets, clear=clear)

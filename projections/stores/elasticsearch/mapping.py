@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from projections.stores.clear_columns import KEYS
 from projections.stores.elasticsearch.declared import Elasticsearch
 from projections.stores.elasticsearch.exact_columns import SORTED, has_text
 from projections.table.shown import DELETED
@@ -34,6 +35,10 @@ COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
 
 GUARD = "_guard"
 STATE = "_state"
+CLEAR = "clear"
+"""In the index's `_meta`: the columns in clear, if it has any."""
+ERASED = "erased"
+"""In the index's `_meta`: the number of the last erasure whose keys no row shows in clear."""
 COMPLETE = "complete"
 """In the index's `_meta`: false until all rows of bulk are on disk. Indexes of earlier releases do not have it.
 
@@ -71,6 +76,8 @@ def mapping(view: View) -> dict[str, Any]:
     properties = {
         name: _property(kind, name in searched) for name, kind in view.types.items() if kind is not ColumnType.LIST
     }
+    if declared is not None and declared.clear:
+        properties[KEYS] = {"type": "keyword"}
     sorted_by = {name: {"type": "keyword"} for name, kind in view.types.items() if has_text(kind)}
     if sorted_by:
         properties[SORTED] = {"properties": sorted_by}

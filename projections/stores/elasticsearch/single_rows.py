@@ -10,6 +10,7 @@ from elasticsearch import ConflictError, Elasticsearch, NotFoundError
 
 from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
+from projections.stores.clear_columns import ClearColumns
 from projections.stores.documents import DocumentForm
 from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch.bulk import create_row, document, index_row, send, state_of
@@ -54,8 +55,9 @@ class ElasticsearchSingleRows:
             if state is None:
                 # a loader may apply what is in the guard only again, to a row that then has nothing else
                 return covers(ledger, before) and (version is None or self._delete(client, target, key, version))
+            clear = ClearColumns.of(target.view, "elasticsearch", self._settings.environment)
             with loadable(NAME):
-                body = document(DocumentForm.of(target.view), key, state, guard)
+                body = document(DocumentForm.of(target.view), key, state, guard, clear.of_state(state))
             head = create_row(key) if version is None else index_row(key, version)
             (outcome,) = send(client, self._index(target), [head, body])
             return outcome != CONFLICT

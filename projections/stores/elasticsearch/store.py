@@ -12,11 +12,21 @@ from projections.errors import GenerationMissing, StoreUnavailable
 from projections.limits import ATTEMPTS
 from projections.settings import StoreSettings
 from projections.stores import ledgers
+from projections.stores.clear_columns import ClearColumns
 from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
 from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch.bulk import ElasticsearchWriter, create_row, document, index_row, send, state_of
+from projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows, meta_of
 from projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
-from projections.stores.elasticsearch.mapping import BULK_SETTINGS, COMPLETE, GUARD, LIVE_SETTINGS, mapping
+from projections.stores.elasticsearch.mapping import (
+    BULK_SETTINGS,
+    CLEAR,
+    COMPLETE,
+    ERASED,
+    GUARD,
+    LIVE_SETTINGS,
+    mapping,
+)
 from projections.stores.groups import Groups
 from projections.stores.names import alias_name, document_id, index_name, write_alias
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
@@ -47,10 +57,12 @@ class ElasticsearchStore:
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
+        clear = self._clear(target)
+        meta = {COMPLETE: False, **({CLEAR: clear.names, ERASED: clear.last_erasure()} if clear else {})}
         with translated():
             self._client.indices.create(
                 index=self._index(target),
-                mappings={**mapping(target.view), "_meta": {COMPLETE: False}},
+                mappings={**mapping(target.view), "_meta": meta},
                 settings=dict(BULK_SETTINGS),
                 aliases={write_alias(self._index(target)): {}},
             )
@@ -58,7 +70,8 @@ class ElasticsearchStore:
         self._ledgers.create(target, fresh)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
-        return ElasticsearchWriter(self._settings.elasticsearch, self._index(target), DocumentForm.of(target.view))
+        form, clear = DocumentForm.of(target.view), self._clear(target)
+        return ElasticsearchWriter(self._settings.elasticsearch, self._index(target), form, clear)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         index = self._index(target)
@@ -67,8 +80,13 @@ class ElasticsearchStore:
             self._client.indices.flush(index=index)
             self._client.indices.refresh(index=index)
             ledgers.check_rows(NAME, target, self._client.count(index=index)["count"], at_least)
-            self._client.indices.put_mapping(index=index, meta={COMPLETE: True})
+            if clear := self._clear(target):
+                ElasticsearchClearRows(self._settings).empty_since(target, clear.erased_since)
+            self._client.indices.put_mapping(index=index, meta={**meta_of(self._client, index), COMPLETE: True})
         return ()
+
+    def _clear(self, target: Target) -> ClearColumns:
+        return ClearColumns.of(target.view, "elasticsearch", self._settings.environment)
 
     def publish(self, target: Target) -> None:
         alias = alias_name(self._settings.environment, target.view.name)
@@ -148,22 +166,23 @@ class ElasticsearchStore:
         return retraction.patches(patches, found)
 
     def _write_rows(self, target: Target, patches: dict[str, list[Patch]], versions: Mapping[int, Version]) -> None:
-        form, layout = DocumentForm.of(target.view), target.view.layout
+        form, layout, clear = DocumentForm.of(target.view), target.view.layout, self._clear(target)
         for _ in range(ATTEMPTS):
             found = self._read_rows(target, list(patches), versions)
             self._fault("rows read")
-            written: list[str] = []
-            operations: list[bytes] = []
+            changed: dict[str, Row] = {}
             for key, (state, guard, version) in found.items():
-                new = take_new_patches(guard, patches[key])
-                if not new:
-                    continue
-                with ledgers.loadable(NAME):
-                    for patch in new:
-                        layout.combine(state, patch.fields)
-                    row = document(form, key, state, guard)
-                written.append(key)
-                operations += [create_row(key) if version is None else index_row(key, version), row]
+                if new := take_new_patches(guard, patches[key]):
+                    with ledgers.loadable(NAME):
+                        for patch in new:
+                            layout.combine(state, patch.fields)
+                    changed[key] = state, guard, version
+            written, operations = list(changed), list[bytes]()
+            with ledgers.loadable(NAME):
+                in_clear = clear.of_states([state for state, *_ in changed.values()])
+                for (key, (state, guard, version)), shown in zip(changed.items(), in_clear, strict=True):
+                    head = create_row(key) if version is None else index_row(key, version)
+                    operations += [head, document(form, key, state, guard, shown)]
             if not operations:
                 return
             self._groups.note(target, len(written), sum(map(len, operations)))

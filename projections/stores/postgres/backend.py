@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from projections.stores.backend import Backend
+from projections.stores.postgres.clear_rows import PostgresClearRows
 from projections.stores.postgres.grants import grants
 from projections.stores.postgres.indexes import add_indexes, missing_indexes
 from projections.stores.postgres.rows import PostgresRows
@@ -18,4 +19,5 @@ BACKEND: Final = Backend(
     add_missing=add_indexes,
     grants=grants,
     single_rows=PostgresSingleRows,
+    clear_rows=PostgresClearRows,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -15,10 +15,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections.errors import ProjectionError, StoreUnavailable, Unloadable
+from projections.errors import KeysAway, ProjectionError, StoreUnavailable, Unloadable
 from projections.stores.arrow import ARROW_TYPES, arrow_array
+from projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
 from projections.stores.ledgers import loadable
 from projections.stores.names import NUL, REPLACEMENT
+from projections.stores.postgres.ddl import clear_name
 from projections.stores.postgres.errors import of_data
 from projections.stores.postgres.text import NAME, json_text, without_nul
 from projections.table.monoids import row_value
@@ -29,6 +31,10 @@ POINT: Final = struct.Struct("!dd")
 """PostgreSQL's binary form of a point: x (longitude), y (latitude)."""
 JSONB: Final = b"\x01"
 """Before JSON text in PostgreSQL's binary form of jsonb: its version."""
+
+ARRAY, DIMENSION, LENGTH = struct.Struct("!iii"), struct.Struct("!ii"), struct.Struct("!i")
+"""Of an array in this form: dimensions, whether it has nulls, type; length, first index; bytes of an item."""
+TEXT_OID: Final = 25
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class PostgresWriter:
     kinds: Mapping[str, ColumnType]
     """Of state fields."""
     derived: Mapping[str, tuple[Shown, ColumnType]]
+    clear: ClearColumns = NO_COLUMNS
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
         first = next(rows, None)
@@ -78,7 +85,7 @@ class PostgresWriter:
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the table's form: derived columns, tallies as JSON text, points binary, no NUL in text."""
         with loadable(NAME):
-            derived = self._derived(batch)
+            derived = {**self._derived(batch), **self._in_clear(batch)}
         for number, name in enumerate(batch.schema.names):
             column = batch.column(number)
             match self.kinds.get(name, ColumnType.TEXT):
@@ -115,6 +122,18 @@ class PostgresWriter:
                 columns[name] = arrow_array(values, ARROW_TYPES[kind])
         return columns
 
+    def _in_clear(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        if not self.clear:
+            return {}
+        found = self.clear.of_states(batch.select(list(self.clear.names)).to_pylist())
+        columns = {
+            clear_name(name): pc.replace_substring(
+                pa.array([values[name] for values, _ in found], pa.string()), NUL, REPLACEMENT
+            )
+            for name in self.clear.names
+        }
+        return {**columns, KEYS: pa.array([_texts(key_ids) for _, key_ids in found], pa.binary())}
+
 
 @dataclass
 class _Stored:
@@ -123,14 +142,14 @@ class _Stored:
     form: Callable[[pa.RecordBatch], pa.RecordBatch]
     batches: Iterable[pa.RecordBatch]
     written: int = 0
-    refused: Unloadable | None = None
+    refused: ProjectionError | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self.batches:
             self.written += batch.num_rows
             try:
                 yield self.form(batch)
-            except Unloadable as error:
+            except (Unloadable, KeysAway) as error:
                 self.refused = error
                 raise
 
@@ -144,6 +163,14 @@ def _meaning(error: adbc.Error) -> ProjectionError | None:
     if of_data(error.sqlstate):
         return Unloadable(NAME, str(error))
     return StoreUnavailable(NAME, str(error)) if isinstance(error, adbc.OperationalError) else None
+
+
+def _texts(texts: Sequence[str]) -> bytes:
+    """PostgreSQL's binary form of text[], of texts that are not null."""
+    if not texts:
+        return ARRAY.pack(0, 0, TEXT_OID)
+    items = (LENGTH.pack(len(each)) + each for each in (text.encode() for text in texts))
+    return ARRAY.pack(1, 0, TEXT_OID) + DIMENSION.pack(len(texts), 1) + b"".join(items)
 
 
 def _point(place: dict[str, Any] | None) -> bytes | None:

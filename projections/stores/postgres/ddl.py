@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from projections.stores.clear_columns import KEYS
 from projections.stores.names import table_name
 from projections.stores.postgres.declared import Postgres, PostgresWithPersons
 from projections.stores.postgres.sealed_keys import sealed_index
 from projections.stores.store import Target
 from projections.table.shown import DELETED
 from projections.table.types import ByType, ColumnType
+from projections.view import View
 
 
 class _ColumnTypes(ByType[str]):
@@ -50,6 +52,19 @@ CREATE TABLE IF NOT EXISTS {schema}.ledger (
     PRIMARY KEY (view, generation, partition)
 ) WITH (fillfactor = 50);
 """
+
+# the columns that generations have in clear; erased: the number of the last erasure whose keys no row shows
+CLEAR_SCHEMA = """
+CREATE TABLE IF NOT EXISTS {schema}._clear_columns (
+    view       text NOT NULL,
+    generation integer NOT NULL,
+    columns    text[] NOT NULL,
+    erased     bigint NOT NULL,
+    PRIMARY KEY (view, generation)
+);
+"""
+ADD_CLEAR = "INSERT INTO {schema}._clear_columns (view, generation, columns, erased) VALUES (%s, %s, %s, %s)"
+DROP_CLEAR = "DELETE FROM {schema}._clear_columns WHERE view = %s AND generation = %s"
 
 # none if somebody dropped the table of a generation, or if it has no primary key, which comes after the last row of
 # bulk: only a rebuild helps
@@ -91,6 +106,7 @@ def create_table(schema: str, target: Target) -> str:
         collation = ' COLLATE "C"' if field.ordering and field.type is ColumnType.TEXT else ""
         columns.append(f'"{field.name}" {COLUMN_TYPES[field.type]}{collation}')
     columns += [f'"{name}" {COLUMN_TYPES[view.types[name]]}' for name in view.layout.derived]
+    columns += [f'"{name}" {kind}' for name, kind in clear_types(view).items()]
     return f"CREATE TABLE {_table(schema, target)} ({', '.join(columns)}) WITH (fillfactor = 80)"
 
 
@@ -102,6 +118,8 @@ def index_statements(schema: str, target: Target) -> list[str]:
         statements.append(f"CREATE INDEX {index_definition(schema, target, f'{table}_i{number}', columns)}")
     if (column := sealed_column(target)) is not None:
         statements.append(f"CREATE INDEX {sealed_definition(schema, target, column)}")
+    if clear_types(view):
+        statements.append(f'CREATE INDEX "{table}_c" ON {_table(schema, target)} USING gin ("{KEYS}")')
     statements.append(f"ANALYZE {_table(schema, target)}")
     return statements
 
@@ -151,7 +169,28 @@ def sealed_name(target: Target) -> str:
 def indexes_of(target: Target) -> Sequence[Sequence[str]]:
     """The columns of each index that the view declares."""
     declared = target.view.store("postgres")
-    return declared.indexes if isinstance(declared, Postgres) else ()
+    if not isinstance(declared, Postgres):
+        return ()
+    return [[_in_table(column, declared.clear) for column in columns] for columns in declared.indexes]
+
+
+def clear_name(column: str) -> str:
+    """The name in the table of what a column has in clear; the column itself has the sealed text."""
+    return f"_clear_{column}"
+
+
+def clear_types(view: View) -> dict[str, str]:
+    """The types of the columns in clear, and of their keys, by name in the table; empty if the view has none."""
+    declared = view.store("postgres")
+    if declared is None or not declared.clear:
+        return {}
+    return {**{clear_name(name): "text" for name in declared.clear}, KEYS: "text[]"}
+
+
+def _in_table(column: str, clear: Sequence[str]) -> str:
+    """A column of an index by its name in the table."""
+    name = column.removeprefix("-")
+    return column[: len(column) - len(name)] + (clear_name(name) if name in clear else name)
 
 
 def _indexed(column: str) -> str:
@@ -180,7 +219,9 @@ def drop_duplicates(schema: str, target: Target) -> str:
 def publish_query(schema: str, target: Target) -> str:
     """The SQL view under the plain name: the visible columns of the rows that are not deleted."""
     view = target.view
-    listed = ", ".join(f'"{name}"' for name in view.types)
+    clear = clear_types(view)
+    shown = {name: clear_name(name) for name in view.types if clear_name(name) in clear}
+    listed = ", ".join(f'"{shown[name]}" AS "{name}"' if name in shown else f'"{name}"' for name in view.types)
     where = f' WHERE NOT coalesce("{DELETED}", false)' if view.layout.marks_deleted else ""
     return f"SELECT {listed} FROM {_table(schema, target)}{where}"  # noqa: S608
 
@@ -193,6 +234,7 @@ def upsert(schema: str, target: Target) -> str:
     view, fields = target.view, target.view.layout.fields
     types = {view.key_name: "text", **{field.name: COLUMN_TYPES[field.type] for field in fields}}
     types |= {name: COLUMN_TYPES[view.types[name]] for name in view.layout.derived}
+    types |= clear_types(view)
     columns = ", ".join(f'"{name}"' for name in types)
     record = ", ".join(f'"{name}" {kind}' for name, kind in types.items())
     assignments = ", ".join(f'"{name}" = excluded."{name}"' for name in types if name != view.key_name)

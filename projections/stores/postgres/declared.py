@@ -19,18 +19,21 @@ class Postgres(DeclaredStore):
 
     indexes: columns of each secondary index, with "-" before a column by which queries sort in descending order:
     `("day", "-cents")` serves `?day=…&sort=-cents`.
+    clear: columns with a personal value that the table has in clear, to read them by SQL and to find rows by them.
     """
 
     indexes: tuple[tuple[str, ...], ...] = ()
+    clear: tuple[str, ...] = ()
     name = "postgres"
 
     @property
     def declaration(self) -> str:
-        return f"Postgres(indexes={self.indexes!r})"
+        clear = f"clear={self.clear!r}, " if self.clear else ""
+        return f"Postgres({clear}indexes={self.indexes!r})"
 
     @classmethod
     def of_rows(cls, declaration: str) -> str:
-        return declaration.partition("(")[0]  # indexes are added while the table is in use
+        return declaration.partition("indexes=")[0].rstrip("(, ")  # indexes are added while the table is in use
 
     def check(self, types: Mapping[str, ColumnType]) -> None:
         if not isinstance(self.indexes, tuple | list):
@@ -54,7 +57,8 @@ class Postgres(DeclaredStore):
         refuse_points("Postgres(indexes=…)", names, types, "has no order")
 
     def narrowed(self, columns: Collection[str], key: str) -> Postgres:
-        return replace(self, indexes=tuple(each for each in self.indexes if set(columns).issuperset(_columns(each))))
+        indexes = tuple(each for each in self.indexes if set(columns).issuperset(_columns(each)))
+        return replace(self, indexes=indexes, clear=tuple(each for each in self.clear if each in columns))
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import psycopg
 from projections.errors import LACKS_RIGHT, ProjectionError, StoreUnavailable, Unloadable
 from projections.stores.postgres.text import NAME
 
+CONSTRAINT: Final = "23"
 REFUSED: Final = (
     "22",  # the value: too large a number, invalid text, a division by zero in a derived column
-    "23",  # a constraint: a null key, or a check that somebody added to the table
+    CONSTRAINT,  # a constraint: a null key, or a check that somebody added to the table
     "42804",  # another type than the column's
     "42846",  # no cast from the value to the column's type
     "54",  # a limit: an index entry over 2,704 bytes, a row over 8 KB that cannot be shortened, JSON nested too deep
@@ -42,6 +43,8 @@ def meaning(error: psycopg.Error) -> ProjectionError | None:
     patches are left out only if they are known to be the cause.
     """
     cause = str(error).strip()
+    if _in(error.sqlstate, (CONSTRAINT,)):
+        cause = error.diag.message_primary or ""  # its detail shows the whole row, which may have personal values
     if of_data(error.sqlstate):
         return Unloadable(NAME, cause)
     if error.sqlstate == LACKED:

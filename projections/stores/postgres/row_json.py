@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 
 from projections.stores import ledgers
+from projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
+from projections.stores.postgres.ddl import clear_name
 from projections.stores.postgres.text import json_text, without_nul
 from projections.stores.store import Target
 from projections.table.decimals import decimal_text, exact_decimal
@@ -18,22 +20,24 @@ from projections.table.patch import Patch
 from projections.table.types import ColumnType
 
 
-def changed_rows(target: Target, rows: Mapping[str, State], patches: Sequence[Patch]) -> str:
-    """The rows that `patches` change, after them. rows: those before, by key."""
+def changed_rows(
+    target: Target, rows: Mapping[str, State], patches: Sequence[Patch], clear: ClearColumns = NO_COLUMNS
+) -> str:
+    """The rows that `patches` change, after them. rows: those before, by key. Raises KeysAway."""
     layout = target.view.layout
-    text = rows_json(target, ledgers.combined(layout, rows, patches))
+    text = rows_json(target, ledgers.combined(layout, rows, patches), clear)
     if "\\u0000" in text:  # rare, and slow to look for in every value
         storable = [patch._replace(fields=without_nul(patch.fields)) for patch in patches]
-        text = orjson.dumps(without_nul(_listed(target, ledgers.combined(layout, rows, storable)))).decode()
+        text = orjson.dumps(without_nul(_listed(target, ledgers.combined(layout, rows, storable), clear))).decode()
     return text
 
 
-def rows_json(target: Target, states: Mapping[str, State]) -> str:
-    """Whole rows, by key."""
-    return orjson.dumps(_listed(target, states)).decode()
+def rows_json(target: Target, states: Mapping[str, State], clear: ClearColumns = NO_COLUMNS) -> str:
+    """Whole rows, by key. Raises KeysAway."""
+    return orjson.dumps(_listed(target, states, clear)).decode()
 
 
-def _listed(target: Target, states: Mapping[str, State]) -> list[dict[str, Any]]:
+def _listed(target: Target, states: Mapping[str, State], clear: ClearColumns) -> list[dict[str, Any]]:
     view = target.view
     forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
     listed = []
@@ -41,6 +45,10 @@ def _listed(target: Target, states: Mapping[str, State]) -> list[dict[str, Any]]
         changed = {name: form(state[name]) for name, form in forms.items() if state.get(name) is not None}
         derived = {name: shown.value(state) for name, shown in view.layout.derived.items()}
         listed.append({view.key_name: key, **state, **changed, **derived})
+    if clear:
+        for row, (values, key_ids) in zip(listed, clear.of_states(list(states.values())), strict=True):
+            row.update({clear_name(name): value for name, value in values.items()})
+            row[KEYS] = key_ids
     return listed
 
 

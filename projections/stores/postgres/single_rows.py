@@ -12,6 +12,7 @@ from psycopg import sql
 from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
 from projections.stores import ledgers
+from projections.stores.clear_columns import ClearColumns
 from projections.stores.names import patch_partition, table_key, table_name
 from projections.stores.postgres import ddl
 from projections.stores.postgres.connection import connect
@@ -59,8 +60,9 @@ class PostgresSingleRows:
             if state is None:
                 connection.execute(DELETE.format(self._table(target), sql.Identifier(target.view.key_name)), [stored])
             else:
+                clear = ClearColumns.of(target.view, "postgres", self._settings.environment)
                 with ledgers.loadable(NAME):
-                    document = rows_json(target, {stored: without_nul(state)})
+                    document = rows_json(target, {stored: without_nul(state)}, clear)
                 upsert = sql.SQL(ddl.upsert(self._settings.environment, target))
                 connection.execute(upsert, [document])
         return True

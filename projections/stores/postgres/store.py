@@ -14,10 +14,12 @@ from psycopg.types.json import Jsonb
 from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
+from projections.stores.clear_columns import ClearColumns
 from projections.stores.documents import by_key
 from projections.stores.groups import Groups
 from projections.stores.names import NUL, table_key, table_name
 from projections.stores.postgres import ddl as postgres_ddl
+from projections.stores.postgres.clear_rows import PostgresClearRows, drop_clear
 from projections.stores.postgres.connection import (
     ANSWER_S,
     LimitedConnection,
@@ -60,6 +62,8 @@ class PostgresStore:
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
+        clear = self._clear(target)
+        erased = clear.last_erasure() if clear else 0
         with self._transaction() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._settings.environment])
             make_schema(connection, self._settings.environment)
@@ -69,6 +73,10 @@ class PostgresStore:
                 applied = Jsonb(places_to_json(ledgers.initial_ledger(bulk_ends, offset).applied))
                 values = (*target.id, partition, offset, applied)
                 connection.execute(self._sql(postgres_ddl.CREATE_LEDGER), values)
+            if clear:
+                connection.execute(self._sql(postgres_ddl.CLEAR_SCHEMA))
+                connection.execute(self._sql(postgres_ddl.DROP_CLEAR), target.id)
+                connection.execute(self._sql(postgres_ddl.ADD_CLEAR), (*target.id, list(clear.names), erased))
 
     def bulk_writer(self, target: Target) -> BulkWriter:
         from projections.stores.postgres.bulk import PostgresWriter  # noqa: PLC0415 - with Arrow, for rebuilds only
@@ -77,13 +85,23 @@ class PostgresStore:
         view = target.view
         kinds = {field.name: field.type for field in view.layout.fields}
         derived = {name: (shown, view.types[name]) for name, shown in view.layout.derived.items()}
-        return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds, derived)
+        clear = self._clear(target)
+        return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds, derived, clear)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         if at_least:
             with self._transaction(answer_s=None) as connection:
                 counted = connection.execute(_raw(postgres_ddl.count_rows(self._settings.environment, target)))
                 ledgers.check_rows(NAME, target, sum(number for (number,) in counted), at_least)
+        clear, rows = self._clear(target), PostgresClearRows(self._settings)
+        # as of its creation: once it has indexes, erasures are noted that may have come before the last rows of bulk
+        made = rows.generation(target) if clear else None
+        deleted = self._indexed(target)
+        if made is not None and (key_ids := clear.erased_since(made.erased)):
+            rows.empty(made, key_ids)
+        return deleted
+
+    def _indexed(self, target: Target) -> Collection[str]:
         try:
             self._index(target, [])
         except Unloadable as error:
@@ -91,6 +109,9 @@ class PostgresStore:
                 raise
             return self._index(target, postgres_ddl.without_long_rows(self._settings.environment, target))
         return ()
+
+    def _clear(self, target: Target) -> ClearColumns:
+        return ClearColumns.of(target.view, "postgres", self._settings.environment)
 
     def _index(self, target: Target, before: Sequence[str]) -> list[str]:
         """Build the indexes after these statements; returns the keys that they return.
@@ -124,6 +145,7 @@ class PostgresStore:
             if ledger is not None and ledger[0] is not None:
                 values = target.id
                 connection.execute(self._sql(postgres_ddl.DROP_LEDGER), values)
+            drop_clear(connection, self._settings.environment, target)
             PlainName(connection, self._settings.environment, target).drop()
 
     def _lock_holders(self, target: Target) -> str:
@@ -242,7 +264,8 @@ class PostgresStore:
     ) -> None:
         """rows: as they are stored, by key."""
         with ledgers.loadable(NAME):
-            document = changed_rows(target, rows, [patch for patches in group.values() for patch in patches])
+            changes = [patch for patches in group.values() for patch in patches]
+            document = changed_rows(target, rows, changes, self._clear(target))
         connection.execute(_raw(postgres_ddl.upsert(self._settings.environment, target)), [document])
         self._groups.note(target, len(group), len(document))
         self._fault("rows written")

@@ -42,7 +42,7 @@ from projections.stores.topic.records import (
     topic_of,
 )
 from projections.table.monoids import State
-from projections.table.patch import Patch, Place
+from projections.table.patch import BULK, Patch, Place
 
 LEDGER_EVERY_S: Final = 1.0
 """Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
@@ -207,13 +207,12 @@ class OwnedPartition:
 
         before: the row before, if it is known: then nothing is shown of a change that nobody can see.
         """
-        entries = [Entry(self._topic, ROW + key, row_to_json(batch, state), now_ms())]
-        if self._shows is not None and self._awaited is None:
-            with ledgers.loadable(NAME):
+        with ledgers.loadable(NAME):  # such as a sum of more than 64 bits
+            entries = [Entry(self._topic, ROW + key, row_to_json(batch, state), now_ms())]
+            if self._shows is not None and self._awaited is None:
                 data = self._rows.data(key, state)
-                is_same = before is not None and data == (self._rows.data(key, before) if before else None)
-            if not is_same:
-                entries.append(self._public_entry(key, data, batch))
+                if before is None or data != (self._rows.data(key, before) if before else None):
+                    entries.append(self._public_entry(key, data, batch))
         if (largest := max(entry_size(entry.key, entry.value) for entry in entries)) > MAX_ENTRY_BYTES:
             raise Unloadable(NAME, f"a record of the row has {largest} bytes, more than {MAX_ENTRY_BYTES}")
         return _Written(key, batch, entries)
@@ -247,6 +246,8 @@ class OwnedPartition:
             held = topic_of(self._target.view.name, generation)
             value = self._log.last(held, self._partition, LEDGER) if self._log.stored_ends(held) else None
             for source, place in progress_from_json(value).ledger.applied.items() if value else ():
+                if source == BULK:
+                    continue  # its events are those of the other sources
                 topic, number = topic_and_partition(source)
                 if self._folded is not None and topic not in self._target.view.topics:
                     continue  # an earlier version read it

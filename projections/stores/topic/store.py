@@ -7,6 +7,7 @@ published, the owner of each partition brings the public topic to it: only rows 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -135,16 +136,18 @@ class TopicStore:
             owned = self._taken_over(target, partition)
         try:
             owned.apply(batch)
-            if owned.has_reached:
-                owned.note()
-                owned.close()
-                owned = self._taken_over(target, partition)
         except Unloadable:  # nothing of the refused patches was written, so it can go on
             self._owned[place] = owned
             raise
         except BaseException:
             owned.close()
             raise
+        if owned.has_reached:
+            try:
+                owned.note()
+            finally:
+                owned.close()
+            owned = self._taken_over(target, partition)
         self._owned[place] = owned
 
     def _note(self, target: Target, partition: int, progress: Progress) -> None:
@@ -190,11 +193,15 @@ def read_progress(log: EventLog, target: Target) -> dict[int, Progress]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise the log's errors as StoreUnavailable."""
+    """Raise the log's errors, and those of the copy of the rows, as StoreUnavailable."""
     try:
         yield
     except (Fenced, LeftOpen, LogUnavailable) as error:
         raise StoreUnavailable(NAME, str(error)) from error
+    except sqlite3.Error as error:
+        raise StoreUnavailable(
+            NAME, f"the temporary copy of the rows, in SQLITE_TMPDIR or /var/tmp: {error}"
+        ) from error
 
 
 def _place(target: Target, partition: int) -> tuple[str, int, int]:

@@ -24,6 +24,7 @@ Late = Literal["amend", "drop", "keep"]
 KEY_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TIME, ColumnType.DATE)
 LONGEST_PAUSE: Final = timedelta(minutes=5)
 """Between two batches; `replay status` takes a view without progress for longer as stalled."""
+SEALED_TYPES: Final = (ColumnType.TEXT, ColumnType.JSON)
 COLUMN_TYPES: Final = (*KEY_TYPES, ColumnType.FLOAT, ColumnType.POINT, ColumnType.JSON)
 
 
@@ -48,6 +49,7 @@ def check_stream(view: StreamView) -> None:
     _check_key(view)
     _check_deleted_by(view)
     _check_sources(view)
+    _check_sealed(view)
     _check_late(view)
     if view.realtime:
         _check_realtime(view)
@@ -71,6 +73,7 @@ def check_stream_types(view: StreamView) -> None:
     for name in ("keep_state", "every"):
         if not isinstance(value := getattr(view, name), str):
             raise ValueError(f'{name}={shown(value)} is no text: write {name}="30s"')
+    must_be_texts("sealed", view.sealed, 'sealed=("email",)')
     must_be_flag("final", view.final)
     must_be_flag("realtime", view.realtime)
 
@@ -115,6 +118,24 @@ def _check_sources(view: StreamView) -> None:
         inspect.signature(view.query).bind(**view.sources)
     except TypeError as error:
         raise ValueError(f"its query must take an argument per source ({', '.join(view.sources)}): {error}") from error
+
+
+def _check_sealed(view: StreamView) -> None:
+    for name in view.sealed:
+        if name not in view.columns:
+            raise ValueError(f'sealed names "{name}", which is not among its columns {", ".join(view.columns)}')
+        if name in view.key_columns:
+            raise ValueError(f'its key column "{name}" is sealed: rows are found by keys, so they must be in clear')
+        if view.columns[name] not in SEALED_TYPES:
+            raise ValueError(
+                f'sealed names "{name}", which is {view.columns[name].name}: sealed values are texts, whatever the '
+                f"type of the field, so declare it as {_names(SEALED_TYPES)}"
+            )
+    if view.sealed and not any(source.sealed for source in view.sources.values()):
+        raise ValueError(f'sealed names "{view.sealed[0]}", but no class of its sources has a personal field')
+    for store in view.stores:
+        if store.clear:
+            raise ValueError(f"{type(store).__name__}(clear=…) is for table views: here, remove it")
 
 
 def _check_late(view: StreamView) -> None:

@@ -14,6 +14,7 @@ from projections.table.declared import storage_word
 from projections.table.types import ColumnType
 
 _KEY: Final = "id"
+_DATA: Final = "data"
 COLUMNS: Final[Mapping[str, ColumnType]] = {
     _KEY: ColumnType.TEXT,
     "source": ColumnType.TEXT,
@@ -21,7 +22,7 @@ COLUMNS: Final[Mapping[str, ColumnType]] = {
     "time": ColumnType.TIME,
     "recordedtime": ColumnType.TIME,
     "late_s": ColumnType.FLOAT,
-    "data": ColumnType.JSON,
+    _DATA: ColumnType.JSON,
 }
 """Of the view, and of each of its sources.
 
@@ -39,6 +40,11 @@ class _Late(StreamSource):
     def columns(self) -> Mapping[str, ColumnType]:
         """The same for all classes."""
         return COLUMNS
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """The data, as it was recorded."""
+        return frozenset({_DATA}) if super().sealed else frozenset()
 
     @property
     def declaration(self) -> str:
@@ -66,13 +72,15 @@ def late_view(view: StreamView) -> StreamView | None:
     """
     if view.late != "keep":
         return None
+    sources = _sources(view)
     same = {name for name, kind in COLUMNS.items() if view.types.get(name) is kind}
     return StreamView(
         name=view.late_name,
         version=view.version,
         key=_KEY,
         columns=COLUMNS,
-        sources=_sources(view),
+        sources=sources,
+        sealed=tuple(frozenset[str]().union(*(each.sealed for each in sources.values()))),
         query=late_rows,
         stores=tuple(store.narrowed(same, _KEY) for store in view.stores),
         doc=f"what was too late for {view.name}",

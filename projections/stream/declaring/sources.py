@@ -10,12 +10,12 @@ from typing import ClassVar, Final
 
 from commands.declaring.aggregate import Event
 from commands.declaring.observation import Observation
-from commands.declaring.personal_marks import mentions_personal
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import word
 from eventlog.topics import EVENTS, OBSERVATIONS
 from projections.stream.declaring.durations import duration
 from projections.table.declared import storage_word
+from projections.table.personal import sealed_names
 from projections.table.rows import CapturedRow
 from projections.table.types import ColumnType, field_types, is_exact, is_required
 
@@ -78,11 +78,6 @@ class StreamSource(ABC):
             if isinstance(kind, type) and issubclass(kind, Captured | CapturedRow):
                 raise ValueError(f'"{_name(kind)}" {NO_HISTORY}')
             self.check_class(kind)
-            if mentions_personal(kind):
-                raise ValueError(
-                    f'"{kind.type}" has personal fields, which stream views cannot read yet: they would compute with '
-                    "sealed texts; use a TableView, or an event without them"
-                )
         if repeated := [each for number, each in enumerate(self.classes) if each in self.classes[:number]]:
             raise ValueError(f'{self.function}() is given "{repeated[0].__name__}" twice: remove one')
         duration(self.late_after)
@@ -114,6 +109,11 @@ class StreamSource(ABC):
         """The columns of its DataFrame."""
         given = {name: kind for name, kind in self.given.items() if name != "type" or len(self.classes) > 1}
         return {**self.fields, **given}
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """The columns of its DataFrame that have sealed texts in place of personal values, or inside."""
+        return frozenset(name for kind in self.classes for name in sealed_names(kind))
 
     def required(self, kind: Kind) -> list[str]:
         """The fields of a class that must not be null."""

@@ -28,6 +28,7 @@ from projections.table.declared_view import DeclaredView
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.monoids import Pick, StateField
+from projections.table.personal import check_uses
 from projections.table.readable import check_readable
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
@@ -65,6 +66,7 @@ class StreamView(DeclaredView):
     sources: what the query reads, by the name of its argument: `observations(…)` or `events(…)`.
     query: a function from a DataFrame per source to a DataFrame with `columns`. A row that it returns replaces the
     row with the same key.
+    sealed: the columns whose values its query copies from personal fields; the API opens them.
     deleted_by: a BOOLEAN column that the query returns, not among `columns`. A row in which it is true deletes the row
     with its key, until a later batch returns that key again.
 
@@ -105,6 +107,7 @@ class StreamView(DeclaredView):
     deleted_by: str = ""
     realtime: bool = False
     readable_by: Mapping[str, Claim] = dataclass_field(default_factory=dict)
+    sealed: tuple[str, ...] = ()
 
     place: str = dataclass_field(init=False, repr=False, compare=False)
 
@@ -121,6 +124,7 @@ class StreamView(DeclaredView):
             check_stream(self)
             check_stores(self.stores, self.types)
             check_readable(self.readable_by, self.key_name, self.types, self.looked_up, self.layout)
+            check_uses(self.personal, self.stores, self.types, self.lookups, self.readable_by)
             _ = self.query_digest
         except ValueError as error:
             raise ViewDeclarationError(self.name, str(error)) from error
@@ -139,6 +143,10 @@ class StreamView(DeclaredView):
     def returned(self) -> Mapping[str, ColumnType]:
         """The columns that the query must return."""
         return {**self.columns, **({self.deleted_by: ColumnType.BOOLEAN} if self.deleted_by else {})}
+
+    @property
+    def personal(self) -> frozenset[str]:
+        return frozenset(self.sealed)
 
     @cached_property
     def query_digest(self) -> str:

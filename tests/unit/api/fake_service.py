@@ -329,11 +329,12 @@ def fake_service(
     views = ViewRegistry.load(modules).views
     captured = CapturedReader(log, SourceRegistry.load(modules).sources)
     waiter = Waiter(events, captured, generations, PARTITIONS, PARTITIONS)
-    lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands), PersonalValues(commands))
+    observations = ObservationRegistry.load(modules)
+    lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands), PersonalValues(commands, observations))
     return FakeService(
         commands=commands,
         views=views,
-        observations=ObservationRegistry.load(modules),
+        observations=observations,
         gateway=FakeGateway(commands),
         recorder=FakeRecorder(),
         events=events,

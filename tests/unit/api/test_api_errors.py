@@ -61,6 +61,7 @@ NEVER_ANSWERED = {
     "projections.NotPublished",
     "projections.StillNamed",
     "projections.StillUsed",
+    "projections.KeysAway",
     "projections.StoreLocked",
 }
 """Errors that no request can meet, for they stay in another process; were one met, its root's meaning would hold."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
+from commands.declaring.observation import ObservationRegistry
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
-from commands.testing.canaries import nothing_is_in_clear
-from headwater import Aggregate, Command, Event, Personal, Rejected
+from commands.testing.canaries import no_report_is_in_clear, nothing_is_in_clear
+from headwater import Aggregate, Command, Event, Observation, Personal, Rejected
 from headwater.testing import contracts_of, given, rows_of
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import (
@@ -39,6 +40,26 @@ TestContracts = type("TestContracts", (), {name: SHIPPED[name] for name in WANTE
 
 def test_a_package_without_personal_fields_has_no_such_test() -> None:
     assert not hasattr(contracts_of("orders"), "test_no_personal_value_is_stored_or_logged")
+
+
+TestContractsOfObservations = contracts_of("tests.support.personal_visits")
+
+
+class Copying(Observation, type="copying"):
+    who: str
+    secret: Annotated[str, Personal(of="who", erased_as="")]
+    copy_of_it: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def copied(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return {**data, "copy_of_it": data.get("secret", "")}
+
+
+def test_a_copy_in_a_field_of_an_observation_that_is_not_personal_is_found() -> None:
+    registry = ObservationRegistry([("here", Copying)])
+    with memory_vault(), pytest.raises(AssertionError, match="a personal value is in clear"):
+        no_report_is_in_clear(registry, Copying, [{"who": "V1", "secret": "x"}])
 
 
 class Told(Event, type="gossip.told"):

@@ -9,12 +9,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from commands.declaring.field_kinds import field_kinds
-from commands.declaring.observation import ObservationRegistry
 from commands.declaring.personal import Personal
 from commands.declaring.personal_reading import personal_fields
 from commands.errors import DeclarationError
 from eventlog.capturing.errors import SourceDeclarationError
-from headwater import Aggregate, Captured, Command, Event, Observation, ViewRow, after, convert, default, parsed, rename
+from headwater import Aggregate, Captured, Command, Event, ViewRow, after, convert, default, parsed, rename
 from tests.support.personal_customers import Registered, customer
 
 
@@ -115,15 +114,6 @@ def test_ids_cannot_be_personal() -> None:
 
     with pytest.raises(DeclarationError, match="names a stream, an instance or a row"):
         personal_fields(Named, "thing.made", ids=("email",), subject="the id")
-
-
-def test_an_observation_cannot_have_personal_fields_yet() -> None:
-    class Seen(Observation, type="seen"):
-        person: str
-        email: Annotated[str | None, Personal(of="person")]
-
-    with pytest.raises(DeclarationError, match='observation "seen" has personal fields'):
-        ObservationRegistry([("here", Seen)])
 
 
 def test_captured_rows_and_rows_of_views_cannot_be_personal() -> None:

@@ -20,7 +20,7 @@ from commands.handling.batch import Batch
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.receipt import KEYS_UNAVAILABLE, Receipt
-from commands.sending.outgoing import prepare
+from commands.sending.outgoing import Outgoing, prepare
 from eventlog.envelope import PROCESS, Envelope, decode, encode
 from eventlog.errors import KeysUnavailable
 from eventlog.personal.memory import MemoryKeys
@@ -145,14 +145,55 @@ def test_a_command_that_comes_again_gets_its_first_receipt(keys: MemoryKeys) -> 
     assert len(world.events) == 1
 
 
-def test_a_command_that_comes_again_after_an_erasure_is_not_decided_twice(keys: MemoryKeys) -> None:
+def test_a_command_that_comes_again_after_an_erasure_gets_its_first_receipt(keys: MemoryKeys) -> None:
+    world = World()
+    first = world.send("customer.register", ADA, "c-1")
+    keys.erase("C1")
+    assert world.send("customer.register", ADA, "c-1") == first
+    keys.erase("C1")
+    keys.erase("C2")
+    world.restarted()
+    assert world.send("customer.register", ADA, "c-1") == first
+    assert len(world.events) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"contacts": [{"person_id": "C3", "phone": "+44-canary-1"}]},
+        {"contacts": [{"person_id": "C2", "phone": "+44-canary-2"}]},
+        {"contacts": None},
+        {"email": None},
+    ],
+)
+def test_another_command_with_its_id_is_refused_as_far_as_keys_that_are_left_tell(
+    keys: MemoryKeys, other: dict[str, Any]
+) -> None:
     world = World()
     world.send("customer.register", ADA, "c-1")
     keys.erase("C1")
-    world.send("customer.register", ADA, "c-1")
+    world.send("customer.register", {**ADA, **other}, "c-1")
     assert [each.error and each.error.code for each in world.receipts.values()] == ["idempotency_key_reused"]
-    assert len(world.events) == 1
     assert b'"accepted"' in (world.store.receipts(["c-1"])[0] or b""), "the first receipt is still there"
+    assert len(world.events) == 1
+
+
+def test_the_api_knows_a_receipt_of_the_same_command_and_receipts_of_earlier_releases(keys: MemoryKeys) -> None:
+    def out(**changes: Any) -> Outgoing:
+        body = orjson.dumps({**ADA, **changes})
+        return prepare(REGISTRY.command("customer.register"), body, TIME, command_id="c-1")
+
+    world = World()
+    receipt = world.send("customer.register", ADA, "c-1")
+    assert out().is_answered_by(receipt)
+    assert not out(email="other@canary.org").is_answered_by(receipt)
+    keys.erase("C1")
+    assert out().is_answered_by(receipt)
+    assert not out(contacts=None).is_answered_by(receipt)
+    earlier = orjson.loads(receipt.to_json())
+    assert b"anary" not in receipt.to_json()
+    del earlier["sealed"]
+    assert not out().is_answered_by(Receipt.from_json(orjson.dumps(earlier)))
 
 
 def test_without_keys_commands_with_personal_fields_wait_for_a_retry_and_others_go_on(keys: MemoryKeys) -> None:

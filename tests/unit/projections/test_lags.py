@@ -31,6 +31,8 @@ from projections.stores.store import Ledger, Target
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
+from tests.support.clear_customers import known_customers
+from tests.support.memory_vault import memory_vault
 from tests.support.observed import gate_view
 from tests.unit.replay.played import generation
 
@@ -38,6 +40,7 @@ SETTINGS = LogSettings(partitions=1, patch_partitions=1)
 GATES = gate_view(stores=(Postgres(),))
 READ_AT = datetime(2031, 1, 1, 12, tzinfo=UTC)
 """The time of PostgreSQL, years from that of this machine."""
+KNOWN = replace(known_customers, name="known", stores=known_customers.stores[:1])
 SLOW, FAST, NEW = (replace(BY_GROUP, name=name) for name in ("slow", "fast", "new"))
 
 
@@ -69,7 +72,7 @@ class Scene:
     """Views in a store. `E` is an event and `h` a heartbeat of the log, one per second, the last one at READ_AT."""
 
     def __init__(self, log: str, monkeypatch: pytest.MonkeyPatch, **reached: int) -> None:
-        views: dict[str, View] = {"slow": SLOW, "fast": FAST, "new": NEW, "gates": GATES}
+        views: dict[str, View] = {"slow": SLOW, "fast": FAST, "new": NEW, "gates": GATES, "known": KNOWN}
         self.log, self.registry, self.store = CountingLog(partitions=1), Registry(), MemoryStore(Memory())
         monkeypatch.setattr(store_open, "open_store", lambda *_: self.store)
         self.views = [views[name] for name in reached]
@@ -240,6 +243,18 @@ def test_the_status_of_a_view_says_that_replays_do_not_help(monkeypatch: pytest.
     assert f"not before {later:%H:%M:%S} UTC" in told
     assert problem(SLOW, monkeypatch, replays=3, next_replay=READ_AT - timedelta(seconds=1)) == ""
     assert "replay publish slow" in problem(SLOW, monkeypatch, published=False)
+
+
+def test_a_view_with_columns_in_clear_that_is_behind_says_that_the_keys_are_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene("EE", monkeypatch, slow=0, known=0)
+    with memory_vault() as keys:
+        assert scene.look()["known"].problem == ""
+        keys.is_away = True
+        found = scene.look()
+    assert (found["known"].standing, found["slow"].problem) == ("behind", "")
+    assert "the keys of persons is unavailable: it is away" in found["known"].problem
 
 
 def test_the_problem_of_a_stream_view_is_why_its_query_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

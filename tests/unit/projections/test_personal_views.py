@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from eventlog.declaring import WrongArguments
 from headwater import (
     Aggregate,
     Cache,
@@ -38,7 +40,10 @@ from headwater import (
     when,
 )
 from projections.errors import ViewDeclarationError
+from projections.stream.declaring.late import late_view
+from projections.table.declared_store import DeclaredStore
 from tests.support.personal_customers import Mailed, Paid, Registered, customers
+from tests.support.personal_visits import last_visitor
 
 
 class Line(BaseModel):
@@ -155,9 +160,59 @@ def test_rows_are_not_found_sorted_or_searched_by_personal_values(more: dict[str
         view(**{"columns": columns, **more})
 
 
-def test_a_stream_view_of_events_with_personal_fields_is_refused() -> None:
-    with pytest.raises(ValueError, match=r'"customer\.mailed" has personal fields'):
-        events(Mailed, late_after="1h").check()
+CLEAR = {"sender": last({Sent: "sender"}), "place": last({Sent: "place"}), "all": collect({Sent: "sender"})}
+CLEAR |= {"lines": last({Sent: "lines"})}
+
+
+def test_a_store_has_columns_in_clear_and_finds_rows_by_them() -> None:
+    stores = (
+        Postgres(indexes=(("sender", "-place"),), clear=("sender",)),
+        Elasticsearch(text=("sender",), clear=("sender",)),
+        Cache(),
+    )
+    made = view(columns=CLEAR, stores=stores)
+    plain = view(columns=CLEAR, stores=(Postgres(), Elasticsearch(), Cache()))
+    assert made.personal == {"sender", "all", "lines"}
+    assert made.fingerprint != plain.fingerprint, "it needs a new version"
+    assert Postgres.of_rows(stores[0].declaration) == "Postgres(clear=('sender',)"
+    assert Postgres().declaration == "Postgres(indexes=())", "as earlier releases wrote it"
+    assert Elasticsearch().declaration == "Elasticsearch(text=(), facets=())"
+
+
+@pytest.mark.parametrize(
+    ("store", "problem"),
+    [
+        (Postgres(clear=("nobody",)), r'Postgres\(clear=…\) names the unknown column "nobody"'),
+        (Postgres(clear=("place",)), '"place", which has no personal values and is in clear: remove it'),
+        (Postgres(clear=("parcel_id",)), '"parcel_id", which has no personal values'),
+        (Postgres(clear=("all",)), '"all", which may have the values of several persons'),
+        (Postgres(clear=("lines",)), '"lines", which may have the values of several persons'),
+        (Postgres(clear="sender"), "which is no tuple: write"),  # type: ignore[arg-type]
+        (Postgres(clear=("sender", "sender")), "twice: remove one"),
+        (Elasticsearch(clear=("sender",), facets=("sender",)), "would be shown to every caller: remove it"),
+        (Elasticsearch(text=("sender",)), r'in clear, as by Elasticsearch\(clear=\("'),
+    ],
+)
+def test_what_cannot_be_in_clear_is_refused(store: DeclaredStore, problem: str) -> None:
+    with pytest.raises(ViewDeclarationError, match=problem):
+        view(columns=CLEAR, stores=(Cache(), store))
+
+
+def test_stores_without_columns_in_clear_say_so() -> None:
+    with pytest.raises(WrongArguments, match=r'Cache\(\) has no "clear"'):
+        Cache(clear=("sender",))  # type: ignore[call-arg]
+    with pytest.raises(ViewDeclarationError, match="has no personal values"):
+        TableView("sent", "parcel_id", {"n": count(Sent)}, (Postgres(clear=("n",)),))
+
+
+def test_a_stream_view_knows_which_columns_of_its_sources_are_sealed() -> None:
+    assert events(Mailed, Registered, late_after="1h").sealed == {"address", "email", "name", "born", "contacts"}
+    assert last_visitor.personal == {"name", "age", "companions"}
+    late = late_view(last_visitor)
+    assert late is not None
+    assert late.personal == {"data"}
+    with pytest.raises(ViewDeclarationError, match=r"Postgres\(clear=…\) is for table views"):
+        replace(last_visitor, stores=(Postgres(clear=("name",)),))
 
 
 def test_caches_and_other_stores_take_sealed_columns() -> None:

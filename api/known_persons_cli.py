@@ -1,0 +1,115 @@
+"""`headwater person PERSON`: prints what is known about a person, as `GET /persons/{id}` answers it to an operator."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+
+from api.composition import VaultResource, compose_service
+from api.errors import ApiError
+from api.guard.caller import ANYONE
+from api.known_persons import Known, KnownPersons
+from api.reads.database import Database
+from api.reads.elasticsearch import ElasticsearchReader
+from api.reads.valkey import ValkeyReader
+from api.service import Service
+from api.settings import ApiSettings
+from commands.errors import CommandError
+from eventlog.audit.commands import AuditedCommand, Refused
+from eventlog.erasing.person import MAX_PERSON_CHARACTERS
+from eventlog.errors import EventLogError
+from eventlog.programs.command_line import called_as, print_error
+from eventlog.settings import LogSettings
+from projections.errors import ProjectionError
+from projections.settings import StoreSettings
+
+FAILED_EXIT: Final = 1
+EVENTS: Final = 100
+"""Read at once."""
+_NEEDED: Final = (VaultResource, Database, ElasticsearchReader, ValkeyReader)
+"""Of the API's resources: the keys, and the stores of views."""
+
+
+class Command(AuditedCommand):
+    """Prints every known error in one line, and exits with code 1."""
+
+    program = "person"
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (EventLogError, CommandError, ProjectionError, ApiError) as error:
+            print_error(f"person: {error}")
+            raise typer.Exit(FAILED_EXIT) from error
+
+
+app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command(cls=Command)
+def person(
+    person: Annotated[str, typer.Argument(metavar="PERSON", help="The id that `of=` of the fields names.")],
+) -> None:
+    """Print everything that is known about a person, as one JSON object, for their own request.
+
+    Personal values of other persons are hidden. The audit log has a record of it, without what was found.
+    """
+    if not person or len(person) > MAX_PERSON_CHARACTERS:
+        raise typer.BadParameter(f"PERSON must have 1 to {MAX_PERSON_CHARACTERS} characters")
+    log, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
+    service = compose_service(ApiSettings(log=log, stores=stores))
+    if not service.personal.any:
+        reason = "no field is personal, so nothing is known by person"
+        print_error(f"person: {reason}")
+        raise Refused(reason)
+    print(orjson.dumps(asyncio.run(everything(service, person))).decode())
+
+
+async def everything(service: Service, person: str) -> dict[str, Any]:
+    """What all pages have, with each row once. Raises KeysUnavailable, and what reading views raises."""
+    async with AsyncExitStack() as opened:
+        for resource in service.resources:
+            if isinstance(resource, _NEEDED):
+                opened.push_async_callback(resource.close)
+                await resource.open()
+        known, pages = KnownPersons(service), list[Known]()
+        cursor: str | None = None
+        while not pages or cursor is not None:
+            pages.append(await known.page(ANYONE, person, EVENTS, cursor, None))
+            cursor = pages[-1].next
+    return {
+        "person": person,
+        "events": [orjson.Fragment(each) for page in pages for each in page.events],
+        "rows": _rows(service, pages),
+        "left_out": _joined(pages),
+    }
+
+
+def _rows(service: Service, pages: Sequence[Known]) -> dict[str, list[Any]]:
+    """By view; of a row that is on several pages, the last."""
+    found: dict[str, dict[Any, Any]] = {}
+    for page in pages:
+        for view, rows in page.rows.items():
+            key = service.views[view].key_name
+            found.setdefault(view, {}).update({row[key]: row for row in rows})
+    return {view: list(rows.values()) for view, rows in found.items()}
+
+
+def _joined(pages: Sequence[Known]) -> dict[str, list[str]]:
+    kinds = pages[0].left_out
+    return {kind: sorted({name for page in pages for name in page.left_out[kind]}) for kind in kinds}
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name=called_as() or "python -m api.known_persons_cli")
+
+
+if __name__ == "__main__":
+    main()

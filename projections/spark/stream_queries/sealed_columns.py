@@ -1,0 +1,235 @@
+"""Follows personal fields through a query: its rows may copy their sealed texts, and nothing may compute with them.
+
+Spark sees the texts only. So what is refused here would reveal nothing, but it would mean something else than its
+author thinks: texts have no order, two persons with the same name have different texts, and no text equals a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.errors import ViewDeclarationError
+from projections.stream.declaring.plans import SUBQUERIES, analysed, class_name, elements, parts
+from projections.stream.declaring.view import StreamView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WHOLE: Final = frozenset[int]({-1})
+"""The column is a sealed text, or a list or a text with some. Otherwise: the places of such fields in a struct, or in
+the structs of a list."""
+CLEAR: Final = frozenset[int]()
+
+COPYING: Final = (
+    'copy it, with select, max_by("email", "time"), max(struct("time", "id", "email")) or collect_list, or leave it '
+    "out with select, as before in_order and functions of Python"
+)
+
+_PICKING: Final = frozenset({"First", "Last", "AnyValue", "CollectList", "CollectSet"})
+_PICKING_BY: Final = frozenset({"MaxBy", "MinBy"})
+_MOST: Final = frozenset({"Max", "Min"})
+_METRICS: Final = "CollectMetrics"
+_PASSING: Final = frozenset(
+    {
+        "Filter", "Join", "SubqueryAlias", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark", "Sort",
+        "ResolvedHint", "Repartition", "RepartitionByExpression", "Generate", "View", _METRICS,
+    }
+)  # fmt: skip
+"""Plans whose columns are those below them, as they are, and whose expressions only find or order rows."""
+
+Columns = Mapping[int, frozenset[int]]
+"""What is sealed of columns, by their ids; columns in clear are left out."""
+
+
+def check_sealed(view: StreamView, rows: DataFrame) -> None:
+    """Raise ViewDeclarationError, with what to change, if these rows of its query are not what `view.sealed` says."""
+    if not any(source.sealed for source in view.sources.values()):
+        return  # nearly always; its declaration has no sealed columns
+    plan = analysed(rows)
+    try:
+        columns = _Walk(view).sealed(plan)
+    except ValueError as error:
+        raise ViewDeclarationError(view.name, f"its query {error}") from error
+    found = {each.name() for each in elements(plan.output()) if _id(each) in columns}
+    for name in sorted(found - view.personal):
+        hint = (
+            "leave it out of the key and deleted_by, which must be in clear"
+            if name in (*view.key_columns, view.deleted_by)
+            else f'add sealed=("{name}",), so that the API opens it for callers who may read it'
+        )
+        raise ViewDeclarationError(view.name, f'its column "{name}" has values of a personal field: {hint}')
+    for name in sorted(view.personal - found):
+        raise ViewDeclarationError(view.name, f'sealed names "{name}", but its query copies no personal field to it')
+
+
+class _Walk:
+    """Finds the sealed columns of plans of one view's query."""
+
+    def __init__(self, view: StreamView) -> None:
+        self._view = view
+
+    def sealed(self, plan: Any) -> Columns:
+        """Those of a plan; raises ValueError if it computes with one."""
+        name = plan.nodeName()
+        if name == _METRICS and plan.name() in self._view.sources:
+            columns = self._view.sources[plan.name()].sealed
+            return {_id(each): WHOLE for each in elements(plan.output()) if each.name() in columns}
+        children = elements(plan.children())
+        below: dict[int, frozenset[int]] = {}
+        for child in children:
+            below |= self.sealed(child)
+        self._check_subqueries(plan, below)
+        if not below:
+            return below
+        match name:
+            case "Project":
+                return _listed(plan.projectList(), below)
+            case "Aggregate":
+                _refuse_any(plan.groupingExpressions(), below, "groups by")
+                return _listed(plan.aggregateExpressions(), below)
+            case "Union":
+                return _by_place(plan, [elements(child.output()) for child in children], below)
+            case "Expand":
+                return _by_place(plan, [elements(each) for each in elements(plan.projections())], below)
+            case _ if name in _PASSING:
+                _refuse_any(plan.expressions(), below, f"uses in what Spark calls {name}")
+                return below
+        raise ValueError(
+            f"hands the personal field {_names(below, children)} to what Spark calls {name}, such as a function of "
+            "Python, distinct, or WITH of SQL: leave it out before with select"
+        )
+
+    def _check_subqueries(self, plan: Any, below: Columns) -> None:
+        for each in (part for top in elements(plan.expressions()) for part in parts(top)):
+            if class_name(each) in SUBQUERIES and self.sealed(each.plan()):
+                raise ValueError("reads a personal field in a query within a query: join it, and copy the column")
+
+
+def _listed(listed: Any, below: Columns) -> Columns:
+    """The sealed columns of a select."""
+    found = {_id(each): _copied(each, below) for each in elements(listed)}
+    return {number: places for number, places in found.items() if places}
+
+
+def _by_place(plan: Any, rows: list[list[Any]], below: Columns) -> Columns:
+    """The sealed columns of a plan that puts these lists of expressions into the same columns."""
+    found: dict[int, frozenset[int]] = {}
+    for row in rows:
+        for column, each in zip(elements(plan.output()), row, strict=True):
+            if places := _copied(each, below):
+                found[_id(column)] = found.get(_id(column), CLEAR) | places
+    return found
+
+
+def _refuse_any(expressions: Any, below: Columns, how: str) -> None:
+    for each in elements(expressions):
+        if found := next(_read(each, below), None):
+            raise ValueError(
+                f'{how} the personal field "{found}": rows have a sealed text in its place, so keys, conditions, '
+                "windows and joins must be of fields in clear"
+            )
+
+
+def _read(expression: Any, below: Columns) -> Iterator[str]:
+    """The names of sealed columns that an expression reads, at any depth."""
+    for each in parts(expression):
+        if class_name(each) in _REFERENCES and _id(each) in below:
+            yield str(each.name())
+
+
+def _copied(expression: Any, below: Columns) -> frozenset[int]:
+    """What is sealed of an expression that copies; raises ValueError if it computes with a sealed column."""
+    name = class_name(expression)
+    if name in _REFERENCES:
+        return below.get(_id(expression), CLEAR)
+    read = next(_read(expression, below), None)
+    if read is None:
+        return CLEAR
+    if name in _COPIES and (places := _COPIES[name](expression, below)) is not None:
+        return places
+    if name in _PICKING | _PICKING_BY | _MOST and (places := _picked(name, expression, below)) is not None:
+        return places
+    raise ValueError(
+        f'computes {expression.prettyName()}() of the personal field "{read}": rows have a sealed text in its place; '
+        f"{COPYING}"
+    )
+
+
+def _only_first(expression: Any, below: Columns) -> frozenset[int] | None:
+    """Those of the first part, if the others are in clear."""
+    first, *others = elements(expression.children())
+    if any(next(_read(each, below), None) for each in others):
+        return None
+    return _copied(first, below)
+
+
+def _picked(name: str, function: Any, below: Columns) -> frozenset[int] | None:
+    """Those of an aggregate function that takes values as they are."""
+    places = _only_first(function, below)
+    if name in _MOST and not _is_ordered(places):
+        return None
+    return places
+
+
+def _is_ordered(places: frozenset[int] | None) -> bool:
+    """Whether structs are compared by fields in clear: the first one is."""
+    return places is not None and places.isdisjoint({-1, 0})
+
+
+def _struct(expression: Any, below: Columns) -> frozenset[int]:
+    values = elements(expression.children())[1::2]
+    return frozenset(place for place, each in enumerate(values) if _copied(each, below))
+
+
+def _array(expression: Any, below: Columns) -> frozenset[int] | None:
+    """A list of texts; one of structs only if all have the same fields sealed."""
+    found = {_copied(each, below) for each in elements(expression.children())}
+    return found.pop() if len(found) == 1 else WHOLE if found == {WHOLE, CLEAR} else None
+
+
+def _field(expression: Any, below: Columns) -> frozenset[int]:
+    """A field of a struct, or of each struct in a list."""
+    places = _copied(elements(expression.children())[0], below)
+    return WHOLE if places == WHOLE or int(expression.ordinal()) in places else CLEAR
+
+
+def _sorted(expression: Any, below: Columns) -> frozenset[int] | None:
+    places = _only_first(expression, below)
+    return places if _is_ordered(places) else None
+
+
+def _cast(expression: Any, below: Columns) -> frozenset[int] | None:
+    """A cast that changes nothing."""
+    child = elements(expression.children())[0]
+    same = child.dataType().catalogString() == expression.dataType().catalogString()
+    return _copied(child, below) if same else None
+
+
+def _json(expression: Any, below: Columns) -> frozenset[int] | None:
+    return WHOLE if _only_first(expression, below) is not None else None
+
+
+_REFERENCES: Final = frozenset({"AttributeReference", "OuterReference"})
+_COPIES: Final[Mapping[str, Callable[[Any, Columns], frozenset[int] | None]]] = {
+    "Alias": _only_first,
+    "AggregateExpression": _only_first,
+    "CreateNamedStruct": _struct,
+    "CreateArray": _array,
+    "GetStructField": _field,
+    "GetArrayStructFields": _field,
+    "SortArray": _sorted,
+    "StructsToJson": _json,
+    "Cast": _cast,
+}
+"""Expressions that copy, and what is sealed of each; None if it computes."""
+
+
+def _names(below: Columns, children: list[Any]) -> str:
+    return ", ".join(
+        f'"{each.name()}"' for child in children for each in elements(child.output()) if _id(each) in below
+    )
+
+
+def _id(attribute: Any) -> int:
+    return int(attribute.exprId().id())

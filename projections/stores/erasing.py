@@ -1,0 +1,130 @@
+"""Takes the values of erased persons out of the columns that stores have in clear."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from eventlog.erasing.person import FORGOTTEN_S, RowsFound
+from eventlog.errors import EventLogError
+from eventlog.personal.ports import KeyStore
+from projections.errors import ProjectionError
+from projections.settings import StoreSettings
+from projections.stores.clear_rows import ClearGeneration, ClearRows
+from projections.stores.open import backend
+from projections.view import View
+
+log = logging.getLogger(__name__)
+
+SETTLED_S: Final = 60.0
+"""After which what was erased is looked for once more: no request of a loader to Elasticsearch takes so long."""
+
+
+def has_clear_columns(views: Iterable[View]) -> bool:
+    """Whether any view declares a column in clear, so that its loaders open values."""
+    return any(store.clear for view in views for store in view.stores)
+
+
+def clear_stores(views: Iterable[View]) -> list[str]:
+    """The stores of a deployment that may have columns in clear: a kept generation may have some that no view declares
+    any more."""
+    return sorted({s.name for view in views for s in view.stores if backend(s.name).clear_rows is not None})
+
+
+class _At(NamedTuple):
+    """A generation in a store."""
+
+    store: str
+    rows: ClearRows
+    of: ClearGeneration
+
+
+@dataclass
+class ClearErasure:
+    """The columns in clear of a deployment, for erasures. stores: see `clear_stores`."""
+
+    settings: StoreSettings
+    stores: Collection[str]
+    clock: Callable[[], float] = time.monotonic
+    wait: Callable[[float], object] = time.sleep
+    _looked: dict[tuple[str, str, int], _Sweep] = field(default_factory=dict)
+
+    def count(self, key_ids: Collection[str]) -> list[RowsFound]:
+        """The rows that show values of these keys; of a store that does not answer, why."""
+        return self._each(lambda at: at.rows.count(at.of, key_ids) if key_ids else 0)
+
+    def empty(self, key_ids: Collection[str]) -> list[RowsFound]:
+        """Take the values of these destroyed keys out of all rows; of a store that does not answer, why it is left."""
+        if key_ids and self.count(()):
+            self.wait(FORGOTTEN_S)
+        return self._each(lambda at: at.rows.empty(at.of, key_ids) if key_ids else 0)
+
+    def sweep(self, keys: KeyStore) -> int:
+        """Take out what erasures have left, because they were interrupted, or a store was unavailable or was restored.
+
+        Returns the number of rows. Errors of stores and of the store of keys are logged; the next call tries again.
+        """
+        emptied = 0
+        for store in self.stores:
+            try:
+                for at in self._of_store(store):
+                    emptied += self._sweep(keys, at)
+            except (ProjectionError, EventLogError) as error:
+                log.warning("columns in clear in %s are looked at again: %s", store, error)
+            except Exception:
+                log.exception("columns in clear in %s are looked at again", store)
+        return emptied
+
+    def _sweep(self, keys: KeyStore, at: _At) -> int:
+        number, key_ids = keys.erasures(at.of.erased)
+        if number == at.of.erased:
+            return 0
+        if number < at.of.erased:  # the store of keys was restored from an earlier backup
+            number, key_ids = keys.erasures(0)
+        sweep = self._looked.setdefault((at.store, *at.of.id), _Sweep())
+        now, emptied = self.clock(), 0
+        is_settled = sweep.since is not None and now - sweep.since >= SETTLED_S
+        if number != sweep.last or is_settled:
+            self.wait(FORGOTTEN_S)
+            emptied = at.rows.empty(at.of, key_ids)
+            if emptied:
+                log.info("took values of erased persons out of %d rows of %s in %s", emptied, at.of.view, at.store)
+        if is_settled:
+            at.rows.note_erased(at.of, sweep.settling)
+            sweep.since = None if number == sweep.settling else now
+            sweep.settling = number
+        elif sweep.since is None:
+            sweep.since, sweep.settling = now, number
+        sweep.last = number
+        return emptied
+
+    def _each(self, asked: Callable[[_At], int]) -> list[RowsFound]:
+        found = []
+        for store in self.stores:
+            try:
+                found += [RowsFound(store, *at.of.id, asked(at)) for at in self._of_store(store)]
+            except ProjectionError as error:
+                found.append(RowsFound(store, problem=str(error)))
+        return found
+
+    def _of_store(self, store: str) -> Iterator[_At]:
+        clear_rows = backend(store).clear_rows
+        if clear_rows is not None:
+            rows = clear_rows(self.settings)
+            for of in rows.generations():
+                yield _At(store, rows, of)
+
+
+@dataclass
+class _Sweep:
+    """How far a generation was looked at: the last erasure, and the one that is noted once it is settled.
+
+    since: when that was looked at; None: there is none.
+    """
+
+    last: int = -1
+    settling: int = -1
+    since: float | None = None

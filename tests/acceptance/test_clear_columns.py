@@ -1,0 +1,188 @@
+"""Columns in clear on real servers: in clear where they are declared and nowhere else, and nowhere once erased."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from compose.settings import StackSettings
+from compose.testing.deployment import RunningDeployment, running_deployment
+from tests.acceptance.test_personal_values import files_with, headwater, records
+from tests.support.personal_customers import Pay, Register
+from tests.support.waiting import eventually
+
+MODULE = "tests.support.clear_customers"
+MARK = uuid.uuid4().hex[:12]
+ADA, BOB = f"A-{MARK}", f"B-{MARK}"
+MAIL, OTHER, PAYEE, LATER, SPARK = (f"{name}{MARK}" for name in ("ada", "bob", "payee", "later", "sam"))
+IN_CLEAR = ("base", "pg_wal", "elasticsearch")
+"""Of the servers' folders, those that have what is declared to be in clear."""
+
+
+@pytest.fixture(scope="module")
+def deployment(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
+    with running_deployment(stack, (MODULE,), tmp_path_factory.mktemp("clear")) as running:
+        yield running
+
+
+def places(stack: StackSettings, *texts: str) -> set[str]:
+    """The folders of the servers, and the logs, that have any of these texts."""
+    found = set()
+    for root in (stack.state.resolve(), (stack.state / "postgres").resolve()):
+        for file in files_with(root, *texts):
+            found.add(next((each for each in IN_CLEAR if each in Path(file).parts), file))
+    return found
+
+
+def elsewhere(deployment: RunningDeployment, stack: StackSettings, *texts: str) -> None:
+    """Assert that no topic, local state, log or store without such columns has any of these texts."""
+    for topic, content in records(deployment).items():
+        assert [text for text in texts if text.encode() in content] == [], topic
+    assert files_with(Path(deployment.variables["HEADWATER_STATE"]), *texts) == []
+    assert places(stack, *texts) <= set(IN_CLEAR)
+
+
+def mails(deployment: RunningDeployment, stack: StackSettings) -> dict[str, str | None]:
+    """What SQL shows under the plain name."""
+    with psycopg.connect(stack.endpoints.postgres) as connection:
+        table = f'"{deployment.variables["HEADWATER_ENVIRONMENT"]}".known_customers'
+        return dict(connection.execute(f"SELECT customer_id, email FROM {table}").fetchall())
+
+
+def found(deployment: RunningDeployment, text: str) -> list[str]:
+    answer = deployment.http.get("/views/known_customers/search", params={"q": text}).raise_for_status().json()
+    return [row["customer_id"] for row in answer["rows"]]
+
+
+def filtered(deployment: RunningDeployment, mail: str) -> list[str]:
+    answer = deployment.http.get("/views/known_customers", params={"email": mail}).raise_for_status().json()
+    return [row["customer_id"] for row in answer["rows"]]
+
+
+@contextmanager
+def traffic(deployment: RunningDeployment) -> Iterator[None]:
+    """Patches for the rows all the time."""
+    stop, errors = threading.Event(), list[BaseException]()
+
+    def send() -> None:
+        try:
+            while not stop.wait(0.05):
+                for person in (ADA, BOB):
+                    deployment.send(Pay(customer_id=person, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=1))
+        except BaseException as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        sending.join()
+    assert errors == []
+
+
+def test_an_erased_person_is_in_no_column_and_no_file(deployment: RunningDeployment, stack: StackSettings) -> None:
+    deployment.send(Register(customer_id=ADA, email=MAIL, name="Ada", born=1815))
+    deployment.send(Register(customer_id=BOB, email=OTHER, name="Bob"))
+    deployment.send(Pay(customer_id=ADA, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=5))
+    deployment.rows("known_customers")
+    assert mails(deployment, stack) == {ADA: MAIL, BOB: OTHER}
+    eventually(lambda: found(deployment, MAIL) == [ADA], "it is found")
+    assert filtered(deployment, MAIL) == [ADA]
+    assert deployment.http.get(f"/views/known_customers/{ADA}").json()["email"] == MAIL
+    checkpointed(stack)
+    assert places(stack, MAIL) >= {"base", "elasticsearch"}, "or nothing is searched below"
+    elsewhere(deployment, stack, MAIL, OTHER, PAYEE)
+    deployment.rebuild("known_customers")  # and the generation before it is kept
+    planned = deployment.http.delete(f"/persons/{ADA}?dry_run=true").raise_for_status().json()
+    assert {(each["store"], each["generation"], each["rows"]) for each in planned["in_clear"]} == {
+        (store, generation, 1) for store in ("postgres", "elasticsearch") for generation in (1, 2)
+    }
+    with traffic(deployment):
+        rebuilding = threading.Thread(target=deployment.rebuild, args=("known_customers",))
+        rebuilding.start()
+        said = headwater(deployment, "erase", ADA, "--yes")
+        assert "rows whose values in clear were emptied: " in said
+        rebuilding.join()
+        eventually(lambda: found(deployment, MAIL) == [], "the search finds nothing")
+        eventually(lambda: mails(deployment, stack) == {ADA: None, BOB: OTHER}, "SQL shows nothing")
+    assert filtered(deployment, MAIL) == []
+    assert deployment.http.get(f"/views/known_customers/{ADA}").json()["email"] is None
+    assert (found(deployment, OTHER), filtered(deployment, OTHER)) == ([BOB], [BOB])
+    again = deployment.http.delete(f"/persons/{ADA}").raise_for_status().json()
+    assert [each["rows"] for each in again["in_clear"] if each["rows"]] == []
+    assert all(not each["problem"] for each in again["in_clear"])
+    deployment.rebuild("known_customers")
+    deployment.verify("known_customers", "sealed_customers")
+    assert mails(deployment, stack) == {ADA: None, BOB: OTHER}
+    certificate = headwater(deployment, "audit", "--verb", "erase")
+    assert not any(each in certificate for each in (MAIL, OTHER, PAYEE))
+    cleaned(deployment, stack)
+    assert places(stack, MAIL) <= {"pg_wal"}
+    assert "base" in places(stack, OTHER)
+    elsewhere(deployment, stack, MAIL, OTHER, PAYEE)
+
+
+def checkpointed(stack: StackSettings) -> None:
+    """Write the heap to the disk."""
+    with psycopg.connect(stack.endpoints.postgres, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+
+
+def cleaned(deployment: RunningDeployment, stack: StackSettings) -> None:
+    """Vacuum the tables, and merge the segments, as the servers do in time."""
+    environment = deployment.variables["HEADWATER_ENVIRONMENT"]
+    with psycopg.connect(stack.endpoints.postgres, autocommit=True) as connection:
+        asked = "SELECT format('VACUUM FULL %%I.%%I', schemaname, tablename) FROM pg_tables WHERE schemaname = %s"
+        for (statement,) in connection.execute(asked, [environment]).fetchall():
+            connection.execute(statement)
+    checkpointed(stack)
+    with Elasticsearch(stack.endpoints.elasticsearch, request_timeout=120) as client:
+
+        def merged() -> bool:
+            client.indices.flush(index=f"{environment}.*", force=True)
+            client.indices.forcemerge(index=f"{environment}.*", max_num_segments=1)
+            client.indices.flush(index=f"{environment}.*", force=True)
+            return "elasticsearch" not in places(stack, MAIL)
+
+        eventually(merged, "segments and translogs have nothing of it", timeout_s=180)
+
+
+def test_a_rebuild_by_spark_has_the_same_columns_in_clear(deployment: RunningDeployment, stack: StackSettings) -> None:
+    person = f"S-{MARK}"
+    deployment.send(Register(customer_id=person, email=SPARK, name="Sam"))
+    deployment.rows("known_customers")
+    before = mails(deployment, stack)
+    assert before[person] == SPARK
+    deployment.replay("rebuild", "known_customers", "--engine", "spark")
+    assert mails(deployment, stack) == before
+    assert found(deployment, SPARK) == [person]
+    assert headwater(deployment, "erase", person, "--yes")
+    assert (mails(deployment, stack)[person], found(deployment, SPARK)) == (None, [])
+
+
+def test_an_erasure_that_was_killed_goes_on_by_itself(deployment: RunningDeployment, stack: StackSettings) -> None:
+    """Its process ended right after the key was destroyed: nobody has emptied anything yet."""
+    person = f"L-{MARK}"
+    deployment.send(Register(customer_id=person, email=LATER, name="Lou"))
+    deployment.rows("known_customers")
+    eventually(lambda: found(deployment, LATER) == [person], "it is found")
+    with psycopg.connect(deployment.variables.get("HEADWATER_KEYS", stack.endpoints.postgres)) as connection:
+        schema = f'"{deployment.variables["HEADWATER_ENVIRONMENT"]}_keys"'
+        destroyed: Any = connection.execute(
+            f"UPDATE {schema}.person_keys SET wrapped = NULL, wrapped_by = NULL, erased = now(), erasure = "
+            f"(SELECT coalesce(max(erasure), 0) + 1 FROM {schema}.person_keys) WHERE person = %s",
+            [person],
+        )
+        assert destroyed.rowcount == 1
+    eventually(lambda: mails(deployment, stack)[person] is None, "the read side has emptied the table")
+    eventually(lambda: found(deployment, LATER) == [], "and the index")

@@ -1,0 +1,84 @@
+"""`headwater person` on real stores: it needs no API, and shows what is sealed with the keys of the person only."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from api.known_persons_cli import app
+from compose.settings import StackSettings
+from eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from eventlog.personal.opening import open_vault
+from projections.service import Service
+from projections.settings import StoreSettings
+from projections.stores.store import Batch, Target
+from projections.table import reference
+from projections.table.expressions import Source
+from tests.contracts.opened_stores import RealServer
+from tests.contracts.test_key_stores import MASTER
+from tests.integration.projections.test_rows_by_persons import TIME, VIEW, service, stores
+from tests.support.audited import MemoryTrail
+
+__all__ = ["service", "stores"]
+
+HIDDEN = {"hidden": "personal"}
+
+
+def variables(stack: StackSettings, stores: StoreSettings, modules: str) -> dict[str, str]:
+    return {
+        **stack.endpoints.environment(),
+        "HEADWATER_ENVIRONMENT": stores.environment,
+        "HEADWATER_MODULES": modules,
+        "HEADWATER_KEYS": stores.postgres,
+        "HEADWATER_MASTER_KEY": MASTER,
+    }
+
+
+def happened(env: dict[str, str], stores: StoreSettings, servers: dict[str, RealServer]) -> None:
+    """ADA pays GRACE, more often than there are events on a page."""
+    with closing(open_vault(env, stores.environment)) as vault:
+        patches = []
+        for number in range(1, 151):
+            data: dict[str, Any] = {"customer_id": "ADA", "payee_id": "GRACE", "cents": number}
+            data["payer_name"] = vault.seal("ADA", "customer.paid", "payer_name", f"Ada {number}")
+            data["payee_name"] = vault.seal("GRACE", "customer.paid", "payee_name", "Grace")
+            envelope = Envelope(f"customer/ADA/{number}", "customer.paid", "customer/ADA", TIME, data, sequence=number)
+            place = Position(0, number), timestamp_ms(TIME)
+            patches += list(reference.lift(VIEW, Source(envelope, *place, encode(envelope).decode())))
+    servers["postgres"].open().apply([Target(VIEW, 1)], {0: Batch(200, {VIEW.tag: patches})})
+
+
+@pytest.mark.usefixtures("service")
+def test_all_pages_are_printed_and_other_persons_are_hidden(
+    stack: StackSettings,
+    stores: StoreSettings,
+    servers: dict[str, RealServer],
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trail = MemoryTrail()
+    monkeypatch.setattr("eventlog.audit.commands.Trail", trail)
+    env = variables(stack, stores, "tests.support.personal_customers,tests.support.personal_visits")
+    happened(env, stores, servers)
+    service.add_to_stores()
+    done = CliRunner().invoke(app, ["ADA"], env=env)
+    assert done.exit_code == 0, done.stderr
+    known = json.loads(done.stdout)
+    found = [(each["data"]["payer_name"], each["data"]["payee_name"]) for each in known["events"]]
+    assert sorted(found, key=str) == sorted(((f"Ada {number}", HIDDEN) for number in range(1, 151)), key=str)
+    views = {"customers", "last_visitor", "visits_at_once"}
+    assert views <= set(known["left_out"]["views"])
+    assert known["left_out"]["observations"] == ["visited"]
+    (begun, ended) = trail.records
+    assert (begun.arguments, ended.outcome) == ({"person": "ADA"}, "done")
+    grace = json.loads(CliRunner().invoke(app, ["GRACE"], env=env).stdout)
+    assert {each["data"]["payee_name"] for each in grace["events"]} == {"Grace"}
+    nobody = json.loads(CliRunner().invoke(app, ["NOBODY"], env=env).stdout)
+    assert nobody["events"] == []
+    # of a deployment in which only observations have personal fields
+    only = CliRunner().invoke(app, ["GRACE"], env=env | {"HEADWATER_MODULES": "tests.support.personal_visits"})
+    assert len(json.loads(only.stdout)["events"]) == 150
