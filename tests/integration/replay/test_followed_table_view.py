@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from eventlog.envelope import decode
 from projections.stores.topic.records import public_topic, topic_of
+from projections.table.expressions import Source
 from projections.table.reference import fold
 from projections.table.view import TableView
 from tests.integration.replay.deployed import BOUND_S, Command, Deployed
@@ -27,26 +29,31 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
 
-STEP = 10
-
 
 @pytest.fixture
 def modules() -> tuple[str, ...]:
     return ("tests.integration.replay.followed",)
 
 
+@pytest.fixture
+def events() -> Iterator[Source]:
+    """In the order of their times: a row is deleted if that was its last event."""
+    return iter(things(20_000, seed=1))
+
+
+def append(deployed: Deployed, events: Iterator[Source], number: int) -> None:
+    deployed.append(list(islice(events, number)))
+
+
 @contextmanager
-def traffic(deployed: Deployed, seed: int) -> Iterator[None]:
+def traffic(deployed: Deployed, events: Iterator[Source]) -> Iterator[None]:
     """Events and heartbeats until the end of the block; all of them are in the log then."""
-    events = things(4_000, seed)
 
-    def append(stop: threading.Event) -> None:
-        for at in range(0, len(events), STEP):
-            if stop.wait(0.25):
-                return
-            deployed.append(events[at : at + STEP])
+    def go_on(stop: threading.Event) -> None:
+        while not stop.wait(0.25):
+            append(deployed, events, 10)
 
-    with running(append):
+    with running(go_on):
         yield
 
 
@@ -104,11 +111,11 @@ def kill_the_loader(deployed: Deployed, supervisor: subprocess.Popen[bytes]) -> 
     kill(part(supervisor, "load", "topic"))
 
 
-def delete_a_row(deployed: Deployed) -> str:
+def delete_a_row(deployed: Deployed, events: Iterator[Source]) -> str:
     """Append events until one more row is deleted; returns its key."""
     shown = fold(followed, deployed.sources).keys()
-    for each in things(500, seed=7):
-        deployed.append([each])
+    for _ in range(200):
+        append(deployed, events, 1)
         if gone := shown - fold(followed, deployed.sources).keys():
             return gone.pop()
     raise AssertionError("no event deletes a row")
@@ -120,9 +127,9 @@ def use(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, *modules: str) -> N
     monkeypatch.setenv("HEADWATER_MODULES", ",".join(modules))
 
 
-def rebuild(deployed: Deployed, replay: Command, seed: int) -> None:
+def rebuild(deployed: Deployed, replay: Command, events: Iterator[Source]) -> None:
     """A rebuild while events come."""
-    with traffic(deployed, seed):
+    with traffic(deployed, events):
         rebuilt = replay("rebuild", followed.name)
         assert rebuilt.code == 0, rebuilt.complaint
 
@@ -132,35 +139,37 @@ def states(deployed: Deployed) -> list[str]:
 
 
 def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a_rollback(
-    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
+    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch, events: Iterator[Source]
 ) -> None:
-    deployed.append(things(300, seed=1))
+    append(deployed, events, 300)
     with projections(deployed) as supervisor:
         rows_become_the_references(deployed, followed, followed_groups)  # from bulk
-        with traffic(deployed, seed=2):
+        with traffic(deployed, events):
             for _ in range(3):
                 kill_the_loader(deployed, supervisor)
-        deleted = delete_a_row(deployed)
+        deleted = delete_a_row(deployed, events)
         rows_become_the_references(deployed, followed, followed_groups)
         assert told(deployed, followed)[deleted][-1] is None
         verify(replay)
         use(deployed, monkeypatch, "tests.integration.replay.followed_again")
-        rebuild(deployed, replay, seed=3)
+        rebuild(deployed, replay, events)
     with projections(deployed):
         rows_become_the_references(deployed, followed_again, followed_groups)
-        rebuild(deployed, replay, seed=4)
+        rebuild(deployed, replay, events)
         rows_become_the_references(deployed, followed_again, followed_groups)
         verify(replay)
         assert states(deployed)[-2:] == ["retired", "live"]
         rolled_back = replay("rollback", followed.name)
         assert rolled_back.code == 0, rolled_back.complaint
         assert states(deployed)[-2:] == ["live", "retired"]
-        deployed.append(things(100, seed=5))
+        append(deployed, events, 100)
         rows_become_the_references(deployed, followed_again, followed_groups)
+        *_, retired = deployed.generations.of(followed.name)
+        assert deployed.log.stored_ends(topic_of(followed.name, retired.generation))
         pruned = replay("prune", followed.name, "--yes")
         assert pruned.code == 0, pruned.complaint
-        assert 3 in [each["generation"] for each in pruned.document["dropped"]]
-        assert not deployed.log.stored_ends(topic_of(followed.name, 3))
-        deployed.append(things(100, seed=6))
+        assert retired.generation in [each["generation"] for each in pruned.document["dropped"]]
+        assert not deployed.log.stored_ends(topic_of(followed.name, retired.generation))
+        append(deployed, events, 100)
         rows_become_the_references(deployed, followed_again, followed_groups)
         verify(replay)
