@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import orjson
 
 from eventlog.ports import EventLog
+from projections.errors import StoreUnavailable
 from projections.stores import ledgers
 from projections.stores.store import Target
-from projections.stores.topic.records import ROW, generation_topic
+from projections.stores.topic.records import NAME, ROW, generation_topic
 from projections.table.monoids import State
 from projections.table.patch import Patch
 
@@ -29,14 +33,24 @@ class FoldedRows:
     since, so it cannot be behind the topic.
     """
 
-    def __init__(self, log: EventLog, target: Target, partition: int) -> None:
-        """Read the partition, which nobody else may write to any more. Raises EventLogError."""
+    def __init__(self, log: EventLog, target: Target, partition: int, folder: Path) -> None:
+        """Read the partition, which nobody else may write to any more. Raises EventLogError, and StoreUnavailable.
+
+        folder: in which the file is; a container may have no other place to write to.
+        """
         self._layout = target.view.layout
-        # an empty name: SQLite keeps it in memory while it is small, then in a file that it deletes
-        self._held = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            number, name = tempfile.mkstemp(prefix="topic-rows-", dir=folder)
+        except OSError as error:
+            raise StoreUnavailable(NAME, f"its loader cannot keep rows in HEADWATER_STATE: {error}") from error
+        os.close(number)
+        self._held = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+        self._held.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._held.execute("PRAGMA synchronous = OFF")
         self._held.execute("PRAGMA journal_mode = OFF")
         self._held.execute(_TABLE)
+        Path(name).unlink()  # it ends with the process, however that ends
         found: list[tuple[bytes, bytes]] = []
         for record in log.read(generation_topic(target), partition, 0):
             if record.key.startswith(ROW) and record.value is not None:

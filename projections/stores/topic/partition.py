@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -71,9 +72,13 @@ class OwnedPartition:
         publications: Publications,
         target: Target,
         partition: int,
+        folder: Path,
         fault: Callable[[str], None],
     ) -> None:
-        """Take the partition over. Raises EventLogError, and GenerationMissing if the generation has no ledger."""
+        """Take the partition over. folder: for temporary files.
+
+        Raises EventLogError, and GenerationMissing if the generation has no ledger.
+        """
         self._log, self._target, self._partition, self._fault = log, target, partition, fault
         self._topic, self._public = generation_topic(target), public_topic(target.view.name)
         self._rows = PublicRows(target)
@@ -92,7 +97,7 @@ class OwnedPartition:
             self._progress = self._noted = self._read_progress()
             self._noted_at = time.monotonic()
             if not target.view.has_own_query:
-                self._folded = FoldedRows(log, target, partition)
+                self._folded = FoldedRows(log, target, partition, folder)
             self._awaited = self._places_to_reach()
             if self._shows is not None and self.has_reached:
                 self._show_all(self._shows)

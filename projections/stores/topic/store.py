@@ -160,7 +160,8 @@ class TopicStore:
 
     def _taken_over(self, target: Target, partition: int) -> OwnedPartition:
         """Take a partition over, once again if another generation is published meanwhile."""
-        taken_over = partial(OwnedPartition, self._log, self._publications, target, partition, self._fault)
+        folder = self._settings.state
+        taken_over = partial(OwnedPartition, self._log, self._publications, target, partition, folder, self._fault)
         try:
             return taken_over()
         except PublishedMeanwhile:
@@ -199,9 +200,7 @@ def translated() -> Iterator[None]:
     except (Fenced, LeftOpen, LogUnavailable) as error:
         raise StoreUnavailable(NAME, str(error)) from error
     except sqlite3.Error as error:
-        raise StoreUnavailable(
-            NAME, f"the temporary copy of the rows, in SQLITE_TMPDIR or /var/tmp: {error}"
-        ) from error
+        raise StoreUnavailable(NAME, f"its loader cannot keep rows in HEADWATER_STATE: {error}") from error
 
 
 def _place(target: Target, partition: int) -> tuple[str, int, int]:
