@@ -112,7 +112,7 @@ class View(Protocol):
         """The view's store with this name, or None if it has none."""
 
     def named(self, name: str) -> View:
-        """The same view under another name."""
+        """The same view under another name, in the stores that answer queries: nobody follows its changes."""
 
     def patch_tag(self, generation: int) -> str:
         """Begins the keys of the patches that this generation takes."""

@@ -132,6 +132,13 @@ def fold_rows(
             "it counts rows of captured tables, and a group has what was taken back from it: compare all of it with "
             f"`replay verify {view.name}`, and rebuild it if rows differ",
         )
+    whole = [name for name in stores if backend(name).single_rows is None]
+    if whole:
+        raise CannotFoldRow(
+            view.name,
+            f"single rows in the store {whole[0]} are not replaced: rebuild the view, which changes only rows that "
+            "differ there, or name other stores with --store",
+        )
     live = live_generation(deployment.generations, view, CannotFoldRow)
     streams = _streams(deployment, view, keys)
     phase = "read the log" if streams is None else "read streams"

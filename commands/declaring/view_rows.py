@@ -22,7 +22,7 @@ RESERVED_FIELDS: Final = frozenset({"view", "columns", "json_columns"})
 
 
 class ViewRow(BaseModel):
-    """A row of a stream view that has the store `Topic()`: `class RapidPayments(ViewRow, view="rapid_payments")`.
+    """A row of a view that has the store `Topic()`: `class RapidPayments(ViewRow, view="rapid_payments")`.
 
     Its fields are the columns that are wanted, each with its type; the view may have more. A field's name is its
     column's, unless it has an alias. A JSON column is declared as what its text holds, such as `list[str]`.

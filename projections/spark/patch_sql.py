@@ -21,7 +21,6 @@ from projections.spark.events import (
     unreadable_reason,
 )
 from projections.spark.view_sql import Lifted, LiftedRow, lifts
-from projections.stores.names import patch_key
 from projections.table.expressions import identifier, literal
 from projections.table.items import INDEX, ITEM, Required
 from projections.table.rows import is_row
@@ -167,7 +166,7 @@ def _patch(tag: str, case: Lifted, row: LiftedRow, number: str, schema: LogSchem
     if schema.traced:  # `to_json` leaves out what is null
         head += f", traceparent as {TRACEPARENT}, if(traceparent is null, null, decided) as {DECIDED}"
     value = f"to_json(struct({head}, struct({fields}) as c))"
-    partition = partition_sql(literal(patch_key(tag, "")) if case.in_one_partition else key, settings)
+    partition = partition_sql(row.partitioned_by or key, settings)
     made = output_record(PATCHES, key, value, partition, settings)
     return made if row.condition is None else f"if({row.condition}, {made}, null)"
 

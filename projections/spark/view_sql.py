@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from commands.declaring.aggregate import Event
 from projections.spark.events import LogSchema, unchanged, unreadable
+from projections.stores.names import keeps_partitions, partition_text
+from projections.table.expressions import literal
 from projections.table.fold_plan import Lift, RowLift
 from projections.table.items import Required, items_spark, single_item
 from projections.table.rows import is_row
@@ -21,11 +23,13 @@ class LiftedRow:
     key: of the row.
     fields: by state field, in the layout's order; unchanged fields are absent.
     condition: whether the event counts (None: always).
+    partitioned_by: the text that gives the partition of its patch, see `partition_text` (None: the patch's key).
     """
 
     key: str
     fields: dict[str, str]
     condition: str | None = None
+    partitioned_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,6 @@ class Lifted:
     unreadable: the condition that the event cannot be read (None: all can).
     items: the list whose items make one patch each, and are read by the one row as `item` and `i` (None: a patch per
     row). An event without a list has one item, which is null.
-    in_one_partition: all patches of the view are in one partition of `patches`, see `patch_partition`.
     """
 
     rows: tuple[LiftedRow, ...]
@@ -46,23 +49,29 @@ class Lifted:
     required: tuple[Required, ...]
     unreadable: str | None
     items: str | None = None
-    in_one_partition: bool = False
 
 
 def lifts(view: TableView, schema: LogSchema) -> dict[str | None, Lifted]:
     """Every kind of event that the view handles, by type; None stands for all others, if it handles all events."""
     kinds, found = view.plan.items, view.plan.lifts.values()
     types = {field.name: field.type for field in view.layout.fields}
-    retracts = view.layout.retraction is not None
     return {
-        None if each.event is None else each.event.type: _lifted(each, kinds, types, schema, retracts=retracts)
+        None if each.event is None else each.event.type: _partitioned(view, _lifted(each, kinds, types, schema))
         for each in found
     }
 
 
-def _lifted(
-    lift: Lift, kinds: Mapping[str, ColumnType], types: Mapping[str, ColumnType], schema: LogSchema, *, retracts: bool
-) -> Lifted:
+def _partitioned(view: TableView, lifted: Lifted) -> Lifted:
+    """The same, with what gives the partitions of patches; see `partition_text`."""
+    if view.layout.retraction is not None:
+        one = literal(partition_text(view, view.tag, ""))
+        return replace(lifted, rows=tuple(replace(row, partitioned_by=one) for row in lifted.rows))
+    if keeps_partitions(view):
+        return replace(lifted, rows=tuple(replace(row, partitioned_by=row.key) for row in lifted.rows))
+    return lifted
+
+
+def _lifted(lift: Lift, kinds: Mapping[str, ColumnType], types: Mapping[str, ColumnType], schema: LogSchema) -> Lifted:
     """As Spark SQL; `reference.lift` defines it. kinds: of the items of `each`. types: of state fields."""
     event = lift.event
     rows = tuple(_lifted_row(row, event, types, schema) for row in lift.rows)
@@ -70,7 +79,7 @@ def _lifted(
         lacks = unchanged(event, lift.fields)
         refused = unreadable(event, lift.fields, schema.parsed)
         known = tuple(replace(row, condition=None if lacks is None else f"not {lacks}") for row in rows)
-        return Lifted(known, event, lift.fields, refused, in_one_partition=retracts)
+        return Lifted(known, event, lift.fields, refused)
     items = None
     if kinds and len(rows) == 1:
         items = single_item(kinds) if lift.through is None else items_spark(lift.through, kinds)

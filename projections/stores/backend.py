@@ -21,7 +21,7 @@ class Backend:
     its name in the output of `replay diff`. missing: what a view declares that a generation lacks beside its rows,
     such as indexes. add_missing: adds that while the generation is read and written, and returns it
     (see `DeclaredStore.of_rows`). grants: what `headwater grants` prints for its server; None if it has none
-    of its own. single_rows: reads and replaces rows of table views; None if it has no such views. clear_rows: finds
+    of its own. single_rows: reads and replaces rows of table views; None if it replaces none. clear_rows: finds
     and empties columns in clear; None if it has none.
     """
 

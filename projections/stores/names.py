@@ -96,8 +96,25 @@ def cache_pointer(environment: str, view: str) -> str:
 
 
 def patch_partition(view: View, tag: str, key: str, partitions: int) -> int:
-    """The partition of `patches` with the patches of a row: all of a view whose contributions change common groups."""
-    return partition_of(patch_key(tag, key if view.layout.retraction is None else ""), partitions)
+    """The partition of `patches` with the patches of a row."""
+    return partition_of(partition_text(view, tag, key), partitions)
+
+
+def partition_text(view: View, tag: str, key: str) -> str:
+    """The text whose CRC-32 gives the partition of a row's patches.
+
+    It is one for all rows of a view whose contributions change common groups. Of a view in a store that keeps
+    partitions it is without the tag, so that another version of the view has each row in the same one.
+    """
+    keeps, retracts = keeps_partitions(view), view.layout.retraction is not None
+    if keeps:
+        return view.name if retracts else key
+    return patch_key(tag, "" if retracts else key)
+
+
+def keeps_partitions(view: View) -> bool:
+    """Whether all versions of a view must have a row in the same partition."""
+    return any(store.keeps_partitions for store in view.stores)
 
 
 def patch_key(tag: str, key: str) -> str:

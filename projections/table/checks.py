@@ -54,16 +54,6 @@ def check_stores(stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType
         store.check(types)
 
 
-def check_folded_stores(stores: Sequence[DeclaredStore]) -> None:
-    """Check that these stores can hold rows that are folded, event by event."""
-    for store in stores:
-        if not store.answers:
-            raise ValueError(
-                f"{type(store).__name__}() takes whole rows, as a StreamView computes them: declare a StreamView with "
-                "it, or read the changes of this view at /views/{view}/changes"
-            )
-
-
 def check_plan(plan: FoldPlan) -> None:
     """Check what a table view reads of events, and its columns."""
     _check_rows(plan)

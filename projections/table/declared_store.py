@@ -18,12 +18,14 @@ class DeclaredStore(ABC):
 
     name: of its folder in `projections.stores`, also in settings, the registry and commands.
     answers: whether the API reads views from it. finds: whether it finds rows by any column, and not only by key.
-    searches: whether it searches texts.
+    searches: whether it searches texts. keeps_partitions: whether all versions of a view must have a row in the same
+    partition of `patches`.
     clear: the columns with personal values that it has in clear; the others are sealed.
     """
 
     name: ClassVar[str]
     answers: ClassVar[bool] = True
+    keeps_partitions: ClassVar[bool] = False
     finds: ClassVar[bool] = True
     searches: ClassVar[bool] = False
     clear: tuple[str, ...] = ()

@@ -15,6 +15,8 @@ class Place(NamedTuple):
     number: int
 
 
+BULK: Final = "bulk"
+"""The source of patches of rows that bulk did not write, in ledgers that say that all events of bulk are applied."""
 BATCHES: Final = "batch"
 """The source of the patches of a stream view: their place is the number of the batch that made them."""
 WHOLE: Final = 2**31 - 2

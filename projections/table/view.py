@@ -20,7 +20,7 @@ from projections.errors import ViewDeclarationError
 from projections.table import event_data
 from projections.table.argument_checks import as_stores, check_shared, check_types
 from projections.table.by_key import ByKey
-from projections.table.checks import check_columns, check_folded_stores, check_name, check_plan, check_stores
+from projections.table.checks import check_columns, check_name, check_plan, check_stores
 from projections.table.declared import described
 from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
@@ -169,7 +169,7 @@ class TableView(DeclaredView):
         return sorted(found)
 
     def named(self, name: str) -> TableView:
-        return replace(self, name=name)
+        return replace(self, name=name, stores=tuple(store for store in self.stores if store.answers))
 
     def reads(self, topic: str) -> bool:
         return topic in self.tables or (topic == EVENTS and self.plan.reads_events)
@@ -216,7 +216,6 @@ class TableView(DeclaredView):
         check_found(plan)
         types = {self.key_name: ColumnType.TEXT, **plan.layout.types}
         looked_up = by_column(self.lookups, types)
-        check_folded_stores(self.stores)
         check_stores(self.stores, types)
         check_readable(self.readable_by, self.key_name, types, looked_up, plan.layout)
         check_unmasked(plan, self.readable_by)

@@ -81,7 +81,16 @@ def files_with(folder: Path, *texts: str) -> list[str]:
 def searched(deployment: RunningDeployment, stack: StackSettings) -> None:
     """Assert that no canary is anywhere, and that the id is where it must be."""
     topics, own = records(deployment), Path(deployment.variables["HEADWATER_STATE"])
-    for topic in ("commands", "events", "snapshots", "receipts", "processes", "process-inbox", "patches"):
+    for topic in (
+        "commands",
+        "events",
+        "snapshots",
+        "receipts",
+        "processes",
+        "process-inbox",
+        "patches",
+        "views.customers_everywhere",
+    ):
         assert VISIBLE.encode() in topics[topic], topic
     for canary in CANARIES:
         assert [topic for topic, content in topics.items() if canary.encode() in content] == []

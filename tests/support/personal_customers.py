@@ -19,6 +19,7 @@ from headwater import (
     Reaction,
     Rejected,
     TableView,
+    Topic,
     collect,
     count,
     last,
@@ -169,5 +170,5 @@ everywhere = TableView(
     name="customers_everywhere",
     key="customer_id",
     columns={"email": last({Registered: "email"}), "contacts": last({Registered: "contacts"})},
-    stores=(Postgres(), Elasticsearch(), Cache()),
+    stores=(Postgres(), Elasticsearch(), Cache(), Topic()),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -13,13 +13,12 @@ from projections.generations.rebuild.store_outages import patiently
 from projections.limits import AWAY_S, CHUNK_BYTES, FEW_ROWS, MANY_ROWS, MANY_SHARE
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.refused_patches import add_letter
+from projections.stores.names import patch_partition
 from projections.stores.store import Batch, Target, ViewStore
-from projections.table.patch import Patch, Place
+from projections.table.patch import BULK, Patch, Place
 
 log = logging.getLogger(__name__)
 
-BULK: Final = "bulk"
-"""The source of these patches in ledgers, which say that all events of bulk are applied; each is applied once."""
 CHUNK_PATCHES: Final = 1_000
 
 
@@ -53,7 +52,7 @@ def add_rows(
     Raises BulkLoadFailed if the store loses patches that it had applied.
     """
     refused, numbers, rows = 0, count(), _Rows(store, target)
-    for some in _chunks(patches):
+    for some in _chunks(patches, rows.together):
         placed = [patch._replace(source=BULK, place=Place(next(numbers), 0)) for patch in some]
         rows.is_sure = False
         try:
@@ -76,58 +75,82 @@ def add_rows(
 
 @dataclass
 class _Rows:
-    """Applies patches to the rows of one generation, of which `last` is the place of the last one.
+    """Applies patches to the rows of one generation, of which `last` has the place of the last one by partition.
 
     A store that crashes may return without what it applied last: then later patches must not be applied. is_sure:
-    whether it cannot have crashed since it applied `last`.
+    whether it cannot have crashed since it applied `last`. partitions: of the generation; 0: not yet asked for.
     """
 
     store: ViewStore
     target: Target
-    last: Place | None = None
+    last: dict[int, Place] = field(default_factory=dict)
     is_sure: bool = False
+    partitions: int = 0
+
+    @property
+    def together(self) -> int:
+        """How many patches are applied at once."""
+        return 1 if self._is_spread else CHUNK_PATCHES
 
     def apply(self, patches: Sequence[Patch]) -> None:
         """Apply patches together, as soon as the store answers; raises Unloadable."""
         patiently(AWAY_S)(self._apply, patches)
-        self.last, self.is_sure = patches[-1].place, True
+        self.last[self._partition(patches)], self.is_sure = patches[-1].place, True
+
+    @property
+    def _is_spread(self) -> bool:
+        """Whether the store has each row in the partition of its patches; the others may take it in any."""
+        declared = self.target.view.store(self.store.name)
+        return declared is not None and declared.keeps_partitions
+
+    def _partition(self, patches: Sequence[Patch]) -> int:
+        if not self._is_spread:
+            return 0
+        if not self.partitions:
+            self.partitions = len(self.store.ledgers(self.target))
+        if not self.partitions:
+            raise GenerationMissing(*self.target.id)
+        return patch_partition(self.target.view, self.target.tag, patches[0].key, self.partitions)
 
     def _apply(self, patches: Sequence[Patch]) -> None:
+        partition = self._partition(patches)
         if not self.is_sure:
-            self.check(patches[-1].place)
+            self.check(partition, patches[-1].place)
         self.is_sure = False
-        tag = self.target.tag
+        tag, last = self.target.tag, self.last.get(partition)
         # the store itself compares as it applies: it may come back older at any moment after `check`
-        follows = {tag: {BULK: self.last}} if self.last else {}
+        follows = {tag: {BULK: last}} if last else {}
         try:
-            self.store.apply([self.target], {0: Batch(0, {tag: list(patches)}, follows=follows)})
+            self.store.apply([self.target], {partition: Batch(0, {tag: list(patches)}, follows=follows)})
         except LedgerWentBack as error:
             raise self._lost() from error
 
-    def check(self, unconfirmed: Place | None = None) -> None:
+    def check(self, partition: int = 0, unconfirmed: Place | None = None) -> None:
         """Raise BulkLoadFailed if the store has lost patches.
 
-        unconfirmed: the place of the last of those that may have been applied, or not.
+        unconfirmed: the place of the last of those that may have been applied to `partition`, or not.
         """
         self.store.settle(now=True)
         ledgers = self.store.ledgers(self.target)
         if not ledgers:
             raise GenerationMissing(*self.target.id)
-        if ledgers[0].applied.get(BULK) not in (self.last, unconfirmed or self.last):
-            raise self._lost()
+        for each in {0, partition, *self.last}:
+            last = self.last.get(each)
+            if ledgers[each].applied.get(BULK) not in (last, (unconfirmed or last) if each == partition else last):
+                raise self._lost()
 
     def _lost(self) -> BulkLoadFailed:
         cause = "lost what it had written last, as after a crash, while refused rows were added"
         return BulkLoadFailed(self.target.view.name, f"{self.store.name} {cause}")
 
 
-def _chunks(patches: Iterable[Patch]) -> Iterator[list[Patch]]:
-    """The patches in parts that fit into memory."""
+def _chunks(patches: Iterable[Patch], most: int) -> Iterator[list[Patch]]:
+    """The patches in parts that fit into memory, at most so many in each."""
     some, size = list[Patch](), 0
     for patch in patches:
         some.append(patch)
         size += _size(patch.fields)
-        if len(some) == CHUNK_PATCHES or size > CHUNK_BYTES:
+        if len(some) == most or size > CHUNK_BYTES:
             yield some
             some, size = [], 0
     if some:

@@ -8,7 +8,6 @@ from typing import Any
 
 from elasticsearch import ConflictError, Elasticsearch, NotFoundError
 
-from eventlog.envelope import partition_of
 from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
 from projections.stores.clear_columns import ClearColumns
@@ -18,7 +17,7 @@ from projections.stores.elasticsearch.bulk import create_row, document, index_ro
 from projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, version_of
 from projections.stores.elasticsearch.mapping import GUARD
 from projections.stores.ledgers import loadable
-from projections.stores.names import document_id, index_name, patch_key, write_alias
+from projections.stores.names import document_id, index_name, patch_partition, write_alias
 from projections.stores.row_reader import without_empty
 from projections.stores.single_rows import StoredRow, applied_to, covers
 from projections.stores.store import Ledger, Target
@@ -75,7 +74,7 @@ class ElasticsearchSingleRows:
 
     def _ledger(self, client: Elasticsearch, target: Target, key: str) -> Ledger:
         known = ElasticsearchLedgers(self._settings, lambda: client).look_up(target)
-        held = known.get(partition_of(patch_key(target.tag, key), self._settings.patch_partitions))
+        held = known.get(patch_partition(target.view, target.tag, key, self._settings.patch_partitions))
         if held is None:
             raise GenerationMissing(*target.id)
         return held.ledger

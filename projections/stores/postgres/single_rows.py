@@ -9,12 +9,11 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from eventlog.envelope import partition_of
 from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.clear_columns import ClearColumns
-from projections.stores.names import patch_key, table_key, table_name
+from projections.stores.names import patch_partition, table_key, table_name
 from projections.stores.postgres import ddl
 from projections.stores.postgres.connection import connect
 from projections.stores.postgres.errors import meaning
@@ -69,7 +68,7 @@ class PostgresSingleRows:
         return True
 
     def _ledger(self, connection: psycopg.Connection[Any], target: Target, key: str, query: str) -> Ledger:
-        partition = partition_of(patch_key(target.tag, key), self._settings.patch_partitions)
+        partition = patch_partition(target.view, target.tag, key, self._settings.patch_partitions)
         name, number = target.id
         values: tuple[object, ...] = (name, number, self._table(target).as_string(connection))
         if query == ddl.LOCK_LEDGERS:

@@ -13,13 +13,14 @@ from projections.table.types import ColumnType
 @word("Topic()")
 @dataclass(frozen=True)
 class Topic(DeclaredStore):
-    """The rows of a stream view as a Kafka topic, `<environment>.views.<view>`, for programs that follow it.
+    """The rows of a view as a Kafka topic, `<environment>.views.<view>`, for programs that follow it.
 
     It is compacted: the last record of a key is the row, a tombstone a deleted row. Another store answers queries.
     """
 
     name = "topic"
     answers = False
+    keeps_partitions = True
 
     @property
     def declaration(self) -> str:

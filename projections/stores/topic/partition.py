@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -22,9 +23,11 @@ from eventlog.times import now_ms
 from projections.errors import GenerationMissing, Unloadable
 from projections.stores import ledgers
 from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from projections.stores.topic.folded_rows import FoldedRows
 from projections.stores.topic.publications import Publication, Publications
 from projections.stores.topic.records import (
     LEDGER,
+    NAME,
     ROW,
     Progress,
     PublicRows,
@@ -39,9 +42,9 @@ from projections.stores.topic.records import (
     showing_role,
     topic_of,
 )
-from projections.table.patch import Patch, Place
+from projections.table.monoids import State
+from projections.table.patch import BULK, Patch, Place
 
-NAME: Final = "Kafka"
 LEDGER_EVERY_S: Final = 1.0
 """Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
 TRANSACTION_ROWS: Final = 2_000
@@ -69,9 +72,13 @@ class OwnedPartition:
         publications: Publications,
         target: Target,
         partition: int,
+        folder: Path,
         fault: Callable[[str], None],
     ) -> None:
-        """Take the partition over. Raises EventLogError, and GenerationMissing if the generation has no ledger."""
+        """Take the partition over. folder: for temporary files.
+
+        Raises EventLogError, and GenerationMissing if the generation has no ledger.
+        """
         self._log, self._target, self._partition, self._fault = log, target, partition, fault
         self._topic, self._public = generation_topic(target), public_topic(target.view.name)
         self._rows = PublicRows(target)
@@ -80,6 +87,7 @@ class OwnedPartition:
         published = publications.of(target.view.name, fresh=True)
         self._shows = _shown(published, target)
         self._writer = log.own(partition, building_role(target) if self._shows is None else showing_role(target))
+        self._folded: FoldedRows | None = None
         try:
             if self._shows is not None:  # a builder that does not know yet that it is published must end
                 log.own(partition, building_role(target)).close()
@@ -88,12 +96,14 @@ class OwnedPartition:
                 raise PublishedMeanwhile(self._topic)
             self._progress = self._noted = self._read_progress()
             self._noted_at = time.monotonic()
+            if not target.view.has_own_query:
+                self._folded = FoldedRows(log, target, partition, folder)
             self._awaited = self._places_to_reach()
             if self._shows is not None and self.has_reached:
                 self._show_all(self._shows)
                 self._awaited = None
         except BaseException:
-            self._writer.close()
+            self.close()
             raise
 
     def is_current(self, publication: Publication | None) -> bool:
@@ -114,6 +124,12 @@ class OwnedPartition:
         ledgers.check(NAME, self._target, {self._partition: before.ledger}, {self._partition: batch})
         ledger = Ledger(before.ledger.next_offset, dict(before.ledger.applied))
         patches = ledgers.take_new(ledger, batch, self._target.tag)
+        if self._folded is not None:
+            for first in range(0, len(patches), TRANSACTION_ROWS):
+                self._fold(self._folded, patches[first : first + TRANSACTION_ROWS])
+            self._progress = self._progress._replace(ledger=ledger)
+            self.settle()
+            return
         parts = self._by_place(patches) if self._target.view.is_realtime else self._by_batch(patches)
         for progress, part in parts[:-1]:
             self._progress = progress
@@ -131,7 +147,7 @@ class OwnedPartition:
         """
         before = self._progress
         rows = {patch.key: patch for patch in patches if _number(patch) >= before.batch}
-        parts = _parts([self._written(patch) for patch in sorted(rows.values(), key=_number)])
+        parts = _parts([self._of_whole(patch) for patch in sorted(rows.values(), key=_number)])
         return [(before._replace(batch=part[-1].batch), part) for part in parts]
 
     def _by_place(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
@@ -141,11 +157,28 @@ class OwnedPartition:
         """
         before, found = self._progress, list[tuple[Progress, list[_Written]]]()
         applied, left = dict(before.ledger.applied), iter(patches)
-        for part in _parts([self._written(patch) for patch in patches]):
+        for part in _parts([self._of_whole(patch) for patch in patches]):
             applied |= {patch.source: patch.place for patch in islice(left, len(part))}
             ledger = Ledger(before.ledger.next_offset, dict(applied))
             found.append((before._replace(ledger=ledger), list({row.key: row for row in part}.values())))
         return found
+
+    def _fold(self, folded: FoldedRows, patches: Sequence[Patch]) -> None:
+        """Combine patches into their rows and write these, in one transaction with the places of the patches."""
+        with ledgers.loadable(NAME):
+            changed = folded.changed(patches)
+        number = self._progress.batch + 1
+        rows = [self._written(key, number, after, before) for key, (before, after) in changed.items()]
+        if len(patches) > 1 and sum(row.size_bytes for row in rows) > MAX_TRANSACTION_BYTES:
+            half = len(patches) // 2
+            self._fold(folded, patches[:half])
+            self._fold(folded, patches[half:])
+            return
+        held = self._progress.ledger
+        applied = dict(held.applied) | {patch.source: patch.place for patch in patches}
+        self._progress = self._progress._replace(ledger=Ledger(held.next_offset, applied), batch=number)
+        self._write(rows)
+        folded.replace({key: after for key, (_, after) in changed.items()})
 
     def settle(self, *, now: bool = False) -> None:
         """Write the ledger if that is due, or `now`."""
@@ -159,25 +192,35 @@ class OwnedPartition:
 
     def close(self) -> None:
         """Give the partition up."""
+        if self._folded is not None:
+            self._folded.close()
         self._writer.close()
 
     def _read_progress(self) -> Progress:
         value = self._log.last(self._topic, self._partition, LEDGER)
-        if value is None:
+        progress = None if value is None else progress_from_json(value)
+        if progress is None or not progress.complete:
             raise GenerationMissing(*self._target.id)
-        return progress_from_json(value)
+        return progress
 
-    def _written(self, patch: Patch) -> _Written:
-        """The records of a row. Raises Unloadable if it is too large, or does not fit its columns."""
-        batch = _number(patch)
-        entries = [Entry(self._topic, ROW + patch.key, row_to_json(batch, patch.fields), now_ms())]
-        if self._shows is not None and self._awaited is None:
-            with ledgers.loadable(NAME):
-                data = self._rows.data(patch.key, patch.fields)
-            entries.append(self._public_entry(patch.key, data, batch))
+    def _of_whole(self, patch: Patch) -> _Written:
+        """The records of a row that is a patch."""
+        return self._written(patch.key, _number(patch), patch.fields)
+
+    def _written(self, key: str, batch: int, state: State, before: State | None = None) -> _Written:
+        """The records of a row. Raises Unloadable if it is too large, or does not fit its columns.
+
+        before: the row before, if it is known: then nothing is shown of a change that nobody can see.
+        """
+        with ledgers.loadable(NAME):  # such as a sum of more than 64 bits
+            entries = [Entry(self._topic, ROW + key, row_to_json(batch, state), now_ms())]
+            if self._shows is not None and self._awaited is None:
+                data = self._rows.data(key, state)
+                if before is None or data != (self._rows.data(key, before) if before else None):
+                    entries.append(self._public_entry(key, data, batch))
         if (largest := max(entry_size(entry.key, entry.value) for entry in entries)) > MAX_ENTRY_BYTES:
             raise Unloadable(NAME, f"a record of the row has {largest} bytes, more than {MAX_ENTRY_BYTES}")
-        return _Written(patch.key, batch, entries)
+        return _Written(key, batch, entries)
 
     def _public_entry(self, key: str, data: dict[str, Any] | None, batch: int) -> Entry:
         now = datetime.now(UTC)
@@ -197,17 +240,25 @@ class OwnedPartition:
     def _places_to_reach(self) -> dict[str, Place] | None:
         """By source, the place from which on the public topic shows this generation; None: it does already.
 
-        Before, rows of a real-time view would be older than those that generations before it have shown. These have
-        lost the partition, so their ledgers are final. A log that was made anew may end before their places.
+        Before, rows of a view without a state of its own would be older than those that generations before it have
+        shown. These have lost the partition, so their ledgers are final. A log that was made anew may end before their
+        places.
         """
         if self._shows is None or self._progress.shown == self._shows.offset:
             return None
         found: dict[str, Place] = {}
-        for generation in self._shows.before if self._target.view.is_realtime else ():
-            topic = topic_of(self._target.view.name, generation)
-            value = self._log.last(topic, self._partition, LEDGER) if self._log.stored_ends(topic) else None
+        for generation in () if self._target.view.has_state else self._shows.before:
+            held = topic_of(self._target.view.name, generation)
+            value = self._log.last(held, self._partition, LEDGER) if self._log.stored_ends(held) else None
             for source, place in progress_from_json(value).ledger.applied.items() if value else ():
-                last = min(place.offset, self._log.end(*topic_and_partition(source)) - 1)
+                if source == BULK:
+                    continue  # its events are those of the other sources
+                topic, number = topic_and_partition(source)
+                if self._folded is not None and topic not in self._target.view.topics:
+                    continue  # an earlier version read it
+                if number not in self._log.stored_ends(topic):
+                    continue  # its log is gone, as of a table that is captured no more
+                last = min(place.offset, self._log.end(topic, number) - 1)
                 # all rows of that record, which have one place
                 found[source] = max(found.get(source, Place(last, 0)), Place(last, LAST_NUMBER))
         return found

@@ -18,9 +18,11 @@ from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.store import Ledger, Target
 from projections.table.monoids import State
 from projections.table.patch import places_from_json, places_to_json
+from projections.view import generation_tag
 
 PUBLISHED: Final = "published-views"
 """The topic that says which generation of a view its public topic shows."""
+NAME: Final = "Kafka"
 LEDGER: Final = "ledger"
 """Key of the records with the ledger of a partition."""
 ROW: Final = "row/"
@@ -31,12 +33,13 @@ class Progress(NamedTuple):
     """How far a partition of a generation is.
 
     batch: the last one of its rows. shown: the offset, in PUBLISHED, of the publication for which the public topic has
-    all of its rows; -1 if none.
+    all of its rows; -1 if none. complete: False until bulk has written all rows.
     """
 
     ledger: Ledger
     batch: int = 0
     shown: int = -1
+    complete: bool = True
 
 
 def public_topic(view: str) -> str:
@@ -80,13 +83,15 @@ def showing_role(target: Target) -> Role:
 def progress_to_json(progress: Progress) -> bytes:
     """The value of a record with the key LEDGER."""
     ledger = {"next": progress.ledger.next_offset, "applied": places_to_json(progress.ledger.applied)}
-    return orjson.dumps(ledger | {"batch": progress.batch, "shown": progress.shown})
+    mark = {} if progress.complete else {"complete": False}
+    return orjson.dumps(ledger | {"batch": progress.batch, "shown": progress.shown} | mark)
 
 
 def progress_from_json(value: bytes) -> Progress:
     """The progress in a record with the key LEDGER."""
     held = orjson.loads(value)
-    return Progress(Ledger(held["next"], places_from_json(held["applied"])), held["batch"], held["shown"])
+    ledger = Ledger(held["next"], places_from_json(held["applied"]))
+    return Progress(ledger, held["batch"], held["shown"], held.get("complete", True))
 
 
 def row_to_json(batch: int, state: State) -> bytes:
@@ -106,7 +111,8 @@ class PublicRows:
     """The rows of a generation as records of its public topic: CloudEvents, with the row as data."""
 
     def __init__(self, target: Target) -> None:
-        self._tag, self._form = target.tag, DocumentForm.of(target.view)
+        self._form = DocumentForm.of(target.view)
+        self._tag = target.tag if target.view.has_own_query else generation_tag(target.tag, target.generation)
         self._view, self._version = target.view.name, target.view.version
 
     def data(self, key: str, state: State) -> dict[str, Any] | None:

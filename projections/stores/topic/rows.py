@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from eventlog.envelope import partition_of
 from eventlog.kafka.log import KafkaLog
 from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
+from projections.stores.names import patch_partition
 from projections.stores.row_reader import Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.stores.topic.records import read_rows
@@ -33,7 +33,8 @@ class TopicRows:
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with translated(), closing(KafkaLog(self._settings)) as log:
             found: dict[str, State] = {}
-            for partition in {partition_of(key, self._settings.patch_partitions) for key in keys}:
+            partitions = self._settings.patch_partitions
+            for partition in {patch_partition(target.view, target.tag, key, partitions) for key in keys}:
                 rows = read_rows(log, target, partition)
                 found |= {key: without_empty(rows[key][1]) for key in keys if key in rows}
             return found

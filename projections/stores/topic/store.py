@@ -1,4 +1,4 @@
-"""Stream views as Kafka topics: rows that other programs follow.
+"""Views as Kafka topics: rows that other programs follow.
 
 Each generation has a topic of its own, `<environment>.views.<view>.g<N>`, with its rows and ledgers. The rows of the
 published generation are also in `<environment>.views.<view>`, in the same transactions. If another generation is
@@ -7,6 +7,7 @@ published, the owner of each partition brings the public topic to it: only rows 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,14 +17,16 @@ from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Entry, EventLog, abort_on_error
 from eventlog.times import now_ms
-from projections.errors import StoreUnavailable
+from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.stores.topic.partition import NAME, OwnedPartition, PublishedMeanwhile
+from projections.stores.topic.bulk import TopicWriter, count_rows
+from projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile
 from projections.stores.topic.publications import Publications
 from projections.stores.topic.records import (
     LEDGER,
+    NAME,
     Progress,
     building_role,
     generation_topic,
@@ -34,10 +37,11 @@ from projections.stores.topic.records import (
 
 
 class TopicStore:
-    """Stream views in Kafka; for one thread.
+    """Views in Kafka; for one thread.
 
     Batches come in order, and so do the records of each source of a real-time view. So a row is replaced without
-    reading it: what is repeated writes the same rows again.
+    reading it: what is repeated writes the same rows again. Patches of a table view are combined into rows that are
+    kept on disk, see FoldedRows.
 
     fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
@@ -59,19 +63,23 @@ class TopicStore:
                 empty_partition(self._settings, specs[-1], partition)
             prepare_topics(self._settings, specs)
             for partition, offset in patch_starts.items():
-                progress = Progress(ledgers.initial_ledger(bulk_ends, offset))
-                entry = Entry(generation_topic(target), LEDGER, progress_to_json(progress), now_ms())
-                writer = self._log.own(partition, building_role(target))
-                with abort_on_error(writer.begin()) as begun:
-                    begun.append([entry])
-                    begun.commit()
-                writer.close()
+                ledger = ledgers.initial_ledger(bulk_ends, offset)
+                self._note(target, partition, Progress(ledger, complete=target.view.has_own_query))
 
     def bulk_writer(self, target: Target) -> BulkWriter:
-        raise TypeError(f'view "{target.view.name}" is folded from events: Topic() takes whole rows only')
+        return TopicWriter.of(self._settings, target)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
-        """Nothing to do: there is no bulk, and rows and ledgers are written together."""
+        """A view with a query of its own has no bulk: its rows and ledgers are written together."""
+        if target.view.has_own_query:
+            return ()
+        with translated():
+            found = read_progress(self._log, target)
+            if not found:
+                raise GenerationMissing(*target.id)
+            ledgers.check_rows(NAME, target, sum(count_rows(self._log, target, each) for each in found), at_least)
+            for partition, progress in found.items():
+                self._note(target, partition, progress._replace(complete=True))
         return ()
 
     def publish(self, target: Target) -> None:
@@ -128,18 +136,32 @@ class TopicStore:
             owned = self._taken_over(target, partition)
         try:
             owned.apply(batch)
-            if owned.has_reached:
-                owned.note()
-                owned.close()
-                owned = self._taken_over(target, partition)
+        except Unloadable:  # nothing of the refused patches was written, so it can go on
+            self._owned[place] = owned
+            raise
         except BaseException:
             owned.close()
             raise
+        if owned.has_reached:
+            try:
+                owned.note()
+            finally:
+                owned.close()
+            owned = self._taken_over(target, partition)
         self._owned[place] = owned
+
+    def _note(self, target: Target, partition: int, progress: Progress) -> None:
+        """Write the progress of a partition that no loader has."""
+        writer = self._log.own(partition, building_role(target))
+        with abort_on_error(writer.begin()) as begun:
+            begun.append([Entry(generation_topic(target), LEDGER, progress_to_json(progress), now_ms())])
+            begun.commit()
+        writer.close()
 
     def _taken_over(self, target: Target, partition: int) -> OwnedPartition:
         """Take a partition over, once again if another generation is published meanwhile."""
-        taken_over = partial(OwnedPartition, self._log, self._publications, target, partition, self._fault)
+        folder = self._settings.state
+        taken_over = partial(OwnedPartition, self._log, self._publications, target, partition, folder, self._fault)
         try:
             return taken_over()
         except PublishedMeanwhile:
@@ -151,7 +173,14 @@ class TopicStore:
 
 
 def read_ledgers(log: EventLog, target: Target) -> dict[int, Ledger]:
-    """The ledger of each partition of a generation; empty if one is missing."""
+    """The ledger of each partition of a generation; empty if one is missing, or incomplete."""
+    held = read_progress(log, target)
+    is_complete = all(each.complete for each in held.values())
+    return {partition: each.ledger for partition, each in held.items()} if is_complete else {}
+
+
+def read_progress(log: EventLog, target: Target) -> dict[int, Progress]:
+    """How far each partition of a generation is; empty if one is missing."""
     topic = generation_topic(target)
     try:
         found = {partition: log.last(topic, partition, LEDGER) for partition in log.stored_ends(topic)}
@@ -159,17 +188,19 @@ def read_ledgers(log: EventLog, target: Target) -> dict[int, Ledger]:
         if log.stored_ends(topic):
             raise
         return {}  # its topic was removed while it was read
-    held = {partition: progress_from_json(value).ledger for partition, value in found.items() if value is not None}
+    held = {partition: progress_from_json(value) for partition, value in found.items() if value is not None}
     return held if len(held) == len(found) else {}
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise the log's errors as StoreUnavailable."""
+    """Raise the log's errors, and those of the copy of the rows, as StoreUnavailable."""
     try:
         yield
     except (Fenced, LeftOpen, LogUnavailable) as error:
         raise StoreUnavailable(NAME, str(error)) from error
+    except sqlite3.Error as error:
+        raise StoreUnavailable(NAME, f"its loader cannot keep rows in HEADWATER_STATE: {error}") from error
 
 
 def _place(target: Target, partition: int) -> tuple[str, int, int]:

@@ -7,12 +7,11 @@ from typing import Any
 
 import orjson
 
-from eventlog.envelope import partition_of
 from projections.errors import GenerationMissing
 from projections.limits import ATTEMPTS
 from projections.settings import StoreSettings
 from projections.stores.ledgers import loadable
-from projections.stores.names import cache_key, cache_ledger, patch_key
+from projections.stores.names import cache_key, cache_ledger, patch_partition
 from projections.stores.row_reader import without_empty
 from projections.stores.single_rows import StoredRow, applied_to, covers
 from projections.stores.store import Target
@@ -70,7 +69,7 @@ class ValkeySingleRows:
 
     def _known(self, client: Any, target: Target, key: str) -> tuple[KnownLedgers, int]:
         """The ledgers, and the partition of the row's patches; raises GenerationMissing."""
-        partition = partition_of(patch_key(target.tag, key), self._settings.patch_partitions)
+        partition = patch_partition(target.view, target.tag, key, self._settings.patch_partitions)
         with translated():
             found = client.hgetall(cache_ledger(self._settings.environment, *target.id))
         known = KnownLedgers.of({int(each): entry for each, entry in found.items()})

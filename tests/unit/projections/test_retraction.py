@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from headwater import (
     Deleted,
     Postgres,
     TableView,
+    Topic,
     add,
     average,
     collect,
@@ -53,6 +54,7 @@ from replay.comparison import Comparison, compare
 from replay.errors import CannotFoldRow
 from replay.row import fold_rows
 from tests.contracts.counted_views import BY_MEMBERSHIP, PER_TOWN, Person, Shop
+from tests.contracts.view_histories import BY_THING
 from tests.support.captured_things import Thing
 from tests.support.seeds import seed_of
 from tests.unit.capturing.records import record
@@ -290,6 +292,13 @@ def test_a_verify_compares_contributions_and_groups_but_no_groups_that_are_gone(
     assert compared({**replayed, wrong: replayed[wrong] | {own("people"): 9}}, frozenset()).differences == 1
     moving = compared({**replayed, group: replayed[group] | {"people": 99}}, frozenset({wrong}))
     assert (moving.differences, moving.undecided) == (0, 1), "a patch names only the contribution"
+
+
+def test_a_row_with_a_topic_is_not_replaced_in_its_other_stores_alone() -> None:
+    deployment: Any = None  # it is not asked
+    view = replace(BY_THING, stores=(Postgres(), Topic()))
+    with pytest.raises(CannotFoldRow, match="single rows in the store topic are not replaced: rebuild the view"):
+        fold_rows(deployment, view, ["a"], ["postgres", "topic"], lambda _: None, write=True)
 
 
 def test_a_single_group_is_not_folded_again() -> None:

@@ -33,6 +33,7 @@ from headwater import (
 )
 from projections.registry import ViewRegistry
 from projections.row_inputs import FITTING, check_view_rows
+from tests.contracts.view_histories import BY_THING
 from tests.support.observed import gate_view
 from tests.support.personal_visits import visits_at_once
 
@@ -112,6 +113,13 @@ def test_a_deployment_without_the_view_does_not_start(monkeypatch: pytest.Monkey
     with pytest.raises(DeclarationError, match=r'the view "rapid_payments", which this deployment.*"acting"'):
         ViewRegistry.load(["acting"])
     assert "rapid_payments" in ViewRegistry.load(["acting", "payments"]).views
+
+
+def test_rows_of_a_table_view_with_a_topic_are_accepted() -> None:
+    views = {"gates": replace(BY_THING, name="gates", stores=(Postgres(), Topic()))}
+    check_view_rows(reading({"text": str | None, "total": int, "thing_id": str}), "here", views)
+    with pytest.raises(DeclarationError, match=r"has no topic: add Topic\(\)"):
+        check_view_rows(reading({"total": int}), "here", {"gates": replace(BY_THING, name="gates")})
 
 
 def test_a_column_with_personal_values_is_refused() -> None:

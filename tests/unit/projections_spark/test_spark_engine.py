@@ -6,6 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +26,8 @@ from projections.spark.erasing import remaining, tombstones
 from projections.spark.events import LogSchema
 from projections.spark.live import checkpoint_directory
 from projections.spark.patch_sql import live_sql, patch_records, sendable
-from projections.stores.declared import Postgres
+from projections.stores.declared import Postgres, Topic
+from projections.stores.names import patch_partition
 from projections.stores.store import Batch
 from projections.table.event_data import problem
 from projections.table.expressions import Source, envelope, minus, negative, point, value, when
@@ -217,7 +219,7 @@ def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:
     assert differences(patches((row.key, row.value) for row in made), expected_patches(views, sources)) == []
     for row in made:
         assert row.topic == "t_unit.patches"
-        assert row.partition == partition_of(row.key, SETTINGS.patch_partitions)
+        assert row.partition == partition_of(row.key, SETTINGS.patch_partitions), "as earlier versions have it"
     for view in views:
         assert differences(_recombined(view, made), expected_states(view, sources)) == [], view.name
 
@@ -367,6 +369,22 @@ def test_a_checkpoint_belongs_to_one_cluster_environment_set_of_views_and_layout
 
 def _event(name: str) -> type[Event]:
     return next(aggregate.events[name] for aggregate in AGGREGATES if name in aggregate.events)
+
+
+def test_patches_of_a_view_in_a_topic_are_in_the_partition_of_their_row_in_every_version() -> None:
+    listings = [each for each in AGGREGATES if each.name == "listing"]
+    records = records_of(history(listings, 1, 60, SETTINGS.partitions))
+    (view,) = [each for each in VIEWS if each.name == "listing_search"]
+    found = []
+    for version in (1, 2):
+        followed = replace(view, version=version, stores=(Postgres(), Topic()))
+        made = [(row.key.partition("/")[2], row.partition) for row in made_of(records, [followed], SETTINGS)]
+        wanted = [(key, patch_partition(followed, followed.tag, key, SETTINGS.patch_partitions)) for key, _ in made]
+        assert made == wanted
+        assert made == [(key, partition_of(key, SETTINGS.patch_partitions)) for key, _ in made]
+        found.append(sorted(made))
+    assert found[0] == found[1]
+    assert len(found[0]) > 20
 
 
 def test_the_statement_that_people_see_computes_what_the_live_query_does() -> None:

@@ -1,0 +1,175 @@
+"""The topic of a table view in a real read side: built, killed, brought to a new version, and gone back."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from eventlog.envelope import decode
+from projections.stores.topic.records import public_topic, topic_of
+from projections.table.expressions import Source
+from projections.table.reference import fold
+from projections.table.view import TableView
+from tests.integration.replay.deployed import BOUND_S, Command, Deployed
+from tests.integration.replay.followed import followed, followed_groups
+from tests.integration.replay.followed_again import followed as followed_again
+from tests.integration.replay.test_replay_under_traffic import kill, part, projections
+from tests.integration.replay.things import things
+from tests.support.background import running
+from tests.support.states import differences
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
+
+
+@pytest.fixture
+def modules() -> tuple[str, ...]:
+    return ("tests.integration.replay.followed",)
+
+
+@pytest.fixture
+def events() -> Iterator[Source]:
+    """In the order of their times: a row is deleted if that was its last event."""
+    return iter(things(20_000, seed=1))
+
+
+def append(deployed: Deployed, events: Iterator[Source], number: int) -> None:
+    deployed.append(list(islice(events, number)))
+
+
+@contextmanager
+def traffic(deployed: Deployed, events: Iterator[Source]) -> Iterator[None]:
+    """Events and heartbeats until the end of the block; all of them are in the log then."""
+
+    def go_on(stop: threading.Event) -> None:
+        while not stop.wait(0.25):
+            append(deployed, events, 10)
+
+    with running(go_on):
+        yield
+
+
+def told(deployed: Deployed, view: TableView) -> dict[str, list[dict[str, Any] | None]]:
+    """All that a program sees that reads the public topic from its beginning: the rows of each key, in their order
+    (None: it was deleted)."""
+    found: dict[str, list[dict[str, Any] | None]] = {}
+    for partition in range(deployed.settings.patch_partitions):
+        here: dict[str, list[dict[str, Any] | None]] = {}
+        for record in deployed.log.read(public_topic(view.name), partition, 0):
+            row = None if record.value is None else dict(decode(record.value).data)
+            here.setdefault(record.key, []).append(row)
+        assert not found.keys() & here.keys(), "a row is in one partition, whatever version wrote it"
+        found |= here
+    return found
+
+
+def rows_in_topic(deployed: Deployed, view: TableView) -> dict[str, dict[str, Any]]:
+    last = {key: rows[-1] for key, rows in told(deployed, view).items()}
+    return {key: row for key, row in last.items() if row is not None}
+
+
+def rows_become_the_references(deployed: Deployed, *views: TableView) -> None:
+    deployed.beat()
+    for view in views:
+        expected = fold(view, deployed.sources)
+        assert expected
+        in_postgres, in_topic = partial(rows_in_postgres, deployed, view), partial(rows_in_topic, deployed, view)
+        eventually(partial(equal, in_postgres, expected), f"{view.name} in PostgreSQL", BOUND_S)
+        eventually(partial(equal, in_topic, expected), f"{view.name} in its topic", BOUND_S)
+
+
+def rows_in_postgres(deployed: Deployed, view: TableView) -> dict[str, dict[str, Any]]:
+    return dict(deployed.servers["postgres"].rows(view))
+
+
+def equal(read: Callable[[], dict[str, dict[str, Any]]], expected: dict[str, dict[str, Any]]) -> bool:
+    return differences(read(), expected) == []
+
+
+def verify(replay: Command) -> None:
+    """Both stores have what a replay computes."""
+    verified = replay("verify", followed.name, followed_groups.name)
+    assert verified.code == 0, verified.complaint or verified.document
+
+
+def kill_the_loader(deployed: Deployed, supervisor: subprocess.Popen[bytes]) -> None:
+    """Once it has written something to the topic."""
+
+    def written() -> int:
+        return sum(map(len, told(deployed, followed).values()))
+
+    before = written()
+    eventually(lambda: written() > before, "a row is written to the topic", BOUND_S)
+    kill(part(supervisor, "load", "topic"))
+
+
+def delete_a_row(deployed: Deployed, events: Iterator[Source]) -> str:
+    """Append events until one more row is deleted; returns its key."""
+    shown = fold(followed, deployed.sources).keys()
+    for _ in range(200):
+        append(deployed, events, 1)
+        if gone := shown - fold(followed, deployed.sources).keys():
+            return gone.pop()
+    raise AssertionError("no event deletes a row")
+
+
+def use(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Let what starts from now on have these modules."""
+    deployed.settings = replace(deployed.settings, modules=modules)
+    monkeypatch.setenv("HEADWATER_MODULES", ",".join(modules))
+
+
+def rebuild(deployed: Deployed, replay: Command, events: Iterator[Source]) -> None:
+    """A rebuild while events come."""
+    with traffic(deployed, events):
+        rebuilt = replay("rebuild", followed.name)
+        assert rebuilt.code == 0, rebuilt.complaint
+
+
+def states(deployed: Deployed) -> list[str]:
+    return [each.state for each in deployed.generations.of(followed.name)]
+
+
+def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a_rollback(
+    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch, events: Iterator[Source]
+) -> None:
+    append(deployed, events, 300)
+    with projections(deployed) as supervisor:
+        rows_become_the_references(deployed, followed, followed_groups)  # from bulk
+        with traffic(deployed, events):
+            for _ in range(3):
+                kill_the_loader(deployed, supervisor)
+        deleted = delete_a_row(deployed, events)
+        rows_become_the_references(deployed, followed, followed_groups)
+        assert told(deployed, followed)[deleted][-1] is None
+        verify(replay)
+        use(deployed, monkeypatch, "tests.integration.replay.followed_again")
+        rebuild(deployed, replay, events)
+    with projections(deployed):
+        rows_become_the_references(deployed, followed_again, followed_groups)
+        rebuild(deployed, replay, events)
+        rows_become_the_references(deployed, followed_again, followed_groups)
+        verify(replay)
+        assert states(deployed)[-2:] == ["retired", "live"]
+        rolled_back = replay("rollback", followed.name)
+        assert rolled_back.code == 0, rolled_back.complaint
+        assert states(deployed)[-2:] == ["live", "retired"]
+        append(deployed, events, 100)
+        rows_become_the_references(deployed, followed_again, followed_groups)
+        *_, retired = deployed.generations.of(followed.name)
+        assert deployed.log.stored_ends(topic_of(followed.name, retired.generation))
+        pruned = replay("prune", followed.name, "--yes")
+        assert pruned.code == 0, pruned.complaint
+        assert retired.generation in [each["generation"] for each in pruned.document["dropped"]]
+        assert not deployed.log.stored_ends(topic_of(followed.name, retired.generation))
+        append(deployed, events, 100)
+        rows_become_the_references(deployed, followed_again, followed_groups)
+        verify(replay)
