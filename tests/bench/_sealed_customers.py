@@ -89,11 +89,7 @@ persons = TableView(
 in_clear = TableView(
     name="persons_in_clear",
     key="person_id",
-    columns={
-        "email": last({PersonRegistered: "email"}),
-        "city": last({PersonRegistered: "city"}),
-        "times": count(PersonRegistered),
-    },
+    columns=persons.columns,
     stores=(Postgres(clear=("email",)),),
 )
 shoppers = TableView(

@@ -8,6 +8,8 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
+from eventlog.personal.memory import MemoryKeys
+from tests.support.memory_vault import memory_vault
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, fake_service
 
@@ -32,6 +34,13 @@ def service() -> Iterator[FakeService]:
     # an app remembers which stores failed, and which views were made
     if any(reader.failed for reader in made.readers.values()) or made.generations.made_views:
         shared.cache_clear()
+
+
+@pytest.fixture
+def keys() -> Iterator[MemoryKeys]:
+    """The keys of persons, in memory."""
+    with memory_vault() as found:
+        yield found
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,19 +14,12 @@ from eventlog.erasing.person import RowsFound
 from eventlog.personal.installed import installed
 from eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
-from tests.support.memory_vault import memory_vault
 from tests.unit.api.fake_service import FakeService, catch_up, fake_service
 from tests.unit.api.issuing import AUDIENCE, ISSUER
 from tests.unit.api.test_api_personal import HIDDEN, READER, read
 from tests.unit.api.test_guard_tokens import Known
 
 PATH = "/views/known_customers"
-
-
-@pytest.fixture
-def keys() -> Iterator[MemoryKeys]:
-    with memory_vault() as found:
-        yield found
 
 
 @pytest.fixture

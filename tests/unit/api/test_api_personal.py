@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,6 @@ from eventlog.envelope import encode
 from eventlog.personal.installed import installed
 from eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
-from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import customer
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service
@@ -33,12 +31,6 @@ REGISTERED = {
     "contacts": [{"person_id": "C2", "phone": "+44-canary-1", "note": None}],
 }
 READER = ("views:*", "streams:*", "commands:*")
-
-
-@pytest.fixture
-def keys() -> Iterator[MemoryKeys]:
-    with memory_vault() as found:
-        yield found
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from commands.sending.recorder import ObservationRecorder
 from eventlog.envelope import partition_of
 from eventlog.personal.memory import MemoryKeys
 from eventlog.topics import OBSERVATIONS
-from tests.support.memory_vault import memory_vault
 from tests.support.personal_visits import Visited
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, FakeService, catch_up, fake_service
@@ -24,12 +22,6 @@ from tests.unit.api.test_guard_routes import guarded
 
 MODULE = "tests.support.personal_visits"
 NDJSON = {"content-type": "application/x-ndjson"}
-
-
-@pytest.fixture
-def keys() -> Iterator[MemoryKeys]:
-    with memory_vault() as found:
-        yield found
 
 
 @pytest.fixture

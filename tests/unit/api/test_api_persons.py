@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +17,6 @@ from headwater import Postgres, TableView, add, count, envelope
 from projections.errors import StoreUnavailable
 from projections.table.expressions import format_milliseconds
 from tests.support.audited import MemoryTrail
-from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Paid, customer
 from tests.support.personal_tenants import Joined, member
 from tests.unit.api.asgi_client import AppClient
@@ -29,12 +27,6 @@ from tests.unit.api.test_guard_routes import guarded
 
 ALL = ("views:*", "streams:*", "personal")
 CUSTOMERS = "tests.support.personal_customers"
-
-
-@pytest.fixture
-def keys() -> Iterator[MemoryKeys]:
-    with memory_vault() as found:
-        yield found
 
 
 def made(module: str) -> FakeService:

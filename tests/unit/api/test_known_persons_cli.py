@@ -15,9 +15,9 @@ from eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
 from tests.unit.api.fake_service import FakeService
 from tests.unit.api.test_api_personal import read
-from tests.unit.api.test_api_persons import ALL, keys, service
+from tests.unit.api.test_api_persons import ALL, service
 
-__all__ = ["keys", "service"]
+__all__ = ["service"]
 
 DOMAIN = {"HEADWATER_MODULES": "tests.support.personal_customers"}
 KEYS = {"HEADWATER_KEYS": "postgresql://nobody@127.0.0.1:1/none", "HEADWATER_MASTER_KEY": "A" * 43 + "="}
