@@ -8,41 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from eventlog.capturing.declaring import Source
-from eventlog.capturing.naming import SCHEMA_HISTORY, topic_about
-from eventlog.kafka.log import KafkaLog
+from eventlog.capturing.schema_history import read_statements
 from eventlog.settings import LogSettings
 
 _EXCHANGE: Final = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 REMEMBERED: Final = 1_000
 """How many statements are known when they are read again."""
-
-
-class _Position(msgspec.Struct):
-    transaction_id: str | None = None
-    file: str = ""
-    pos: int = 0
-
-
-class _Stored(msgspec.Struct):
-    """What is read of a record of the history. position: of the statement, in the database's log."""
-
-    ddl: str | None = None
-    position: _Position = msgspec.field(default_factory=_Position)
-
-    @property
-    def id(self) -> str:
-        """The same if the statement is read, and stored, again: its GTID, or its place if the server has none."""
-        return self.position.transaction_id or f"{self.position.file}:{self.position.pos}"
-
-
-_STORED: Final = msgspec.json.Decoder(_Stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +33,11 @@ def find_exchanged(settings: LogSettings, source: Source, searched: Searched) ->
 
     A source without a history has none. Raises LogUnavailable.
     """
-    if source.engine == "postgresql":
-        return frozenset(), searched
-    topic = topic_about(source, SCHEMA_HISTORY)
-    with closing(KafkaLog(settings)) as log:
-        end = log.stored_ends(topic).get(0, 0)
-        first = searched.end if searched.end <= end else 0  # the source was removed, and its history begins anew
-        stored = [_decoded(record.value) for record in log.read(topic, 0, first, end)]
+    stored, end = read_statements(settings, source, searched.end)
     known = set(searched.statements)
     # a connector that starts again reads, and stores, statements since its last row again
     new = {each.id: each.ddl or "" for each in stored if _EXCHANGE.search(each.ddl or "") and each.id not in known}
     return frozenset(_named(source, new.values())), Searched(end, (*searched.statements, *new)[-REMEMBERED:])
-
-
-def _decoded(value: bytes | None) -> _Stored:
-    try:
-        return _STORED.decode(value or b"{}")
-    except msgspec.MsgspecError:
-        return _Stored()
 
 
 def _named(source: Source, statements: Iterable[str]) -> set[str]:

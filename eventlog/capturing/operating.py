@@ -15,6 +15,7 @@ from eventlog.capturing.connector_states import (
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
 from eventlog.capturing.holding import BUSY
+from eventlog.capturing.misread_definitions import check_definitions
 from eventlog.capturing.naming import EMPTIED, source_topics, topic_about
 from eventlog.capturing.operated import Operated, is_stopped
 from eventlog.capturing.planning import Plan, make_plan, unchunked
@@ -268,6 +269,7 @@ class Operator(Operated):
         if not is_after_snapshot(self.offset()):
             raise SourceProblem(self.source.name, "its first snapshot still runs: wait until it is completed")
         with self.holding():
+            check_definitions(self, tables)
             before = self.connect.state(self.names.connector)
             try:
                 self.stop()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.declaring import Captured
+from eventlog.capturing.misread_definitions import check_definitions
 from eventlog.capturing.operated import Operated
 from eventlog.capturing.planning import unchunked
 from eventlog.capturing.reconciling import Findings
@@ -36,10 +37,11 @@ def mend_rows(
     If rows changed without a change in the log, an earlier change of such a row must not come behind the row as it
     is read: Debezium does not hold back what it has read until it has sent what was changed before. problems: gets
     those of tables that cannot be read again, whose records are incomplete. prepare: called while the connector is
-    stopped. timeout_s: how long to wait for a connector that runs.
+    stopped. timeout_s: how long to wait for a connector that runs. Raises SourceProblem if it would misread rows.
     """
     if not of.has_captured_all(timeout_s):
         return False
+    check_definitions(of, again, timeout_s)
     try:
         of.stop()
         incomplete = sweep_tables(of, sweeps)

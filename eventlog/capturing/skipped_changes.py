@@ -31,8 +31,13 @@ def why_skipped(log: LogSettings, names: SourceNames, database: Database) -> str
         if why is None and now != was and now.timeline:
             _note(log, names, now)
     if why is not None:
-        control_topics.note(log, names, control_notes.SKIPPED_CHANGES, {REASON: why})
+        note_skipped(log, names, why)
     return why
+
+
+def note_skipped(log: LogSettings, names: SourceNames, why: str) -> None:
+    """Note that changes are missing until the source is removed, and why; raises LogUnavailable."""
+    control_topics.note(log, names, control_notes.SKIPPED_CHANGES, {REASON: why})
 
 
 def note_server(log: LogSettings, names: SourceNames, database: Database) -> None:

@@ -175,7 +175,8 @@ class Reporting(SpanExporter):
         self._exporter.shutdown()
         logger = logging.getLogger("opentelemetry")
         logger.removeHandler(self._reasons)
-        logger.propagate = True
+        # one that still tries to send its last spans may end after another one has begun
+        logger.propagate = not any(isinstance(each, _Reasons) for each in logger.handlers)
 
 
 class _Reasons(logging.Handler):

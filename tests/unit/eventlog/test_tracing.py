@@ -11,10 +11,12 @@ import threading
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 from compose.ports import free_port
 from eventlog.tracing import exporting, spans
 from eventlog.tracing.exporting import FLUSH_S, is_configured, traced
+from eventlog.tracing.recording import Reporting
 from tests.support.collector import collecting, recorded
 from tests.support.waiting import eventually
 
@@ -194,6 +196,16 @@ def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(
     ]
     # its attempts draw random numbers, which hypothesis would find in another test
     eventually(lambda: "traces" not in {each.name for each in threading.enumerate()}, "it has given up")
+
+
+def test_libraries_stay_silent_if_an_earlier_recorder_ends_late(caplog: pytest.LogCaptureFixture) -> None:
+    earlier, later = (Reporting(ConsoleSpanExporter()) for _ in range(2))
+    earlier.shutdown()
+    logging.getLogger("opentelemetry.exporter").warning("one attempt of many")
+    assert not caplog.records
+    later.shutdown()
+    logging.getLogger("opentelemetry.exporter").warning("nobody reports")
+    assert [each.getMessage() for each in caplog.records] == ["nobody reports"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
