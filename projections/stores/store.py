@@ -145,7 +145,7 @@ class ViewStore(Protocol):
     def settle(self, *, now: bool = False) -> None:
         """Write what `apply` delayed: ledgers may be written less often than rows. Call it when no patches come.
 
-        now: also what was delayed a moment ago, because another store of the same kind continues.
+        now: also what was delayed a moment ago, because another store of the same kind continues: it reads it then.
         """
 
     def close(self) -> None:

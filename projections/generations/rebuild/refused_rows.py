@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,8 +20,6 @@ from projections.table.patch import BULK, Patch, Place
 log = logging.getLogger(__name__)
 
 CHUNK_PATCHES: Final = 1_000
-READABLE_S: Final = 2.0
-"""How long a topic may take until a reader sees a transaction that was committed."""
 
 
 def check_few(view: str, stores: Sequence[str], written: int, refused: Sequence[Set[str]]) -> None:
@@ -134,21 +131,13 @@ class _Rows:
         unconfirmed: the place of the last of those that may have been applied to `partition`, or not.
         """
         self.store.settle(now=True)
-        deadline = time.monotonic() + READABLE_S
-        while not self._has_last(partition, unconfirmed):
-            if time.monotonic() > deadline:
-                raise self._lost()
-            time.sleep(0.1)
-
-    def _has_last(self, partition: int, unconfirmed: Place | None) -> bool:
         ledgers = self.store.ledgers(self.target)
         if not ledgers:
             raise GenerationMissing(*self.target.id)
         for each in {0, partition, *self.last}:
             last = self.last.get(each)
             if ledgers[each].applied.get(BULK) not in (last, (unconfirmed or last) if each == partition else last):
-                return False
-        return True
+                raise self._lost()
 
     def _lost(self) -> BulkLoadFailed:
         cause = "lost what it had written last, as after a crash, while refused rows were added"

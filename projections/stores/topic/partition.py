@@ -47,6 +47,8 @@ from projections.table.patch import BULK, Patch, Place
 
 LEDGER_EVERY_S: Final = 1.0
 """Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
+READABLE_S: Final = 2.0
+"""How long Kafka may take until readers see a transaction that was committed: it tells partitions of it afterwards."""
 TRANSACTION_ROWS: Final = 2_000
 
 logger = logging.getLogger(__name__)
@@ -189,6 +191,15 @@ class OwnedPartition:
         """Write the ledger if it is ahead of the written one."""
         if self._progress != self._noted:
             self._write([])
+
+    def wait_until_readable(self) -> None:
+        """Return once readers see the ledger that was written last, or after READABLE_S; raises LogUnavailable."""
+        deadline = time.monotonic() + READABLE_S
+        while time.monotonic() < deadline:
+            value = self._log.last(self._topic, self._partition, LEDGER)
+            if value is not None and progress_from_json(value) == self._noted:
+                return
+            time.sleep(0.01)
 
     def close(self) -> None:
         """Give the partition up."""

@@ -115,6 +115,8 @@ class TopicStore:
         for place, owned in list(self._owned.items()):
             try:
                 owned.settle(now=now)
+                if now:
+                    owned.wait_until_readable()
             except (Fenced, LeftOpen, LogUnavailable):  # the ledger is older than it could be, which does no harm
                 self._owned.pop(place).close()
 
