@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.capturing.exchanged_partitions import Searched
 from eventlog.capturing.ports import Layout, Missed
+from eventlog.capturing.uncaptured_statements import Searched
 
 SNAPSHOT: Final = "execute-snapshot"
 """A note: tables that the connector was told to read. Earlier releases sent it to the connector as a signal."""
@@ -28,8 +28,8 @@ LAYOUTS: Final = "layouts"
 """A note: how tables are stored in the database, since when all their changes are captured."""
 MISSED: Final = "missed"
 """A note: tables with changes that were not captured, each with these; a later change may hide them."""
-EXCHANGED: Final = "exchanged"
-"""A note: how far the history of definitions was searched for exchanged partitions."""
+SEARCHED: Final = "exchanged"
+"""A note: how far the history of definitions was searched for statements that no other note is about."""
 MENDED: Final = "mended"
 """A note: tables that were noted as to be read or swept because of such changes."""
 READING: Final = "reading"
@@ -60,7 +60,7 @@ class Notes:
     tables that the connector was told to read. reading: of these, the ones that are not known to be read, each with the
     signal. unswept: tables whose topics may have rows that are gone. starts: of the first snapshot, as far as noted.
     layouts: of tables, as they were noted last. missed: changes of tables that were not captured, as they were found.
-    searched: how far the history of definitions was searched for exchanged partitions.
+    searched: how far the history of definitions was searched for such statements.
     """
 
     unread: set[str] = field(default_factory=set)
@@ -102,7 +102,7 @@ class Notes:
             for name, each in by_table.items():
                 earlier = self.missed.setdefault(name, [])
                 earlier += [one for one in _missed(each) if one not in earlier]
-        elif kind == EXCHANGED:
+        elif kind == SEARCHED:
             with suppress(msgspec.ValidationError):
                 self.searched = msgspec.convert(data, Searched)
         elif kind == MENDED:

@@ -7,7 +7,7 @@ is noted before its rows are read, and compared from then on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import msgspec
@@ -16,9 +16,9 @@ from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.connector import captures
 from eventlog.capturing.control_notes import DATA_COLLECTIONS
 from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.exchanged_partitions import find_exchanged
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import GONE, Database, Layout, Missed, StoredOffset
+from eventlog.capturing.uncaptured_statements import Searched, find_uncaptured
 from eventlog.capturing.unread_tables import Unread, find_unread, problem_of, with_rows
 from eventlog.settings import LogSettings
 
@@ -100,20 +100,44 @@ def reconcile(
             new[name] = list(changes)
         if (layout := _kept(noted or now, now)) != noted:
             kept[name] = layout
-    exchanged, searched = find_exchanged(log, source, unread.searched)
-    for name in exchanged & found.keys():
+    stated, searched = find_uncaptured(log, source, unread.searched)
+    for name in stated.keys() & found.keys():
         if captures(config, name):
-            new.setdefault(name, []).append(Missed("had all rows of a partition exchanged for those of another table"))
-    if new:  # first, and kept: a change may be undone, and leave rows behind, before anybody mends it
-        noted_changes = {name: msgspec.to_builtins(each) for name, each in new.items()}
-        control_topics.note(log, names, control_notes.MISSED, {DATA_COLLECTIONS: noted_changes})
-    if searched != unread.searched:
-        control_topics.note(log, names, control_notes.EXCHANGED, asdict(searched))
+            new[name] = [*new.get(name, ()), *stated[name]]
+    _note_missed(log, names, new, searched if searched != unread.searched else None)
     if kept:
         note_layouts(log, names, kept)
     for name, found_now in new.items():
         missed[name] = list(dict.fromkeys([*missed.get(name, ()), *found_now]))
     return Findings(source, unread, missed, found)
+
+
+def _note_missed(
+    log: LogSettings, names: SourceNames, missed: Mapping[str, Sequence[Missed]], searched: Searched | None
+) -> None:
+    """Note what was missed first, and keep it: a change may be undone, and leave rows behind, before it is mended."""
+    if missed:
+        changes = {name: msgspec.to_builtins(each) for name, each in missed.items()}
+        control_topics.note(log, names, control_notes.MISSED, {DATA_COLLECTIONS: changes})
+    if searched is not None:
+        control_topics.note(log, names, control_notes.SEARCHED, asdict(searched))
+
+
+def note_read(
+    log: LogSettings, names: SourceNames, source: Source, again: Collection[str], swept: Collection[str]
+) -> None:
+    """Note statements that a connector has stored before it reads tables again: these rows are what they left.
+
+    again, swept: the tables that are about to be read, and those that are swept. Raises LogUnavailable.
+    """
+    before = control_topics.notes(log, names).searched
+    stated, searched = find_uncaptured(log, source, before)
+    left = {
+        name: [each for each in missed if (each.reads and name not in again) or (each.sweeps and name not in swept)]
+        for name, missed in stated.items()
+    }
+    left = {name: missed for name, missed in left.items() if missed}
+    _note_missed(log, names, left, searched if searched != before else None)
 
 
 def note_mending(

@@ -9,7 +9,7 @@ from eventlog.capturing.declaring import Captured
 from eventlog.capturing.misread_definitions import check_definitions
 from eventlog.capturing.operated import Operated
 from eventlog.capturing.planning import unchunked
-from eventlog.capturing.reconciling import Findings
+from eventlog.capturing.reconciling import Findings, note_read
 from eventlog.capturing.snapshot_queue import BROKEN, all_queued, with_tables, without_tables
 from eventlog.capturing.sweeping import sweep
 from eventlog.capturing.unread_tables import find_unread
@@ -44,6 +44,7 @@ def mend_rows(
     check_definitions(of, again, timeout_s)
     try:
         of.stop()
+        note_read(of.settings.log, of.names, of.source, [t.table for t in again], [t.table for t in sweeps])
         incomplete = sweep_tables(of, sweeps)
         read_again(of, again)
         problems += read_incomplete(of, [each for each in incomplete if each[0] not in again])

@@ -15,10 +15,10 @@ from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
 from eventlog.capturing.control_topics import SKIPPED, Scan
 from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.exchanged_partitions import Searched
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Layout, Missed, StoredOffset
 from eventlog.capturing.snapshot_queue import is_after_snapshot, queued
+from eventlog.capturing.uncaptured_statements import Searched
 from eventlog.heartbeats import PREFIX
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import EventLog
@@ -33,7 +33,7 @@ class Unread:
     how Debezium calls the reason. reading: that the connector is reading again, or is going to. lost: that it was told
     to read, and neither has read nor is going to. unswept: whose topics may have rows that are gone. layouts: how
     tables are stored, as noted. missed: changes of tables that were not captured, as noted. searched: how far the
-    history of definitions was searched for exchanged partitions.
+    history of definitions was searched for statements that changed rows.
     """
 
     late: frozenset[str]

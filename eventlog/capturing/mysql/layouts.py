@@ -110,11 +110,15 @@ def _parts(was: Layout, now: Layout) -> Iterator[Missed]:
 
 
 def _definition(was: Layout, now: Layout) -> Iterator[Missed]:
-    """An ALTER TABLE that only adds or only drops columns, or changes something else, explains a new definition."""
-    if was.named == now.named or was.version != now.version:
+    """An ALTER TABLE that only adds or only drops columns, or changes something else, explains a new definition.
+
+    A server may say when a definition was written by the second only, or not at all.
+    """
+    if was.version != now.version:
         return
     if was.shown == now.shown:
-        yield Missed("had another name for a time, or was altered and altered back")
+        if was.named != now.named:
+            yield Missed("had another name for a time, or was altered and altered back")
     elif not (_is_within(was.order, now.order) or _is_within(now.order, was.order)):
         yield Missed("had columns renamed or moved, or dropped and others added")
 

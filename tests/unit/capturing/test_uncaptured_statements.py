@@ -1,0 +1,80 @@
+"""Which statements of a binary log change rows of captured tables without a change of them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from eventlog.capturing import Captured, Source
+from eventlog.capturing.schema_history import Statement
+from eventlog.capturing.uncaptured_statements import EXCHANGED, missed_by
+
+
+class Person(Captured, table="crm.people", key="id"):
+    id: int
+    age: int | None
+
+
+class Visit(Captured, table="crm.visits", key="id"):
+    id: int
+    day: int
+
+
+CRM = Source(name="crm", tables=(Person, Visit), engine="mariadb")
+
+
+def stored(ddl: str, table: str = "people") -> Statement:
+    """As Debezium stores it."""
+    columns = [{"name": "id", "position": 1}, {"name": "age", "position": 2}]
+    change = {"type": "ALTER", "id": f'"crm"."{table}"', "table": {"columns": columns}}
+    return msgspec.json.decode(msgspec.json.encode({"ddl": ddl, "tableChanges": [change]}), type=Statement)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TABLE people DROP age, ADD age int DEFAULT 1",
+        "alter table crm.people add column `age` int",
+        "ALTER TABLE people ADD`age` int",
+        'ALTER TABLE people ADD "age" int',
+        "ALTER TABLE people ADD (other int, age int)",
+        "ALTER TABLE people ADD COLUMN IF NOT EXISTS age int",
+        "ALTER TABLE people ADD other varchar(9) DEFAULT '#', ADD AGE int",
+        "ALTER TABLE people DROP age, CHANGE other age int",
+        "ALTER TABLE people DROP age, CHANGE COLUMN `an other` `age` int",
+        "ALTER TABLE people DROP age, RENAME COLUMN other TO age",
+        "ALTER TABLE people ADD -- as before\n age int",
+        "ALTER TABLE people ADD /* as before */ age int",
+        "ALTER TABLE people /*M!100100 ADD age int */",
+    ],
+)
+def test_a_statement_that_gives_a_column_other_values_is_found(ddl: str) -> None:
+    found = missed_by(CRM, stored(ddl))
+    assert list(found) == ["crm.people"]
+    (missed,) = found["crm.people"]
+    assert (missed.reads, missed.sweeps, "column age" in missed.why) == (True, False, True)
+    assert not missed_by(CRM, stored(ddl, "others"))
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TABLE people ADD INDEX (age)",
+        "ALTER TABLE people ADD INDEX age (age)",
+        "ALTER TABLE people ADD UNIQUE (age)",
+        "ALTER TABLE people ADD CONSTRAINT grown CHECK (age > 1)",
+        "ALTER TABLE people CHANGE age age bigint, ADD other int",
+        "ALTER TABLE people CHANGE COLUMN `age` `age` bigint",
+        "ALTER TABLE people MODIFY age int",
+        "ALTER TABLE people ADD wage int, ADD age_2 int",
+        "ALTER TABLE people RENAME COLUMN age TO other",
+        "ALTER TABLE people DROP age",
+    ],
+)
+def test_a_statement_that_keeps_values_is_none(ddl: str) -> None:
+    assert not missed_by(CRM, stored(ddl))
+
+
+def test_both_tables_of_an_exchange_are_found() -> None:
+    ddl = "ALTER TABLE visits EXCHANGE PARTITION p WITH TABLE `people`"
+    assert missed_by(CRM, stored(ddl, "visits")) == {"crm.people": [EXCHANGED], "crm.visits": [EXCHANGED]}
