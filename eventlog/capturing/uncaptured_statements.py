@@ -1,8 +1,12 @@
 """Statements that change rows of captured tables without a change in the binary log, as a connector has stored them.
 
-Most of these change how the server stores a table, see `Layout`. Two kinds leave no trace there: a partition that is
-exchanged twice has its first number again, and its rows may have changed in a table that is not captured; and a column
-that is dropped and added again, or that gets the name of one that is dropped, has other values in the same place.
+Most of these change how the server stores a table, see `Layout`. Others leave no trace there, or one that a later
+statement hides:
+
+- A partition that is exchanged twice has its first number again, and so has a table that had another name for a time.
+  Meanwhile rows may have changed under a name that is not captured.
+- A column that is dropped and added again, or that gets the name of one that is dropped, has other values in the same
+  place.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ _COMMENT: Final = re.compile(r"/\*(?!M?!).*?\*/|/\*M?!\d*|\*/", re.DOTALL)
 """A comment, or what is around a text that only some servers take for one."""
 _SPACE: Final = r"(?:\s|--\s[^\n]*\n|#[^\n]*\n)*+"
 _NAME: Final = r"""(?:[`"][^`"]*[`"]|[\w$]+)"""
+_RENAME: Final = re.compile(rf"\bRENAME\b{_SPACE}(?!COLUMN\b|INDEX\b|KEY\b)", re.IGNORECASE)
 EXCHANGED: Final = Missed("had all rows of a partition exchanged for those of another table")
+RENAMED: Final = Missed("was renamed, or another table to its name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +64,9 @@ def find_uncaptured(
 def missed_by(source: Source, statement: Statement) -> Mapping[str, list[Missed]]:
     """What a statement changed of declared tables without a change in the log, as far as only it says so."""
     ddl = _COMMENT.sub(" ", statement.ddl or "")
-    if _EXCHANGE.search(ddl):
-        return {table: [EXCHANGED] for table in _named(source, ddl)}
+    for pattern, missed in ((_EXCHANGE, EXCHANGED), (_RENAME, RENAMED)):
+        if pattern.search(ddl):
+            return {table: [missed] for table in _named(source, ddl)}
     altered = {change.name.casefold() for change in statement.changes}
     columns = {table.table: _filled(table, ddl) for table in source.tables if table.table.casefold() in altered}
     return {

@@ -329,6 +329,21 @@ def test_a_column_with_other_values_in_the_same_place_is_read_again(crm: Crm, ho
     assert crm.status().is_healthy
 
 
+def test_rows_that_changed_under_another_name_are_read_again_although_a_column_was_added(crm: Crm) -> None:
+    crm.operator.apply(dry_run=False)
+    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    statements = (
+        "RENAME TABLE people TO away",
+        "UPDATE away SET name = 'elsewhere'",
+        "RENAME TABLE away TO people",
+        "ALTER TABLE people ADD more double DEFAULT 1.5",
+    )
+    crm.server.sql("USE crm", *statements)
+    assert not check(crm, "; ".join(statements))
+    check_mended(crm, "; ".join(statements))
+    assert crm.status().is_healthy
+
+
 def test_rows_from_before_a_truncate_do_not_come_back_if_the_connector_was_behind(crm: Crm) -> None:
     crm.operator.apply(dry_run=False)
     eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)

@@ -7,7 +7,7 @@ import pytest
 
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.schema_history import Statement
-from eventlog.capturing.uncaptured_statements import EXCHANGED, missed_by
+from eventlog.capturing.uncaptured_statements import EXCHANGED, RENAMED, missed_by
 
 
 class Person(Captured, table="crm.people", key="id"):
@@ -69,6 +69,8 @@ def test_a_statement_that_gives_a_column_other_values_is_found(ddl: str) -> None
         "ALTER TABLE people ADD wage int, ADD age_2 int",
         "ALTER TABLE people RENAME COLUMN age TO other",
         "ALTER TABLE people DROP age",
+        "ALTER TABLE people RENAME INDEX a TO b",
+        "ALTER TABLE people RENAME KEY a TO b",
     ],
 )
 def test_a_statement_that_keeps_values_is_none(ddl: str) -> None:
@@ -78,3 +80,16 @@ def test_a_statement_that_keeps_values_is_none(ddl: str) -> None:
 def test_both_tables_of_an_exchange_are_found() -> None:
     ddl = "ALTER TABLE visits EXCHANGE PARTITION p WITH TABLE `people`"
     assert missed_by(CRM, stored(ddl, "visits")) == {"crm.people": [EXCHANGED], "crm.visits": [EXCHANGED]}
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "RENAME TABLE people TO away",
+        "RENAME TABLES `away` TO `crm`.`people`",
+        "ALTER TABLE people RENAME away",
+        "ALTER TABLE away RENAME TO people",
+    ],
+)
+def test_a_table_that_gets_another_name_or_its_name_back_is_found(ddl: str) -> None:
+    assert missed_by(CRM, stored(ddl, "away")) == {"crm.people": [RENAMED]}
