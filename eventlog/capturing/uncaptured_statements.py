@@ -5,6 +5,7 @@ statement hides:
 
 - A partition that is exchanged twice has its first number again, and so has a table that had another name for a time.
   Meanwhile rows may have changed under a name that is not captured.
+- A partition may be added, filled and dropped, or truncated and dropped.
 - A column that is dropped and added again, or that gets the name of one that is dropped, has other values in the same
   place.
 """
@@ -23,13 +24,15 @@ from eventlog.settings import LogSettings
 
 REMEMBERED: Final = 1_000
 """How many statements are known when they are read again."""
-_EXCHANGE: Final = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 _COMMENT: Final = re.compile(r"/\*(?!M?!).*?\*/|/\*M?!\d*|\*/", re.DOTALL)
 """A comment, or what is around a text that only some servers take for one."""
 _SPACE: Final = r"(?:\s|--\s[^\n]*\n|#[^\n]*\n)*+"
 _NAME: Final = r"""(?:[`"][^`"]*[`"]|[\w$]+)"""
+_EXCHANGE: Final = re.compile(rf"\bEXCHANGE{_SPACE}PARTITION\b|\bCONVERT{_SPACE}(?:TABLE|PARTITION)\b", re.IGNORECASE)
+_DROP: Final = re.compile(rf"\b(?:DROP|TRUNCATE){_SPACE}PARTITION\b", re.IGNORECASE)
 _RENAME: Final = re.compile(rf"\bRENAME\b{_SPACE}(?!COLUMN\b|INDEX\b|KEY\b)", re.IGNORECASE)
 EXCHANGED: Final = Missed("had all rows of a partition exchanged for those of another table")
+DROPPED: Final = Missed("had all rows of a partition deleted", reads=False)
 RENAMED: Final = Missed("was renamed, or another table to its name")
 
 
@@ -64,7 +67,7 @@ def find_uncaptured(
 def missed_by(source: Source, statement: Statement) -> Mapping[str, list[Missed]]:
     """What a statement changed of declared tables without a change in the log, as far as only it says so."""
     ddl = _COMMENT.sub(" ", statement.ddl or "")
-    for pattern, missed in ((_EXCHANGE, EXCHANGED), (_RENAME, RENAMED)):
+    for pattern, missed in ((_EXCHANGE, EXCHANGED), (_RENAME, RENAMED), (_DROP, DROPPED)):
         if pattern.search(ddl):
             return {table: [missed] for table in _named(source, ddl)}
     altered = {change.name.casefold() for change in statement.changes}

@@ -7,7 +7,7 @@ import pytest
 
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.schema_history import Statement
-from eventlog.capturing.uncaptured_statements import EXCHANGED, RENAMED, missed_by
+from eventlog.capturing.uncaptured_statements import DROPPED, EXCHANGED, RENAMED, missed_by
 
 
 class Person(Captured, table="crm.people", key="id"):
@@ -71,14 +71,29 @@ def test_a_statement_that_gives_a_column_other_values_is_found(ddl: str) -> None
         "ALTER TABLE people DROP age",
         "ALTER TABLE people RENAME INDEX a TO b",
         "ALTER TABLE people RENAME KEY a TO b",
+        "ALTER TABLE people CONVERT TO CHARACTER SET utf8mb4",
     ],
 )
 def test_a_statement_that_keeps_values_is_none(ddl: str) -> None:
     assert not missed_by(CRM, stored(ddl))
 
 
-def test_both_tables_of_an_exchange_are_found() -> None:
-    ddl = "ALTER TABLE visits EXCHANGE PARTITION p WITH TABLE `people`"
+@pytest.mark.parametrize("part", ["PARTITION p, q", "partition ALL"])
+@pytest.mark.parametrize("how", ["DROP", "TRUNCATE /* as each year */"])
+def test_a_table_that_loses_a_partition_is_found(how: str, part: str) -> None:
+    assert missed_by(CRM, stored(f"ALTER TABLE visits {how} {part}", "visits")) == {"crm.visits": [DROPPED]}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "EXCHANGE PARTITION p WITH TABLE `people`",
+        "CONVERT TABLE people TO PARTITION p VALUES LESS THAN (9)",
+        "CONVERT PARTITION p TO TABLE people",
+    ],
+)
+def test_both_tables_of_an_exchange_are_found(how: str) -> None:
+    ddl = f"ALTER TABLE visits {how}"
     assert missed_by(CRM, stored(ddl, "visits")) == {"crm.people": [EXCHANGED], "crm.visits": [EXCHANGED]}
 
 
