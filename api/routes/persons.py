@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import urlencode
 
@@ -12,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.errors import BadParameter
 from api.guard import needs
-from api.guard.caller import caller_of
+from api.guard.caller import Caller, caller_of
 from api.guard.scopes import ERASE, PERSONAL
 from api.known_persons import KnownPersons
 from api.links import link
@@ -23,17 +25,21 @@ from api.requests.leaving import while_connected
 from api.requests.parameters import check_names, check_text, read_boolean, read_integer
 from api.service import Service
 from api.waiting.awaited import After
-from eventlog.audit.trail import Trail
+from eventlog.audit.record import Outcome
+from eventlog.audit.trail import Trail, begin
 from eventlog.erasing.person import MAX_PERSON_CHARACTERS, PersonErasure, erase_person, planned
+from eventlog.hidden_values import error_text
 from eventlog.personal.installed import installed
 
+READ_VERB: Final = "person"
+"""In the audit log, as for the command line."""
 MAX_EVENTS: Final = 100
 """On a page, which also has the rows that they have changed."""
 KNOWN: Final = """\
 The events with a value that was sealed with a key of the person, and all events of streams whose id is the person, by
 time; of these, those that the caller may read. Beside them, the rows that they have changed and that show such a value,
 or whose key is the person: a row may come on several pages. Personal values of other persons are hidden, so that the
-answer can be given to the person.
+answer can be given to the person. The audit log has a record of who asked, without what was found.
 """
 DESCRIPTION: Final = """\
 Destroys the key of a person: all sealed values of this person become unreadable, in every copy. It cannot be undone; it
@@ -54,9 +60,10 @@ def person_routes(service: Service) -> APIRouter:
         plain = check_names(request.query_params.multi_items(), ("limit", "cursor", "after", "wait_ms"))
         _check(person)
         limit = read_integer("limit", plain.get("limit", "50"), 1, MAX_EVENTS)
-        after = After.read(plain, service.limits)
-        work = known.page(caller_of(request), person, limit, plain.get("cursor"), after)
-        found = await while_connected(request, work)
+        caller, after = caller_of(request), After.read(plain, service.limits)
+        async with _recorded(service, caller, person):
+            work = known.page(caller, person, limit, plain.get("cursor"), after)
+            found = await while_connected(request, work)
         links = {}
         if found.next is not None:
             links["next"] = f"{link('persons', person)}?{urlencode({'limit': limit, 'cursor': found.next})}"
@@ -122,6 +129,20 @@ def person_routes(service: Service) -> APIRouter:
         },
     )
     return router
+
+
+@asynccontextmanager
+async def _recorded(service: Service, caller: Caller, person: str) -> AsyncIterator[None]:
+    """Record who asks what is known about a person, and how that ends. Raises NotRecorded, before anything is read."""
+    append, arguments = Trail(os.environ).append, {"person": person}
+    begun = await asyncio.to_thread(begin, append, READ_VERB, arguments, service.environment, os.environ, caller.name)
+    try:
+        yield
+    except BaseException as error:
+        outcome: Outcome = "failed" if isinstance(error, Exception) else "interrupted"
+        await asyncio.to_thread(append, begun.ended(outcome, 1, error_text(error) or type(error).__name__))
+        raise
+    await asyncio.to_thread(append, begun.ended("done", 0, ""))
 
 
 def _check(person: str) -> None:

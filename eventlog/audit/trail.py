@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from eventlog.audit.record import AuditRecord
 from eventlog.envelope import timestamp_ms
-from eventlog.errors import LogUnavailable
+from eventlog.errors import EventLogError, LogUnavailable, NotRecorded
 from eventlog.kafka.admin import missing_topics, prepare_topics
 from eventlog.kafka.appender import Appender
 from eventlog.ports import EventLog
@@ -44,6 +46,28 @@ class Trail:
         self._appender.put(record.action, record.to_json())
         self._appender.flush()
         self._is_prepared = True
+
+
+def begin(
+    append: Callable[[AuditRecord], None],
+    verb: str,
+    arguments: Mapping[str, Any],
+    environment: str,
+    env: Mapping[str, str],
+    actor: str | None = None,
+) -> AuditRecord:
+    """Record that an action begins, and return the record. Raises NotRecorded: then it must not be done.
+
+    append: see Trail. actor: who asked, if it is not that of `env`.
+    """
+    begun = AuditRecord.begin(verb, arguments, environment, env)
+    if actor is not None:
+        begun = msgspec.structs.replace(begun, actor=actor)
+    try:
+        append(begun)
+    except EventLogError as error:
+        raise NotRecorded(verb, str(error)) from error
+    return begun
 
 
 def read_trail(log: EventLog, since: datetime | None = None) -> Iterator[AuditRecord | None]:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
-import msgspec
-
 from eventlog.audit.record import AuditRecord
-from eventlog.errors import EventLogError, NotRecorded
+from eventlog.audit.trail import begin
 from eventlog.personal.ports import KeyFacts, KeyStore
 
 VERB: Final = "erase"
@@ -127,13 +125,7 @@ def erase_person(
     actor: who asked, if it is not that of `env`. events: see PersonErasure. Raises NotRecorded, or KeysUnavailable;
     nothing is done then.
     """
-    begun = AuditRecord.begin(VERB, {"person": person}, environment, env)
-    if actor is not None:
-        begun = msgspec.structs.replace(begun, actor=actor)
-    try:
-        append(begun)
-    except EventLogError as error:
-        raise NotRecorded(VERB, str(error)) from error
+    begun = begin(append, VERB, {"person": person}, environment, env, actor)
     try:
         earlier = [each for each in keys.keys_of(person) if each.erased is not None]
         done = PersonErasure(person, keys.erase(person), earlier, False, events)

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from eventlog.personal.memory import MemoryKeys
+from tests.support.audited import MemoryTrail
 from tests.support.memory_vault import memory_vault
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, fake_service
@@ -34,6 +35,13 @@ def service() -> Iterator[FakeService]:
     # an app remembers which stores failed, and which views were made
     if any(reader.failed for reader in made.readers.values()) or made.generations.made_views:
         shared.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def no_other_audit_log(audit_log: MemoryTrail, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit_log.stored.clear()
+    audit_log.fails.clear()
+    monkeypatch.setattr("api.routes.persons.Trail", audit_log)
 
 
 @pytest.fixture

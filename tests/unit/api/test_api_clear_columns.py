@@ -85,7 +85,6 @@ class Emptied:
 def test_a_dry_run_and_the_certificate_say_what_was_found_where(
     service: FakeService, keys: MemoryKeys, audit_log: MemoryTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.routes.persons.Trail", audit_log)
     clear = Emptied()
     served = replace(service, in_clear=clear)
     before = [each.key_id for each in keys.keys_of("C1")]

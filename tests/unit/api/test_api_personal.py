@@ -139,7 +139,6 @@ def test_a_damaged_or_unknown_value_is_shown_as_unreadable(service: FakeService)
 def test_erasing_needs_its_scope_is_recorded_and_can_be_repeated(
     service: FakeService, keys: MemoryKeys, audit_log: MemoryTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.routes.persons.Trail", audit_log)
     assert read(service, "/persons/C1", *READER, "operate", method="DELETE").status_code == 403
     before = len(audit_log.records)
     planned = read(service, "/persons/C1?dry_run=true", "erase", method="DELETE").json()
@@ -163,7 +162,6 @@ def test_erasing_needs_its_scope_is_recorded_and_can_be_repeated(
 def test_an_erasure_that_cannot_be_recorded_is_not_done(
     service: FakeService, keys: MemoryKeys, audit_log: MemoryTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.routes.persons.Trail", audit_log)
     monkeypatch.setattr(audit_log, "fails", {"begin"})
     assert read(service, "/persons/C1", "erase", method="DELETE").status_code == 500
     assert [each.erased for each in keys.keys_of("C1")] == [None]

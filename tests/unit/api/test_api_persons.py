@@ -213,15 +213,34 @@ def test_a_view_without_rows_is_named(service: FakeService) -> None:
     assert answer["left_out"] == {"streams": [], "views": ["customers"], "observations": []}
 
 
-def test_without_keys_it_is_answered_later(service: FakeService, keys: MemoryKeys) -> None:
+def test_without_keys_it_is_answered_later(service: FakeService, keys: MemoryKeys, audit_log: MemoryTrail) -> None:
     keys.is_away = True
     assert read(service, "/persons/C1", *ALL).status_code == 503
+    assert audit_log.records[-1].outcome == "failed"
+
+
+def test_who_asked_is_recorded_without_what_was_found(service: FakeService, audit_log: MemoryTrail) -> None:
+    assert read(service, "/persons/C1?limit=0", *ALL).status_code == 422
+    assert not audit_log.records, "nothing was read"
+    assert read(service, "/persons/C1", *ALL).status_code == 200
+    begun, ended = audit_log.records
+    assert (begun.verb, begun.phase, begun.arguments) == ("person", "begin", {"person": "C1"})
+    assert begun.actor
+    assert (ended.action, ended.outcome, ended.reason) == (begun.action, "done", None)
+    assert not any(b"anary" in each for each in audit_log.stored)
+
+
+def test_nothing_is_shown_that_cannot_be_recorded(service: FakeService, audit_log: MemoryTrail) -> None:
+    for phase in ("begin", "end"):
+        audit_log.fails = {phase}
+        answer = read(service, "/persons/C1", *ALL)
+        assert answer.status_code >= 500
+        assert "anary" not in answer.text
 
 
 def test_a_dry_run_and_the_certificate_count_the_events(
     service: FakeService, audit_log: MemoryTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.routes.persons.Trail", audit_log)
     assert read(service, "/persons/C2?dry_run=true", "erase", method="DELETE").json()["events"] == 1
     assert read(service, "/persons/C1", "erase", method="DELETE").json()["events"] == 3
     assert "events about the person: 3" in (audit_log.records[-1].reason or "")
