@@ -47,22 +47,20 @@ can be repeated. The audit log has a record with what was found, and what is lef
 """
 
 
-def person_routes(service: Service) -> APIRouter:
-    """The routes of persons; none if no field is personal."""
-    router = APIRouter(tags=["persons"])
-    if not service.personal.any:
-        return router
+class _Persons:
+    """The endpoints."""
 
-    known = KnownPersons(service)
+    def __init__(self, service: Service) -> None:
+        self._service, self._known = service, KnownPersons(service)
 
-    async def read(request: Request, person: str) -> Response:
+    async def read(self, request: Request, person: str) -> Response:
         """A page of what is known about a person."""
         plain = check_names(request.query_params.multi_items(), ("limit", "cursor", "after", "wait_ms"))
         _check(person)
         limit = read_integer("limit", plain.get("limit", "50"), 1, MAX_EVENTS)
-        caller, after = caller_of(request), After.read(plain, service.limits)
-        async with _recorded(service, caller, person):
-            work = known.page(caller, person, limit, plain.get("cursor"), after)
+        caller, after = caller_of(request), After.read(plain, self._service.limits)
+        async with self._recorded(caller, person):
+            work = self._known.page(caller, person, limit, plain.get("cursor"), after)
             found = await while_connected(request, work)
         links = {}
         if found.next is not None:
@@ -76,25 +74,47 @@ def person_routes(service: Service) -> APIRouter:
         }
         return Response(orjson.dumps(document), media_type="application/json")
 
-    async def erase(request: Request, person: str) -> Response:
+    @asynccontextmanager
+    async def _recorded(self, caller: Caller, person: str) -> AsyncIterator[None]:
+        """Record who asks about whom, and how that ends. Raises NotRecorded, before anything is read."""
+        append, environment = Trail(os.environ).append, self._service.environment
+        begun = await asyncio.to_thread(
+            begin, append, READ_VERB, {"person": person}, environment, os.environ, caller.name
+        )
+        try:
+            yield
+        except BaseException as error:
+            outcome: Outcome = "failed" if isinstance(error, Exception) else "interrupted"
+            await asyncio.to_thread(append, begun.ended(outcome, 1, error_text(error) or type(error).__name__))
+            raise
+        await asyncio.to_thread(append, begun.ended("done", 0, ""))
+
+    async def erase(self, request: Request, person: str) -> Response:
         """Erase a person; with `dry_run`, only list what there is."""
         plain = check_names(request.query_params.multi_items(), ("dry_run",))
         _check(person)
         is_dry = "dry_run" in plain and read_boolean("dry_run", plain["dry_run"])
-        actor, events = caller_of(request).name, await known.count(person)
-
-        def done() -> PersonErasure:
-            keys, append = installed().store, Trail(os.environ).append
-            if is_dry:
-                return planned(keys, person, events, service.in_clear)
-            return erase_person(keys, append, person, service.environment, os.environ, actor, events, service.in_clear)
-
-        found = await asyncio.to_thread(done)
+        events = await self._known.count(person)
+        found = await asyncio.to_thread(self._erased, caller_of(request), person, events, is_dry)
         return Response(orjson.dumps(found.document()), media_type="application/json")
 
+    def _erased(self, caller: Caller, person: str, events: int | None, is_dry: bool) -> PersonErasure:
+        keys, in_clear = installed().store, self._service.in_clear
+        if is_dry:
+            return planned(keys, person, events, in_clear)
+        append, environment = Trail(os.environ).append, self._service.environment
+        return erase_person(keys, append, person, environment, os.environ, caller.name, events, in_clear)
+
+
+def person_routes(service: Service) -> APIRouter:
+    """The routes of persons; none if no field is personal."""
+    router = APIRouter(tags=["persons"])
+    if not service.personal.any:
+        return router
+    persons = _Persons(service)
     router.add_api_route(
         "/persons/{person:key}",
-        read,
+        persons.read,
         methods=["GET"],
         dependencies=needs.named(PERSONAL, "*"),
         operation_id="read a person",
@@ -116,7 +136,7 @@ def person_routes(service: Service) -> APIRouter:
     )
     router.add_api_route(
         "/persons/{person:key}",
-        erase,
+        persons.erase,
         methods=["DELETE"],
         dependencies=needs.named(ERASE, "*"),
         operation_id="erase a person",
@@ -129,20 +149,6 @@ def person_routes(service: Service) -> APIRouter:
         },
     )
     return router
-
-
-@asynccontextmanager
-async def _recorded(service: Service, caller: Caller, person: str) -> AsyncIterator[None]:
-    """Record who asks what is known about a person, and how that ends. Raises NotRecorded, before anything is read."""
-    append, arguments = Trail(os.environ).append, {"person": person}
-    begun = await asyncio.to_thread(begin, append, READ_VERB, arguments, service.environment, os.environ, caller.name)
-    try:
-        yield
-    except BaseException as error:
-        outcome: Outcome = "failed" if isinstance(error, Exception) else "interrupted"
-        await asyncio.to_thread(append, begun.ended(outcome, 1, error_text(error) or type(error).__name__))
-        raise
-    await asyncio.to_thread(append, begun.ended("done", 0, ""))
 
 
 def _check(person: str) -> None:
