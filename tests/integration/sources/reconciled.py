@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 from eventlog.capturing import Captured
 from eventlog.capturing.errors import SourceProblem
@@ -20,6 +21,7 @@ from projections.table.changes import RecordPlace, TableReader, envelope_of
 from projections.table.expressions import Source as Change
 from projections.table.reference import fold
 from tests.integration.sources.captured import Row, Topic
+from tests.support.seeds import is_long
 from tests.support.waiting import eventually
 
 Tables = Mapping[str, Mapping[str, Row]]
@@ -124,6 +126,54 @@ class Reconciled(ABC):
             eventually(is_mended, f"{said}\nis mended", every_s=0.5)
         except AssertionError as late:
             raise AssertionError(f"{late}; status says {self.status()}") from None
+
+
+class RandomChanges(Protocol):
+    """Makes random statements in a database. made: those so far; one that failed is a comment."""
+
+    made: list[str]
+
+    def change_rows(self) -> None: ...
+
+    def change_definition(self) -> None: ...
+
+
+def read_all(crm: Reconciled) -> None:
+    """Capture the tables, and return once all rows are in their topics."""
+    crm.operator.apply(dry_run=False)
+    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+
+
+def check_rounds(crm: Reconciled, changes: RandomChanges, rounds: int, statements: int) -> None:
+    """Change rows and definitions at random; what `status` names is mended, once in each round.
+
+    In every other round, all is still to be captured when `apply` finds what changed.
+    """
+    differed = 0
+    for turn in range(rounds):
+        changes.made.clear()
+        is_behind = turn % 2 == 1
+        if is_behind:
+            crm.operator.pause()
+        for number in range(statements):
+            if number % 3 == 2:
+                changes.change_definition()
+            else:
+                changes.change_rows()
+        said = "\n".join(changes.made)
+        if is_behind:
+            crm.operator.resume()
+            with suppress(SourceProblem):  # `status` says the same
+                crm.operator.apply(dry_run=False)
+            crm.mend(said)
+        differed += not check(crm, said)
+        if not crm.status().is_healthy:
+            with suppress(SourceProblem):
+                crm.operator.apply(dry_run=False)
+            for _ in range(statements):
+                changes.change_rows()
+        check_mended(crm, said)
+    assert differed or not is_long(), "the changes of definitions are seen"
 
 
 def differences(found: Tables, expected: Tables) -> str:

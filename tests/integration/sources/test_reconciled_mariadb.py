@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -22,8 +22,8 @@ from eventlog.capturing.settings import SourceSettings
 from eventlog.kafka.log import KafkaLog
 from tests.integration.sources.captured import Row, Topic
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
-from tests.integration.sources.reconciled import Reconciled, Tables, check, check_mended
-from tests.support.seeds import examples, is_long, seed_of
+from tests.integration.sources.reconciled import Reconciled, Tables, check, check_mended, check_rounds, read_all
+from tests.support.seeds import examples, seed_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("another Kafka Connect")
@@ -79,7 +79,13 @@ class Changes:
         self.made: list[str] = []
         self._sql, self._random, self._count = connection, Random(seed), 0
 
-    def make(self, choices: Mapping[Callable[[Changes], Statements], int]) -> None:
+    def change_rows(self) -> None:
+        self._make(ROWS)
+
+    def change_definition(self) -> None:
+        self._make(DEFINITIONS)
+
+    def _make(self, choices: Mapping[Callable[[Changes], Statements], int]) -> None:
         """Make the statements of one of these choices, each as often as its number says."""
         (choice,) = self._random.choices(list(choices), list(choices.values()))
         self._count += 1
@@ -261,38 +267,15 @@ def crm(capturing: Stack) -> Iterator[Crm]:
 
 @pytest.mark.soak
 def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm) -> None:
-    crm.operator.apply(dry_run=False)
-    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
-    differed = 0
+    read_all(crm)
     with closing(crm.server.connect()) as connection:
         connection.select_db("crm")
-        changes = Changes(connection, seed_of(32))
-        for turn in range(examples(ROUNDS)):
-            changes.made.clear()
-            if turn % 2 == 1:  # all is still to be captured when `apply` finds what changed
-                crm.operator.pause()
-            for number in range(STATEMENTS):
-                changes.make(DEFINITIONS if number % 3 == 2 else ROWS)
-            said = "\n".join(changes.made)
-            if turn % 2 == 1:
-                crm.operator.resume()
-                with suppress(SourceProblem):  # `status` says the same
-                    crm.operator.apply(dry_run=False)
-                crm.mend(said)
-            differed += not check(crm, said)
-            if not crm.status().is_healthy:
-                with suppress(SourceProblem):
-                    crm.operator.apply(dry_run=False)
-                for _ in range(STATEMENTS):
-                    changes.make(ROWS)
-            check_mended(crm, said)
-    assert differed or not is_long(), "the changes of definitions are seen"
+        check_rounds(crm, Changes(connection, seed_of(32)), examples(ROUNDS), STATEMENTS)
 
 
 def test_swapped_names_of_columns_are_named_with_what_helps_which_does(crm: Crm) -> None:
     """Debezium loses a column, and fails at the next row: it never has values under the wrong names."""
-    crm.operator.apply(dry_run=False)
-    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    read_all(crm)
     how = SWAPPED[0]
     crm.server.sql("USE crm", how, "UPDATE people SET name = 'Ada', spare = 'Bo'")
     check(crm, how)
@@ -303,8 +286,7 @@ def test_swapped_names_of_columns_are_named_with_what_helps_which_does(crm: Crm)
 def test_rows_are_not_read_again_by_a_definition_that_debezium_has_wrong(crm: Crm, how: str) -> None:
     """No row follows at which it would fail."""
     crm.server.sql("USE crm", "ALTER TABLE people MODIFY spare varchar(50) AFTER id, MODIFY name varchar(50) AFTER age")
-    crm.operator.apply(dry_run=False)
-    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    read_all(crm)
     crm.operator.pause()
     crm.server.sql("USE crm", "UPDATE people SET spare = 'Bo'", how)
     crm.operator.resume()
@@ -321,8 +303,7 @@ def test_rows_are_not_read_again_by_a_definition_that_debezium_has_wrong(crm: Cr
 def test_a_column_with_other_values_in_the_same_place_is_read_again(crm: Crm, how: str) -> None:
     """The server changes no row for that, and stores the table as before."""
     crm.server.sql("USE crm", "ALTER TABLE people DROP age, ADD age int, ADD other int DEFAULT 7")
-    crm.operator.apply(dry_run=False)
-    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    read_all(crm)
     crm.server.sql("USE crm", alter := f"ALTER TABLE people {how.format(84)}")
     assert not check(crm, alter)
     check_mended(crm, alter)
@@ -330,8 +311,7 @@ def test_a_column_with_other_values_in_the_same_place_is_read_again(crm: Crm, ho
 
 
 def test_rows_that_changed_under_another_name_are_read_again_although_a_column_was_added(crm: Crm) -> None:
-    crm.operator.apply(dry_run=False)
-    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    read_all(crm)
     statements = (
         "RENAME TABLE people TO away",
         "UPDATE away SET name = 'elsewhere'",
@@ -345,8 +325,7 @@ def test_rows_that_changed_under_another_name_are_read_again_although_a_column_w
 
 
 def test_rows_from_before_a_truncate_do_not_come_back_if_the_connector_was_behind(crm: Crm) -> None:
-    crm.operator.apply(dry_run=False)
-    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    read_all(crm)
     crm.operator.pause()
     crm.server.sql(
         "USE crm",
@@ -370,8 +349,7 @@ def test_rows_from_before_a_truncate_do_not_come_back_if_the_connector_was_behin
 )
 def test_rows_of_a_partition_that_changed_in_another_table_are_captured(crm: Crm, database: str, exchange: str) -> None:
     """The partition has its number again, and the table that held its rows meanwhile is not captured."""
-    crm.operator.apply(dry_run=False)
-    eventually(lambda: crm.status().is_healthy and crm.found() == crm.expected(), "all is read", every_s=0.5)
+    read_all(crm)
     crm.server.sql(f"USE {database}", exchange, "INSERT INTO crm.aside VALUES (33, 19, 'elsewhere')", exchange)
     assert not check(crm, exchange)
     check_mended(crm, exchange)
