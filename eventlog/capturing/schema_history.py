@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -60,8 +61,12 @@ class Statement(msgspec.Struct):
 
     @property
     def id(self) -> str:
-        """The same if the statement is read, and stored, again: its GTID, or its place if the server has none."""
-        return self.position.transaction_id or f"{self.position.file}:{self.position.pos}"
+        """The same if the statement is read, and stored, again: its GTID, or its text and the place before it.
+
+        Several statements in a row have the same place.
+        """
+        place = f"{self.position.file}:{self.position.pos}:{crc32((self.ddl or '').encode()):x}"
+        return self.position.transaction_id or place
 
 
 _STATEMENT: Final = msgspec.json.Decoder(Statement)

@@ -28,6 +28,8 @@ _COMMENT: Final = re.compile(r"/\*(?!M?!).*?\*/|/\*M?!\d*|\*/", re.DOTALL)
 """A comment, or what is around a text that only some servers take for one."""
 _SPACE: Final = r"(?:\s|--\s[^\n]*\n|#[^\n]*\n)*+"
 _NAME: Final = r"""(?:[`"][^`"]*[`"]|[\w$]+)"""
+_CREATE: Final = re.compile(rf"{_SPACE}CREATE\b", re.IGNORECASE)
+"""Its rows are changes, and each first snapshot stores one for each table."""
 _EXCHANGE: Final = re.compile(rf"\bEXCHANGE{_SPACE}PARTITION\b|\bCONVERT{_SPACE}(?:TABLE|PARTITION)\b", re.IGNORECASE)
 _DROP: Final = re.compile(rf"\b(?:DROP|TRUNCATE){_SPACE}PARTITION\b", re.IGNORECASE)
 _RENAME: Final = re.compile(rf"\bRENAME\b{_SPACE}(?!COLUMN\b|INDEX\b|KEY\b)", re.IGNORECASE)
@@ -67,6 +69,8 @@ def find_uncaptured(
 def missed_by(source: Source, statement: Statement) -> Mapping[str, list[Missed]]:
     """What a statement changed of declared tables without a change in the log, as far as only it says so."""
     ddl = _COMMENT.sub(" ", statement.ddl or "")
+    if _CREATE.match(ddl):
+        return {}
     for pattern, missed in ((_EXCHANGE, EXCHANGED), (_RENAME, RENAMED), (_DROP, DROPPED)):
         if pattern.search(ddl):
             return {table: [missed] for table in _named(source, ddl)}

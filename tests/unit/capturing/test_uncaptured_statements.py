@@ -69,6 +69,7 @@ def test_a_statement_that_gives_a_column_other_values_is_found(ddl: str) -> None
         "ALTER TABLE people ADD wage int, ADD age_2 int",
         "ALTER TABLE people RENAME COLUMN age TO other",
         "ALTER TABLE people DROP age",
+        "CREATE TABLE people (id int, age int) COMMENT 'ADD age'",
         "ALTER TABLE people RENAME INDEX a TO b",
         "ALTER TABLE people RENAME KEY a TO b",
         "ALTER TABLE people CONVERT TO CHARACTER SET utf8mb4",
@@ -108,3 +109,9 @@ def test_both_tables_of_an_exchange_are_found(how: str) -> None:
 )
 def test_a_table_that_gets_another_name_or_its_name_back_is_found(ddl: str) -> None:
     assert missed_by(CRM, stored(ddl, "away")) == {"crm.people": [RENAMED]}
+
+
+def test_statements_in_a_row_of_a_server_without_gtids_are_told_apart() -> None:
+    one, other = stored("ALTER TABLE people ADD age int"), stored("ALTER TABLE people DROP age, ADD age int")
+    assert one.id != other.id
+    assert one.id == stored("ALTER TABLE people ADD age int").id
