@@ -32,12 +32,14 @@ ApiError
 ├── NoSearch             the view is not in the store that searches
 ├── KeyOnly              the view's store supports look-ups by key only
 ├── SourceNotCaughtUp    the captured database has not been captured up to the position in time
+├── ViewPaused           the view has not applied the position, and does not before an operator resumes it
 └── NotCaughtUp          the view has not applied the position in time
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from commands import errors as commands
@@ -336,6 +338,17 @@ class NotCaughtUp(ApiError):
         behind = "an unknown number of" if lag_events is None else str(lag_events)
         super().__init__(f'view "{view}" has not applied {after} within {waited_ms} ms: it is {behind} events behind')
         self.view, self.after, self.waited_ms, self.lag_events = view, after, waited_ms, lag_events
+
+
+class ViewPaused(ApiError):
+    """The view has not applied the position, and does not before an operator resumes it. since: in RFC 3339, in UTC."""
+
+    def __init__(self, view: str, after: str, since: datetime) -> None:
+        self.view, self.after, self.since = view, after, since.astimezone(UTC).isoformat()
+        super().__init__(
+            f'view "{view}" has been paused since {self.since}, before it applied {after}: read it without after=, or '
+            "again after an operator has resumed it"
+        )
 
 
 class SourceNotCaughtUp(ApiError):

@@ -41,6 +41,7 @@ from api.errors import (
     UnknownHost,
     UnknownSource,
     UnsupportedMedia,
+    ViewPaused,
 )
 from commands import errors as commands
 from eventlog import errors as eventlog
@@ -110,6 +111,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     NotCaughtUp: Meaning(
         503, "not_caught_up", "The view has not caught up", ("view", "after", "waited_ms", "lag_events"), 1
     ),
+    ViewPaused: Meaning(409, "view_paused", "The view is paused", ("view", "after", "since")),
     SourceNotCaughtUp: Meaning(
         503, "source_not_caught_up", "The source has not caught up", ("source", "after", "reached", "waited_ms"), 1
     ),

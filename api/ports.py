@@ -225,6 +225,9 @@ class Generations(Protocol):
     async def made(self, fresh: bool = False) -> Mapping[str, Made]:
         """The views made with `replay rebuild --as`, by name, as current as `live`; raises StoreUnavailable."""
 
+    async def paused_since(self, view: View) -> datetime | None:
+        """Since when `view` is paused, as current as `live`; None if it is not. Raises StoreUnavailable."""
+
 
 @dataclass(frozen=True, slots=True)
 class Page:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from api.errors import NotCaughtUp
+from api.errors import NotCaughtUp, ViewPaused
 from api.ports import ViewReader
 from api.reading import KeyReaders
 from api.service import Service
@@ -78,7 +79,8 @@ class ViewsAtStart:
                 await self._service.waiter.wait(view, reader, after)
 
             try:
-                await KeyReaders(self._service.readers, view).ask(wait)
+                with suppress(ViewPaused):  # it answers with what it has, for as long as an operator wants
+                    await KeyReaders(self._service.readers, view).ask(wait)
             except NotCaughtUp as error:
                 behind = "an unknown number of" if error.lag_events is None else error.lag_events
                 return f'view "{view.name}" is {behind} events behind'

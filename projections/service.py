@@ -331,7 +331,7 @@ class Service:
         """Load into one store until `stop` is set."""
         views = self.views.in_store(store)
         with closing(open_store(store, self.stores)) as opened, followed(self.generations) as live:
-            Loader(opened, lambda: served(views, live()), self.settings, code=_code(views)).run(stop)
+            Loader(opened, lambda: served(views, not_paused(live())), self.settings, code=_code(views)).run(stop)
 
     def targets(self, views: Sequence[View]) -> list[Target]:
         """The live generations of `views` with the declared version."""
@@ -342,6 +342,12 @@ def served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:
     """The generations that this code loads: code of another version loads its own."""
     found = {(each.view, each.tag): each.generation for each in live}
     return [Target(view, found[view.name, view.tag]) for view in views if (view.name, view.tag) in found]
+
+
+def not_paused(live: Iterable[Generation]) -> list[Generation]:
+    """Those that loaders change. Where the live query begins, paused ones count, too: it made no patches for them while
+    it did not run."""
+    return [each for each in live if each.paused_since is None]
 
 
 def _ledgers(target: Target, opened: Callable[[str], ViewStore], *, answering: bool) -> Iterator[Mapping[int, Ledger]]:

@@ -13,7 +13,7 @@ from eventlog.personal.installed import install_when_needed, opened_from
 from eventlog.programs.command_line import called_as
 from eventlog.programs.logs import log_to_stderr
 from eventlog.settings import LogSettings
-from replay import dead_letters, erase, explain, list_views, plan, prune, rebuild, row, status, verify
+from replay import dead_letters, erase, explain, list_views, pause, plan, prune, rebuild, row, status, verify
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail
 from replay.verbs import USAGE_ERRORS, Verbs
@@ -63,6 +63,8 @@ for command in (
     verify.verify,
     verify.diff,
     row.row,
+    pause.pause,
+    pause.resume,
     prune.prune,
     prune.drop,
     prune.publish,

@@ -3,6 +3,7 @@
 ReplayError
 ├── CannotVerify    a view cannot be compared with a rebuild of it
 ├── CannotDiff      two generations cannot be compared
+├── CannotPause     a view cannot be paused
 ├── NameTaken       a view made with --as has the name of a declared view
 ├── NothingToDrop   there is no undeclared view with this name
 ├── NoSuchLetter    there is no dead letter with this key
@@ -36,6 +37,14 @@ class CannotDiff(ReplayError):
     def __init__(self, left: str, right: str, problem: str) -> None:
         super().__init__(f'"{left}" and "{right}" cannot be compared: {problem}')
         self.left, self.right, self.problem = left, right, problem
+
+
+class CannotPause(ReplayError):
+    """A view cannot be paused."""
+
+    def __init__(self, view: str, problem: str) -> None:
+        super().__init__(f'"{view}" cannot be paused: {problem}')
+        self.view, self.problem = view, problem
 
 
 class NameTaken(ReplayError):

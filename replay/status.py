@@ -40,8 +40,8 @@ def status(
 ) -> None:
     """Show the state of each VIEW in each of its stores: its generation, and how far it is behind the log.
 
-    Exit code 3: a view needs attention, because it is stalled, lost or not built, or its store is unavailable. With
-    --watch, the exit code is that of the last refresh. With --json or without a terminal, positions are shown too.
+    Exit code 3: a view needs attention, because it is stalled, lost, not built or paused, or its store is unavailable.
+    With --watch, the exit code is that of the last refresh. With --json or without a terminal, positions are shown too.
     """
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as opened:

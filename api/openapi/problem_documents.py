@@ -64,6 +64,7 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "limit_bytes": COUNT,
     "timeout_s": {"type": "number"},
     "after": TEXT,
+    "since": {"type": "string", "format": "date-time", "description": "since when the view is paused"},
     "waited_ms": COUNT,
     "reached": {"type": ["string", "null"], "description": "up to where the database is captured; null if unknown"},
     "lag_events": {"type": ["integer", "null"]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from datetime import datetime
 
 from psycopg import sql
 
@@ -19,6 +20,7 @@ LIVE = sql.SQL("""
     SELECT view, version, generation, tag, base, source, selection, live_at FROM {generations}
     WHERE state = 'live' ORDER BY view, version
 """)
+PAUSED = sql.SQL("SELECT view, since FROM {paused}")
 
 
 class LiveGenerations:
@@ -30,10 +32,12 @@ class LiveGenerations:
     def __init__(self, database: Database, environment: str) -> None:
         self._database = database
         self._statement = LIVE.format(generations=sql.Identifier(environment, "generations"))
+        self._paused_statement = PAUSED.format(paused=sql.Identifier(environment, "_paused_views"))
+        self._paused: dict[str, datetime] = {}
         self._known: dict[str, dict[int, tuple[int, str, dict[str, int]]]] = {}
         """By view and version."""
         self._made: dict[str, Made] = {}
-        self._read_at = float("-inf")
+        self._read_at = self._paused_at = float("-inf")
         self._reading = asyncio.Lock()
 
     async def live(self, view: View, fresh: bool = False) -> Live:
@@ -50,6 +54,22 @@ class LiveGenerations:
         """See `Generations`."""
         await self._know(None, fresh)
         return self._made
+
+    async def paused_since(self, view: View) -> datetime | None:
+        """See `Generations`. Only requests that wait for a view ask."""
+        if time.monotonic() - self._paused_at > CACHED_S:
+            async with self._reading:
+                if time.monotonic() - self._paused_at > CACHED_S:
+                    await self._read_paused()
+        return self._paused.get(view.name)
+
+    async def _read_paused(self) -> None:
+        read_at = time.monotonic()
+        try:
+            self._paused = dict(await self._database.rows(self._paused_statement))
+        except GenerationGone:  # no table yet: the read side of this release has never run here
+            self._paused = {}
+        self._paused_at = read_at
 
     async def _know(self, name: str | None, fresh: bool) -> None:
         called = time.monotonic()

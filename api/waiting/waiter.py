@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from api.errors import BadParameter, NotCaughtUp
+from api.errors import BadParameter, NotCaughtUp, ViewPaused
 from api.limits.admission import Admission
 from api.ports import Applied, CapturedSources, EventReader, GenerationGone, Generations, Live, ViewReader
 from api.waiting.awaited import After, Awaited, first_unapplied, pause_s, row_key
@@ -78,8 +78,8 @@ class Waiter:
     async def wait(self, view: View, reader: ViewReader, after: After | None) -> None:
         """Return when `view` has applied every position; immediately if there is none.
 
-        Raises BadParameter, SourceNotCaughtUp, NotCaughtUp, GenerationMissing, LogUnavailable, StoreUnavailable or
-        Overloaded.
+        Raises BadParameter, SourceNotCaughtUp, NotCaughtUp, ViewPaused (at once), GenerationMissing, LogUnavailable,
+        StoreUnavailable or Overloaded.
         """
         if after is not None:
             async with self._admission.place():
@@ -99,6 +99,8 @@ class Waiter:
             if missing:
                 within_s = min(pause_s(poll), max(left_s, 0.0))
                 missing = await self._not_applied(view, reader, missing, poll, within_s)
+            if missing and (since := await self._generations.paused_since(view)) is not None:
+                raise ViewPaused(view.name, after.token, since)
             if missing and left_s <= 0:
                 raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reader))
 

@@ -75,6 +75,7 @@ def test_every_metric_that_has_an_alert_is_shown() -> None:
         "headwater_rebuild_changed_timestamp_seconds",
         "headwater_source_limit_bytes",
         "headwater_source_retained_bytes",
+        "headwater_view_paused_timestamp_seconds",
     }
 
 

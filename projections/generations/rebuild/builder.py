@@ -29,7 +29,7 @@ from projections.generations.rebuild.engine import (
 from projections.generations.rebuild.resources import Resources
 from projections.generations.rebuild.top_up import top_up
 from projections.generations.registry.dropping import Drop, drop_unfinished
-from projections.generations.registry.generation import Generation
+from projections.generations.registry.generation import Generation, paused_text
 from projections.generations.registry.publishing import publish_everywhere
 from projections.generations.registry.rebuild_progress import ProgressNotes
 from projections.generations.registry.registry import Generations
@@ -73,6 +73,8 @@ class Builder:
             self.generations.rebuilding(view.name) as lock,
             opened(view, self.stores) as stores,
         ):
+            if (since := self.generations.paused().get(view.name)) is not None:  # nobody pauses it under the lock
+                raise RebuildFailed(view.name, "start", f"it is paused {paused_text(view.name, since)}")
             letters = DeadLetters(self.settings)
             yield Resources(self.settings, self.log, self.generations, self.engine, lock, stores, letters)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from projections.stores.declared import STORES
@@ -32,6 +32,7 @@ class Generation:
     kept: see `projections.generations.registry.kept_up`.
     row_types: `View.row_types` when it was built; None if an earlier release built it.
     topics: the id of `patches` and of each topic that it was built from; None: an earlier release built it.
+    paused_since: since when an operator has paused the view; None: it is not paused.
     read_at: when the registry was read, by PostgreSQL's clock: times in it, and from other machines, compare with that.
     """
 
@@ -58,6 +59,7 @@ class Generation:
     kept: Mapping[str, float] = field(default_factory=dict)
     row_types: Sequence[str] | None = None
     topics: Mapping[str, str] | None = None
+    paused_since: datetime | None = None
 
 
 def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
@@ -130,6 +132,11 @@ def why_refused(generation: Generation, view: View) -> str:
             f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'
         )
     return raise_version(view, "declaration", [f"\n  {line}" for line in changes_since(generation, view)])
+
+
+def paused_text(view: str, since: datetime) -> str:
+    """Since when a view is paused, and what ends that: after "it is paused"."""
+    return f"since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: run `replay resume {view}`"
 
 
 def raise_version(view: View, what: str, changes: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, cast
 
 import psycopg
 from psycopg import sql
@@ -222,11 +223,34 @@ class Generations:
             rows = connection.execute(self._sql(statements.EVENT_VERSIONS)).fetchall()
         return {(type_, version): fields for type_, version, fields in rows}
 
-    def note_pause(self, view: View, replays: int, pause_s: float) -> None:
+    def note_replays(self, view: View, replays: int, pause_s: float) -> None:
         """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""
         values = {"view": view.name, "tag": view.tag, "replays": replays, "pause_s": pause_s}
         with self._connect() as connection:
-            connection.execute(self._sql(statements.PAUSED), values)
+            connection.execute(self._sql(statements.PUT_OFF), values)
+
+    def pause(self, view: str) -> datetime:
+        """Let no loader and no rebuild change `view` until `resume`; returns since when that is so.
+
+        It takes the rebuild lock, so no rebuild runs at this moment; raises RebuildFailed, naming the process that
+        holds it. It is one statement: whoever is killed has paused the view, or has not.
+        """
+        with self.rebuilding(view) as lock, lock.transaction() as connection:
+            cursor = connection.cursor(row_factory=scalar_row)
+            (since,) = cursor.execute(self._sql(statements.PAUSE), [view]).fetchall()
+        return cast("datetime", since)
+
+    def resume(self, view: str) -> datetime | None:
+        """End the pause of `view`; returns since when it was paused, None if it was not."""
+        with self._connect() as connection:
+            cursor = connection.cursor(row_factory=scalar_row)
+            found: datetime | None = cursor.execute(self._sql(statements.RESUME), [view]).fetchone()
+        return found
+
+    def paused(self) -> dict[str, datetime]:
+        """By name, since when views are paused, also views without a generation."""
+        with self._connect() as connection:
+            return dict(connection.execute(self._sql(statements.PAUSED_VIEWS)).fetchall())
 
     def note_kept(self, view: str, generation: int, store: str, age_s: float) -> None:
         """Record that a generation had applied everything in a store that came up to so many seconds ago."""
@@ -251,10 +275,11 @@ class Generations:
             connection.execute(self._sql(statements.TOPICS), [Jsonb(dict(topics)), view, generation])
 
     def withdraw(self, view: str) -> None:
-        """Make no generation of `view` live."""
+        """Make no generation of `view` live, and forget that it is paused."""
         with self._connect() as connection:
             connection.execute(self._sql(statements.WITHDRAW), [view])
             connection.execute(self._sql(statements.WITHDRAWN), [view])
+            connection.execute(self._sql(statements.RESUME), [view])
 
     def retire(self, view: str, generations: Sequence[int]) -> None:
         """Make none of `generations` live, except the current one."""

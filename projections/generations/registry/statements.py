@@ -76,6 +76,9 @@ CREATE TABLE IF NOT EXISTS {schema}._rebuilds (
     total      bigint NOT NULL,
     changed_at timestamptz NOT NULL
 );
+
+-- views that an operator has paused: no generation of them is loaded or built
+CREATE TABLE IF NOT EXISTS {schema}._paused_views (view text PRIMARY KEY, since timestamptz NOT NULL);
 """
 
 NOTE_REBUILD = """
@@ -126,7 +129,8 @@ STAY_IDLE = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = '
 COLUMNS = (
     "view, generation, version, tag, fingerprint, state, base AS bulk_ends, start AS patch_starts, "
     "created_at, live_at, stores, declaration, published, events, seconds, source, selection, replays, next_replay, "
-    "kept, row_types, topics, now() AS read_at"
+    "kept, row_types, topics, now() AS read_at, "
+    "(SELECT since FROM {schema}._paused_views AS paused WHERE paused.view = generations.view) AS paused_since"
 )
 
 ALL = f"SELECT {COLUMNS} FROM {{schema}}.generations ORDER BY view, generation"  # noqa: S608
@@ -190,6 +194,16 @@ INSERT INTO {schema}.live_views (view, generation) VALUES (%(view)s, %(generatio
 ON CONFLICT (view) DO UPDATE SET generation = excluded.generation
 """
 
+# a view that is paused already keeps its time
+PAUSE = """
+INSERT INTO {schema}._paused_views (view, since) VALUES (%s, now())
+ON CONFLICT (view) DO UPDATE SET since = _paused_views.since RETURNING since
+"""
+
+RESUME = "DELETE FROM {schema}._paused_views WHERE view = %s RETURNING since"
+
+PAUSED_VIEWS = "SELECT view, since FROM {schema}._paused_views ORDER BY view"
+
 PUBLISHED = "UPDATE {schema}.generations SET published = (generation = %s) WHERE view = %s"
 
 WITHDRAW = "DELETE FROM {schema}.live_views WHERE view = %s"
@@ -198,7 +212,7 @@ FORGET = "DELETE FROM {schema}.generations WHERE view = %s AND generation = %s A
 
 MEASURED = "UPDATE {schema}.generations SET events = %s, seconds = %s WHERE view = %s AND generation = %s"
 
-PAUSED = """
+PUT_OFF = """
 UPDATE {schema}.generations SET replays = %(replays)s, next_replay = now() + %(pause_s)s * interval '1 second'
 WHERE view = %(view)s AND tag = %(tag)s AND state = 'live'
 """

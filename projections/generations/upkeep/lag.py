@@ -14,7 +14,7 @@ QUERIES: Final = {LIVE: "the live query", STREAMS: "the query of the stream view
 Fault = Literal["nobody", "live query", "stream query", "loader", "store"]
 """The part at fault if a view needs attention; nobody: an operator must do something, although all parts work."""
 
-Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built"]
+Standing = Literal["caught up", "behind", "stalled", "lost", "away", "not built", "paused"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Lag:
     position: by source, the first offset that is not known to be applied. lag_events: events from there on.
     lag_patches: records of `patches` that the loader still has to read. freshness_s: the age of the oldest event that
     is not applied, by PostgreSQL's clock; 0 if there is none. problem: what is wrong, or empty. query: the part that
-    makes its patches. stream: of a stream view, what its query has done on this machine.
+    makes its patches. stream: of a stream view, what its query has done on this machine. paused_since: since when the
+    view is paused, an RFC 3339 time in UTC; None: it is not.
     """
 
     view: str
@@ -39,6 +40,7 @@ class Lag:
     problem: str = ""
     query: str = LIVE
     stream: StreamReport | None = None
+    paused_since: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fields, for `--json`."""

@@ -12,7 +12,7 @@ from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
-from projections.generations.registry.generation import Generation
+from projections.generations.registry.generation import Generation, paused_text
 from projections.generations.registry.kept_up import missed, missed_since
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.sources import ends_of, sources
@@ -106,7 +106,8 @@ class Lags:
         if live.version != view.version:  # it answers, but this code does not load it
             problem = f"version {view.version} is not built: run `replay rebuild {view.name}`"
             return Lag(view.name, store, live.version, live.generation, "not built", {}, problem=problem)
-        lag = Lag(view.name, store, live.version, live.generation, "away", {})
+        since = None if live.paused_since is None else live.paused_since.astimezone(UTC).isoformat()
+        lag = Lag(view.name, store, live.version, live.generation, "away", {}, paused_since=since)
         if view.has_own_query:
             report = read_report(self.settings, view.patch_tag(live.generation))
             lag = replace(lag, query=STREAMS, stream=report)
@@ -117,7 +118,15 @@ class Lags:
         return _Applied(view, live, ledgers, replace(lag, position=position(ledgers, sources([view], self.settings))))
 
     def _measured(self, applied: _Applied, ends: _Ends) -> Lag:
-        """How far it is behind the log."""
+        """How far it is behind the log, and whether it is paused, whatever else is wrong with it."""
+        found, since = self._behind(applied, ends), applied.live.paused_since
+        if since is None:
+            return found
+        why = paused_text(found.view, since)
+        lost = f". It is lost meanwhile, and replayed after that: {found.problem}" if found.standing == "lost" else ""
+        return replace(found, standing="paused", problem=why + lost)
+
+    def _behind(self, applied: _Applied, ends: _Ends) -> Lag:
         lost = self._why_replay(applied, ends)
         if lost:
             return replace(applied.lag, standing="lost", problem=lost)

@@ -210,7 +210,7 @@ class Upkeep:
                 "(HEADWATER_LOADERS); it is replayed again in %.0f s at the earliest",
                 name, in_a_row, pause_s,
             )  # fmt: skip
-            self.lags.generations.note_pause(self.lags.views.view(name), in_a_row, pause_s)
+            self.lags.generations.note_replays(self.lags.views.view(name), in_a_row, pause_s)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,8 @@ class _Look:
 
 def to_replay(lags: Iterable[Lag], quicker: Callable[[Lag], bool]) -> list[str]:
     """The views that only a replay can bring up to date, or that a replay brings up to date sooner."""
-    return list({each.view: None for each in lags if each.standing == "lost" or (each.lag_events and quicker(each))})
+    loaded = [each for each in lags if each.standing != "paused"]
+    return list({each.view: None for each in loaded if each.standing == "lost" or (each.lag_events and quicker(each))})
 
 
 def live_positions(lags: Iterable[Lag]) -> dict[tuple[str, int], int]:

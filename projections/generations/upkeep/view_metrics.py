@@ -117,6 +117,9 @@ def families(sample: Sample) -> Iterator[Metric]:
         (*PLACE, "standing"),
         [((*place, each), float(lag.standing == each)) for place, lag in places for each in get_args(Standing)],
     )
+    paused = {lag.view: _seconds(lag.paused_since) for lag in sample.lags if lag.paused_since is not None}
+    since = "Since when a view is paused; there is none if it is not."
+    yield _gauge("view_paused_timestamp_seconds", since, ("view",), [((view,), at) for view, at in paused.items()])
     yield _gauge(
         "partition_appended_timestamp_seconds",
         "Time of the last record of a partition of events: its owner appends a heartbeat every 5 s at least.",
@@ -146,8 +149,12 @@ def _gauge(
 
 def _watermark_s(report: StreamReport) -> float | None:
     """The watermark in seconds since 1970; None if there is none."""
-    text = report.watermark
-    return datetime.fromisoformat(text).timestamp() if text else None
+    return _seconds(report.watermark) if report.watermark else None
+
+
+def _seconds(time: str) -> float:
+    """An RFC 3339 time in seconds since 1970."""
+    return datetime.fromisoformat(time).timestamp()
 
 
 PLACE: Final = ("view", "store")

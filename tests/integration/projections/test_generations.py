@@ -114,7 +114,7 @@ def test_what_is_dropped_or_withdrawn_serves_nobody(registry: Registry) -> None:
 def test_a_pause_between_replays_belongs_to_the_live_generation_of_this_version(registry: Registry) -> None:
     registry.build(V1)
     registry.build(V2)
-    registry.generations.note_pause(V2, 3, 60.0)
+    registry.generations.note_replays(V2, 3, 60.0)
     first, second = registry.generations.of(BY_GROUP.name)
     assert (first.replays, first.next_replay) == (None, None)
     assert second.replays == 3

@@ -168,6 +168,7 @@ class FakeGenerations:
     number: int = 1
     tag: str = ""
     error: Exception | None = None
+    paused: dict[str, datetime] = field(default_factory=dict)
 
     async def live(self, view: View, fresh: bool = False) -> Live:
         if self.error is not None:
@@ -180,6 +181,9 @@ class FakeGenerations:
         if self.error is not None:
             raise self.error
         return self.made_views
+
+    async def paused_since(self, view: View) -> datetime | None:
+        return self.paused.get(view.name)
 
 
 def _places(applied: Mapping[str, int | Place]) -> Applied:

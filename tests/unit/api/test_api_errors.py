@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,6 +107,7 @@ def test_every_member_is_described_and_every_description_is_of_a_member() -> Non
     assert listed | {"error_id"} == set(MEMBERS)
 
 
+PAUSED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (errors.UnknownHost("a.example"), {"host": "a.example"}),
     (commands.UnfitClaim("account.open", "owner", "sub"), {"claim": "sub", "field": "owner"}),
@@ -136,6 +138,7 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (errors.NoSearch("listings"), {"view": "listings"}),
     (errors.KeyOnly("card", "valkey"), {"view": "card", "store": "valkey"}),
     (errors.NotCaughtUp("v", "3:4", 50, None), {"view": "v", "after": "3:4", "waited_ms": 50, "lag_events": None}),
+    (errors.ViewPaused("v", "3:4", PAUSED), {"view": "v", "after": "3:4", "since": "2026-01-02T03:04:05+00:00"}),
     (commands.Rejected("sold", "it is sold"), {"code": "sold"}),
     (commands.UnknownCommand("x", ["a"]), {"command_type": "x", "known": ("a",)}),
     (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
 from api.app import create_app
-from api.errors import NotCaughtUp
+from api.errors import NotCaughtUp, ViewPaused
 from api.waiting.awaited import After
 from eventlog.envelope import Position, partition_of
 from eventlog.errors import LogUnavailable
@@ -37,6 +38,35 @@ def test_after_waits_for_the_row_s_ledger(service: FakeService, stored: MemoryRe
     assert client.get("/views/listings/L1?after=2:100&wait_ms=20").status_code == 503
     stored.applied[partition] = {"2": 100}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
+
+
+def test_a_paused_view_that_lacks_the_position_says_so_at_once_and_answers_with_what_it_has(
+    client: AppClient, service: FakeService, stored: MemoryReader
+) -> None:
+    service.events.events[AT] = SOLD
+    service.generations.paused["listings"] = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    answer = client.get("/views/listings/L1?after=2:100&wait_ms=30000")
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (409, "urn:headwater:problem:view_paused")
+    assert (problem["view"], problem["since"], problem["after"]) == ("listings", "2026-01-02T03:04:05+00:00", "2:100")
+    assert stored.asked <= 1, "nothing waits"
+    assert client.get("/views/listings/L1").status_code == 200
+    stored.applied = {patches_partition("listings@1", "L1"): {"2": 100}}
+    assert client.get("/views/listings/L1?after=2:100").status_code == 200
+
+
+def test_who_waits_while_the_view_is_paused_is_answered(service: FakeService, stored: MemoryReader) -> None:
+    service.events.events[AT] = SOLD
+
+    async def race() -> None:
+        waiting = asyncio.create_task(service.waiter.wait(service.views["listings"], stored, After("2:100", 30_000)))
+        while stored.asked < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        service.generations.paused["listings"] = datetime(2026, 1, 2, tzinfo=UTC)
+        with pytest.raises(ViewPaused):
+            await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(race())
 
 
 def test_after_returns_when_the_view_has_caught_up(service: FakeService, stored: MemoryReader) -> None:

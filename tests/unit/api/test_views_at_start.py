@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -72,6 +73,14 @@ def test_an_empty_log_says_nothing_about_views(start: Start) -> None:
     start.service.events.events.clear()
     assert start.state() == "the log is empty: start `headwater handler`"
     catch_up(start.service)
+    assert start.state() == READY
+
+
+def test_a_paused_view_that_is_behind_keeps_no_process_from_being_ready(start: Start) -> None:
+    catch_up(start.service)
+    start.service.readers["postgres"].applied = {}
+    assert start.state() != READY
+    start.service.generations.paused = dict.fromkeys(start.service.views, datetime(2026, 1, 2, tzinfo=UTC))
     assert start.state() == READY
 
 

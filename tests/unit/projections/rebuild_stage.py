@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,6 +79,9 @@ class Registry:
 
     def state_places(self) -> list[StatePlace]:
         return self.places
+
+    def paused(self) -> dict[str, datetime]:
+        return {}
 
     @contextmanager
     def rebuilding(self, view: str) -> Iterator[Any]:

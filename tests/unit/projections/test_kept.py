@@ -120,6 +120,9 @@ class Registry:
     generations: list[Generation]
     swapped: list[int] = field(default_factory=list)
 
+    def paused(self) -> dict[str, datetime]:
+        return {}
+
     @contextmanager
     def rebuilding(self, view: str) -> Iterator[None]:
         yield

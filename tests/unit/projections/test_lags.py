@@ -170,6 +170,22 @@ def test_a_stream_view_whose_query_has_lost_its_state_is_lost_until_a_new_genera
     )
 
 
+def test_a_paused_view_is_neither_stalled_nor_replayed_however_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("E" * 20, monkeypatch, slow=0, fast=19)
+    since = datetime(2031, 1, 1, 11, tzinfo=UTC)
+    scene.registry.live["slow"] = replace(scene.registry.live["slow"], paused_since=since)
+    found = scene.look()["slow"]
+    assert (found.standing, found.lag_events, found.fault) == ("paused", 20, "nobody")
+    assert found.problem == "since 2031-01-01 11:00:00 UTC: run `replay resume slow`"
+    assert found.paused_since == "2031-01-01T11:00:00+00:00"
+    assert found.since(found, {"0": 20}).standing == "paused"
+    assert to_replay(scene.look().values(), lambda _: True) == ["fast"]
+    scene.store.drop(Target(SLOW, 1))
+    lost = scene.look()["slow"]
+    assert (lost.standing, to_replay([lost], lambda _: True)) == ("paused", [])
+    assert "It is lost meanwhile, and replayed after that: its ledger" in lost.problem
+
+
 def test_a_view_that_has_read_what_is_no_longer_in_the_log_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene("EE", monkeypatch, slow=2, fast=3)
     found = scene.look()

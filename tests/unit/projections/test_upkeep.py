@@ -74,7 +74,7 @@ class FakeGenerations:
     def note_kept(self, view: str, generation: int, store: str, age_s: float) -> None:
         self.noted.append((view, generation, store, age_s))
 
-    def note_pause(self, view: TableView, replays: int, pause_s: float) -> None:
+    def note_replays(self, view: TableView, replays: int, pause_s: float) -> None:
         self.pauses.append((view.name, replays, pause_s))
 
 

@@ -117,6 +117,18 @@ def test_what_cannot_be_read_stays_and_grows_old_and_what_is_gone_is_not_shown()
     assert values(metrics, "view_applied_timestamp_seconds") == {("listings", "postgres"): 50.0}
 
 
+def test_a_paused_view_says_since_when_until_it_is_resumed() -> None:
+    log, paused = Log(), replace(HERE, standing="paused", paused_since="1970-01-01T00:01:30+00:00")
+    looks = Looks(log, [paused, replace(paused, store="valkey"), replace(HERE, view="other")])
+    metrics = ViewMetrics(looks, log)
+    metrics.look()
+    assert values(metrics, "view_paused_timestamp_seconds") == {("listings",): 90.0}
+    assert values(metrics, "view_standing")["listings", "valkey", "paused"] == 1
+    looks.lags = [HERE]
+    metrics.look()
+    assert values(metrics, "view_paused_timestamp_seconds") == {}
+
+
 def test_the_time_before_a_position_is_found_behind_markers_and_gaps_and_read_once() -> None:
     log = Log()
     log.beat(0, 50_000)

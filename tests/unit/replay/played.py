@@ -69,6 +69,9 @@ class Registry:
             for each in self.generations
         ]
 
+    def paused(self) -> dict[str, datetime]:
+        return {}
+
     @contextmanager
     def rebuilding(self, view: str) -> Iterator[None]:
         if view in self.busy:

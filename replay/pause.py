@@ -1,0 +1,79 @@
+"""`replay pause | resume`: stop applying events to views, and go on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from projections.errors import RebuildFailed
+from projections.view import View
+from replay.deployment import Deployment, open_deployment
+from replay.errors import CannotPause
+from replay.outcome import Outcome, on_each
+from replay.output import AsJson, say
+from replay.view_arguments import Everything, Views, check_choice, chosen
+
+
+@dataclass(frozen=True)
+class Paused:
+    """A view, and since when it is or was paused, an RFC 3339 time in UTC; None: it was not."""
+
+    view: str
+    since: str | None
+
+    @classmethod
+    def of(cls, view: str, since: datetime | None) -> Paused:
+        """From what the registry says."""
+        return cls(view, None if since is None else since.astimezone(UTC).isoformat(timespec="seconds"))
+
+
+def pause(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
+    """Stop applying events to each VIEW until `replay resume`, also after restarts. Queries go on with its rows.
+
+    Loaders stop within a second, in every store; a rebuild, a rollback or a verification is refused. A view that is
+    paused for longer than patches are kept (2 days) is replayed when it is resumed.
+    """
+    check_choice(views, everything)
+    with open_deployment(os.environ) as deployment:
+        declared = deployment.declared(views)
+        deployment.generations.prepare()
+        on_each(
+            declared,
+            lambda name, _: _pause(deployment, declared[name]),
+            lambda outcome: _report(outcome, as_json, "paused since {}; loaders stop within a second", ""),
+        ).exit()
+
+
+def resume(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
+    """Apply events to each VIEW again, from where it was paused."""
+    check_choice(views, everything)
+    with open_deployment(os.environ) as deployment:
+        deployment.generations.prepare()
+        paused = deployment.generations.paused()
+        deployment.check_known(views, paused)
+        on_each(
+            chosen(views, paused),
+            lambda name, _: Paused.of(name, deployment.generations.resume(name)),
+            lambda outcome: _report(outcome, as_json, "resumed; it was paused since {}", "was not paused"),
+        ).exit()
+
+
+def _pause(deployment: Deployment, view: View) -> Paused:
+    if view.name not in deployment.generations.serving([view]):
+        raise CannotPause(view.name, "it has no live generation: rebuild it")
+    try:
+        return Paused.of(view.name, deployment.generations.pause(view.name))
+    except RebuildFailed as error:
+        raise CannotPause(view.name, error.cause) from error
+
+
+def _report(outcome: Outcome[Paused], as_json: bool, found: str, otherwise: str) -> None:
+    if as_json:
+        outcome.print_json(to_json=asdict)
+    else:
+        for each in outcome.done:
+            say(f"{each.view}: {found.format(each.since) if each.since else otherwise}")
+        if not (outcome.done or outcome.failed):
+            say("no view is paused")
+    outcome.complain()
