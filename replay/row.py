@@ -15,6 +15,7 @@ from commands.declaring.registry import CommandRegistry
 from projections.folding.row_changes import Row, is_folded, shown_row, streams_of_row
 from projections.generations.rebuild.build import Step
 from projections.generations.rebuild.single_rows import FoldedRow, RowFolder
+from projections.generations.registry.generation import paused_text
 from projections.stores.open import backend
 from projections.stores.store import Target
 from projections.view import View
@@ -140,6 +141,8 @@ def fold_rows(
             "differ there, or name other stores with --store",
         )
     live = live_generation(deployment.generations, view, CannotFoldRow)
+    if after and live.paused_since is not None:
+        raise CannotFoldRow(view.name, f"it is paused {paused_text(view.name, live.paused_since)}, and rebuild it then")
     streams = _streams(deployment, view, keys)
     phase = "read the log" if streams is None else "read streams"
     folder = RowFolder(

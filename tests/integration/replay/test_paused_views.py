@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from datetime import datetime
 from functools import partial
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from api.reads.database import Database
+from api.reads.registry import LiveGenerations
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.table.reference import fold
 from projections.table.view import TableView
+from replay.deployment import open_deployment
+from replay.errors import CannotFoldRow
+from replay.row import fold_rows
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.background import running
@@ -99,11 +106,43 @@ def test_nothing_builds_a_paused_view_and_a_view_that_is_being_built_is_not_paus
         told = replay(verb, "by_thing")
         assert (told.code, "it is paused since" in told.complaint) == (1, True), told.complaint
         assert "run `replay resume by_thing`" in told.complaint
-    assert list(deployed.generations.paused()) == ["by_thing"]
+    (paused,) = deployed.generations.paused().items()
+    assert paused == ("by_thing", asyncio.run(_since_in_the_api(deployed, by_thing)))
+    assert asyncio.run(_since_in_the_api(deployed, by_group)) is None
+    with open_deployment(os.environ) as opened, pytest.raises(CannotFoldRow, match="is paused since"):
+        # of erased events: nobody waits for a loader that applies nothing
+        fold_rows(opened, by_thing, ["a"], ["postgres"], lambda _: None, write=True, after={"0": 1})
     assert [each["view"] for each in replay("resume", "--all").document["views"]] == ["by_thing"]
     assert replay("rebuild", "by_thing").code == 0
     told = replay("pause", "city_market")
     assert (told.code, "it has no live generation" in told.complaint) == (1, True)
+
+
+async def _since_in_the_api(deployed: Deployed, view: TableView) -> datetime | None:
+    async with opened_database(deployed) as database:
+        return await LiveGenerations(database, deployed.settings.environment).paused_since(view)
+
+
+@asynccontextmanager
+async def opened_database(deployed: Deployed) -> AsyncIterator[Database]:
+    database = Database(deployed.stores.postgres, deployed.settings.environment, 1)
+    await database.open()
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def test_a_registry_of_an_earlier_release_has_no_paused_view(deployed: Deployed) -> None:
+    build(deployed, by_group)
+    table = sql.Identifier(deployed.settings.environment, "_paused_views")
+    with psycopg.connect(deployed.stores.postgres) as connection:
+        connection.execute(sql.SQL("DROP TABLE {}").format(table))
+    assert asyncio.run(_since_in_the_api(deployed, by_group)) is None
+    deployed.generations.prepare()
+    assert deployed.generations.serving([by_group])["by_group"].paused_since is None
+    since = deployed.generations.pause("by_group")
+    assert deployed.generations.serving([by_group])["by_group"].paused_since == since
 
 
 def test_a_view_that_is_dropped_is_paused_no_more(deployed: Deployed) -> None:
