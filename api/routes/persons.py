@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from api.errors import BadParameter
 from api.guard import needs
@@ -84,8 +85,8 @@ class _Persons:
         try:
             yield
         except BaseException as error:
-            outcome: Outcome = "failed" if isinstance(error, Exception) else "interrupted"
-            await asyncio.to_thread(append, begun.ended(outcome, 1, error_text(error) or type(error).__name__))
+            reason = error_text(error) or type(error).__name__
+            await asyncio.to_thread(append, begun.ended(_outcome(error), 1, reason))
             raise
         await asyncio.to_thread(append, begun.ended("done", 0, ""))
 
@@ -149,6 +150,16 @@ def person_routes(service: Service) -> APIRouter:
         },
     )
     return router
+
+
+def _outcome(error: BaseException) -> Outcome:
+    match error:
+        case BadParameter():
+            return "refused"
+        case ClientDisconnect():
+            return "interrupted"
+        case _:
+            return "failed" if isinstance(error, Exception) else "interrupted"
 
 
 def _check(person: str) -> None:

@@ -228,6 +228,8 @@ def test_who_asked_is_recorded_without_what_was_found(service: FakeService, audi
     assert begun.actor
     assert (ended.action, ended.outcome, ended.reason) == (begun.action, "done", None)
     assert not any(b"anary" in each for each in audit_log.stored)
+    assert read(service, "/persons/C1?cursor=x", *ALL).status_code == 422
+    assert audit_log.records[-1].outcome == "refused"
 
 
 def test_nothing_is_shown_that_cannot_be_recorded(service: FakeService, audit_log: MemoryTrail) -> None:
