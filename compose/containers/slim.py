@@ -22,6 +22,18 @@ UNUSED: Final = (
     "pyspark/examples",
     "pyspark/jars/connect-repl",  # Scala's shell, and the server, of Spark Connect
     "pyspark/jars/spark-connect_2*.jar",
+    "pyspark/jars/spark-repl_*.jar",  # Scala's shell of Spark itself
+    "pyspark/jars/scala-compiler-*.jar",
+    "pyspark/jars/spark-hive*.jar",  # a session has Spark's own catalog; what it needs to read ORC files stays
+    "pyspark/jars/hive-beeline-*.jar",
+    "pyspark/jars/hive-exec-*.jar",
+    "pyspark/jars/hive-jdbc-*.jar",
+    "pyspark/jars/hive-metastore-*.jar",
+    "pyspark/jars/hive-service-rpc-*.jar",
+    "pyspark/jars/datanucleus-*.jar",
+    "pyspark/jars/derby*.jar",
+    "pyspark/jars/netty-*-osx-*.jar",  # the other systems; for both processors, as their names differ
+    "pyspark/jars/netty-*-windows-*.jar",
 )
 ROCKSDB: Final = "pyspark/jars/rocksdbjni-*.jar"
 """Has a library of 15 MB for each platform, of which a machine loads one."""

@@ -18,6 +18,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 from zipfile import ZipFile
 
+import pyspark
 import pytest
 
 from compose.containers import health, slim
@@ -218,3 +219,42 @@ def test_what_no_program_loads_is_removed(tmp_path: Path) -> None:
     slim.keep_library(jar, None)  # a machine whose library has another name
     with ZipFile(jar) as archive:
         assert archive.namelist() == left
+
+
+def test_spark_has_no_hive_no_shell_and_nothing_for_other_systems_in_an_image(tmp_path: Path) -> None:
+    """No jar that stays names a class as a service that was removed: Spark would not start, or not find its formats."""
+    spark = Path(pyspark.__file__).parent / "jars"
+    jars = tmp_path / "pyspark" / "jars"
+    jars.mkdir(parents=True)
+    for jar in spark.glob("*.jar"):
+        (jars / jar.name).symlink_to(jar)
+    slim.main([str(tmp_path)])
+    removed = [jar for jar in spark.glob("*.jar") if not (jars / jar.name).exists()]
+    kinds = (
+        "spark-hive_",
+        "hive-exec-",
+        "hive-metastore-",
+        "datanucleus-",
+        "derby-",
+        "scala-compiler-",
+        "netty-tcnative-",
+    )
+    for kind in kinds:
+        assert any(jar.name.startswith(kind) for jar in removed), f"{kind} is removed, or has another name now"
+    assert any(jars.glob("netty-tcnative-*-linux-*.jar")), "what encrypts on this system stays"
+    gone = set().union(*map(classes, removed)).difference(*map(classes, jars.glob("*.jar")))
+    for jar in jars.glob("*.jar"):
+        assert not services(jar) & gone, f"{jar.name} has services that are removed"
+
+
+def classes(jar: Path) -> set[str]:
+    with ZipFile(jar) as archive:
+        return {name.removesuffix(".class").replace("/", ".") for name in archive.namelist() if name.endswith(".class")}
+
+
+def services(jar: Path) -> set[str]:
+    """Classes that Java's loader of services makes, and fails if one is not there."""
+    with ZipFile(jar) as archive:
+        files = [name for name in archive.namelist() if name.startswith("META-INF/services/")]
+        lines = [line for name in files for line in archive.read(name).decode().splitlines()]
+    return {line.partition("#")[0].strip() for line in lines} - {""}
