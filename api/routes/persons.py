@@ -122,7 +122,7 @@ def person_routes(service: Service) -> APIRouter:
         summary="What is known about a person.",
         description=KNOWN,
         response_class=Response,
-        responses={200: schemas.answer("A page of events, and rows.", "PersonKnown"), **documented(422, 500, 503)},
+        responses={200: schemas.answer("A page of events, and rows.", "PersonKnown"), **documented(409, 422, 500, 503)},
         openapi_extra={
             "parameters": [
                 schemas.query(

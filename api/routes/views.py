@@ -315,7 +315,10 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         summary=view.doc or view.name,
         include_in_schema=finds,
         response_class=Response,
-        responses={200: schemas.row_answer("One page of rows.", f"{view.name}.page"), **documented(400, 422, 500, 503)},
+        responses={
+            200: schemas.row_answer("One page of rows.", f"{view.name}.page"),
+            **documented(400, 409, 422, 500, 503),
+        },
         openapi_extra={"parameters": schemas.query_parameters(view)},
     )
     router.add_api_route(
@@ -325,7 +328,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         operation_id=f"search {view.name}",
         include_in_schema=routes.searcher is not None,
         response_class=Response,
-        responses={200: schemas.row_answer("One page.", f"{view.name}.found"), **documented(422, 500, 503)},
+        responses={200: schemas.row_answer("One page.", f"{view.name}.found"), **documented(409, 422, 500, 503)},
         openapi_extra={"parameters": schemas.query_parameters(view, searching=True)},
     )
     router.add_api_route(
@@ -336,7 +339,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         summary="Several rows by key.",
         description=KEYS_DESCRIPTION,
         response_class=Response,
-        responses={200: schemas.row_answer("The rows.", f"{view.name}.rows"), **documented(422, 500, 503)},
+        responses={200: schemas.row_answer("The rows.", f"{view.name}.rows"), **documented(409, 422, 500, 503)},
         openapi_extra={"parameters": [schemas.keys_parameter(MAX_KEYS), *schemas.row_parameters(view)]},
     )
     router.add_api_route(
@@ -349,7 +352,7 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         response_class=Response,
         responses={
             200: {"description": "Events.", "content": {changes.MEDIA_TYPE: {"schema": CHANGE}}},
-            **documented(422, 500, 503),
+            **documented(409, 422, 500, 503),
         },
         openapi_extra={"parameters": schemas.following_parameters(changes.MAX_KEYS, changes.MAX_FOLLOWING_MS)},
     )
@@ -359,6 +362,6 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
         methods=["GET"],
         operation_id=f"get {view.name}",
         response_class=Response,
-        responses={200: schemas.row_answer("The row.", f"{view.name}.row"), **documented(404, 422, 500, 503)},
+        responses={200: schemas.row_answer("The row.", f"{view.name}.row"), **documented(404, 409, 422, 500, 503)},
         openapi_extra={"parameters": schemas.row_parameters(view)},
     )

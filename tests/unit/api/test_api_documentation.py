@@ -96,6 +96,21 @@ def test_it_describes_every_route(document: dict[str, Any]) -> None:
     assert _referred_to(document) <= set(document["components"]["schemas"])
 
 
+def test_what_reads_a_view_may_find_it_paused(document: dict[str, Any]) -> None:
+    """Then `after=` is answered at once, with 409; and so is who follows a view whose changes are not sent."""
+    waiting = {
+        path: one["get"]["responses"]
+        for path, one in document["paths"].items()
+        if path.startswith(("/views/", "/persons/"))
+        and "get" in one
+        and "after" in {each.get("name") for each in one["get"].get("parameters", ())}
+    }
+    assert {"/views/listings/rows", "/views/listings/{key}", "/views/listing_search/search"} <= waiting.keys()
+    following = {path: one["get"]["responses"] for path, one in document["paths"].items() if path.endswith("/changes")}
+    assert following
+    assert {path for path, answers in {**waiting, **following}.items() if "409" not in answers} == set()
+
+
 def test_operations_have_names_that_programs_can_have(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for operation in operations(document["paths"])]
     assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names), names
