@@ -33,10 +33,11 @@ def check_definitions(of: Operated, tables: Sequence[type[Captured]], timeout_s:
             "changes of definitions are still to be captured, and rows would be read by the earlier ones: let its "
             "connector run until status shows that it is not behind, then run this again",
         )
-    if is_reached(lambda: not _misread(of, tables), STORED_S):
+    is_reached(lambda: not _misread(of, tables), STORED_S)
+    if not (misread := _misread(of, tables)):
         return
     why = (
-        f"Debezium has other columns of {', '.join(_misread(of, tables))} than the server, as after an ALTER TABLE "
+        f"Debezium has other columns of {', '.join(misread)} than the server, as after an ALTER TABLE "
         "that swaps names of columns"
     )
     skipped_changes.note_skipped(of.settings.log, of.names, why)

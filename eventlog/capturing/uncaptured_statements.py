@@ -54,16 +54,16 @@ def find_uncaptured(
     A source without a history has none. Raises LogUnavailable.
     """
     stored, end = read_statements(settings, source, searched.end)
-    known, found = set(searched.statements), dict[str, list[Missed]]()
+    known, new, found = set(searched.statements), list[str](), dict[str, list[Missed]]()
     for statement in stored:
         # a connector that starts again reads, and stores, statements since its last row again
         if statement.id in known or not (missed := missed_by(source, statement)):
             continue
         known.add(statement.id)
-        searched = Searched(end, (*searched.statements, statement.id)[-REMEMBERED:])
+        new.append(statement.id)
         for table, each in missed.items():
             found[table] = list(dict.fromkeys([*found.get(table, ()), *each]))
-    return found, Searched(end, searched.statements)
+    return found, Searched(end, (*searched.statements, *new)[-REMEMBERED:])
 
 
 def missed_by(source: Source, statement: Statement) -> Mapping[str, list[Missed]]:
