@@ -32,6 +32,14 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.fixture(autouse=True)
+def alone() -> None:
+    """An earlier test's recorder may still try to send: pytest then adds its handlers to the logger that it silenced,
+    and its attempts draw random numbers, which hypothesis would find in another test.
+    """
+    eventually(lambda: logging.getLogger("opentelemetry").propagate, "earlier recorders have ended", 60)
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
