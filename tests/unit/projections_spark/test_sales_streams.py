@@ -24,7 +24,7 @@ from projections.stream.declaring.view import StreamView, stream_view
 from tests.support.gate_events import owner_s_beat, raw_event
 from tests.support.observed import cut
 from tests.support.sample_entries import entry_of_fact
-from tests.support.seeds import examples, is_long, seed_of
+from tests.support.seeds import examples, is_long, seed_of, some_of
 from tests.support.stream_queries import Ran, run, stored_state
 
 pytestmark = pytest.mark.jvm
@@ -39,6 +39,7 @@ EXPECTED: dict[str, Callable[[Sequence[Fact]], Rows]] = {
     "taxed_sales_late": late_for_taxes,
     "sales_per_minute_late": late_for_minutes,
 }
+REPLAYED = some_of(list(EXPECTED), 2, draw=72)
 
 
 @cache
@@ -79,17 +80,18 @@ def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(n
     happened = facts(random.Random(11), START, timedelta(minutes=40))
     view = view_of(name)
     records = records_of(happened)
-    ordered = records_of(sorted(happened, key=lambda each: each.time))
     live = ran(view, cut(records, random.Random(seed_of(5)), examples(4)), tmp_path / "live", 2)
-    replayed = ran(view, [ordered], tmp_path / "replayed", 1)
-    assert list(differences(name, EXPECTED[name](happened), replayed.rows, "Python")) == []
-    assert (live.rows, live.counts) == (replayed.rows, replayed.counts)
+    assert list(differences(name, EXPECTED[name](happened), live.rows, "Python")) == []
     of_late = any(source.is_of_late for source in view.sources.values())
     left = live.counts[AMENDING if of_late or view.late == "amend" else DROPPED]
     assert left > 0, "the events must include late ones"
-    assert len(replayed.sent) == len(set(replayed.sent)), "a batch has one row per key"
     if view.final:
         assert len(live.sent) == len(set(live.sent)), "a final row is sent once"
+    if name in REPLAYED:
+        ordered = records_of(sorted(happened, key=lambda each: each.time))
+        replayed = ran(view, [ordered], tmp_path / "replayed", 1)
+        assert (live.rows, live.counts) == (replayed.rows, replayed.counts)
+        assert len(replayed.sent) == len(set(replayed.sent)), "a batch has one row per key"
 
 
 def rounds_of(view: StreamView) -> list[list[Fact]]:

@@ -30,7 +30,7 @@ from projections.stream.declaring.late import LateObserved
 from projections.stream.declaring.view import StreamView, stream_view
 from tests.support.observed import beat, cut, raw
 from tests.support.sample_entries import entry_of_report
-from tests.support.seeds import examples, is_long, seed_of
+from tests.support.seeds import examples, is_long, seed_of, some_of
 from tests.support.stream_queries import Ran, run
 
 pytestmark = pytest.mark.jvm
@@ -65,6 +65,8 @@ DOMAINS = {
 }
 CASES = [Case(domain, checked, length) for domain, length in DOMAINS.values() for checked in domain.checked]
 WITH_STATE = [case for case in CASES if not case.checked.view.endswith("_late")]
+REPLAYED = {case.checked.view for case in some_of(CASES, len(CASES) // 4, draw=71)}
+"""Other ones in each run: that a batch has the rows of several is a matter of Spark more than of a view."""
 
 
 @cache
@@ -108,10 +110,11 @@ def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(c
     ordered = sorted(reports, key=lambda each: each.time)
     assert [each.name for each in ordered] != [each.name for each in reports]
     live = ran(case, cut(records(reports), random.Random(seed_of(5)), examples(3)), tmp_path / "live", 2)
-    replayed = ran(case, [records(ordered)], tmp_path / "replayed", 1)
-    assert wrong(case, reports, replayed) == []
-    assert (live.left, live.counts) == (replayed.left, replayed.counts)
+    assert wrong(case, reports, live) == []
     view = view_of(case)
+    if view.name in REPLAYED:
+        replayed = ran(case, [records(ordered)], tmp_path / "replayed", 1)
+        assert (live.left, live.counts) == (replayed.left, replayed.counts)
     (limit,) = {view.admitted(source) for source in view.sources.values()}
     late = [each for each in reports if each.recorded - each.time > limit]
     of_late = any(isinstance(source, LateObserved) for source in view.sources.values())
