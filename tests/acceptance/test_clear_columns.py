@@ -19,6 +19,8 @@ from tests.acceptance.test_personal_values import files_with, headwater, records
 from tests.support.personal_customers import Pay, Register
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("a deployment of its own")
+
 MODULE = "tests.support.clear_customers"
 MARK = uuid.uuid4().hex[:12]
 ADA, BOB = f"A-{MARK}", f"B-{MARK}"

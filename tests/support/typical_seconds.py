@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 TYPICAL_S: Final = {
-    "tests/acceptance/test_personal_values.py": 450,
+    "tests/acceptance/test_personal_values.py": 330,
     "tests/integration/sources/test_reconciled_mariadb.py": 300,
     "tests/acceptance/test_demo.py": 260,
     "tests/integration/sources/test_captured_views.py": 254,
@@ -19,12 +19,12 @@ TYPICAL_S: Final = {
     "tests/integration/secured/test_least_privilege.py": 203,
     "tests/unit/projections_spark/test_stream_domains.py": 188,
     "tests/integration/replay/test_stream_views.py": 183,
-    "tests/acceptance/test_clear_columns.py": 173,
     "tests/integration/replay/test_followed_table_view.py": 171,
     "tests/integration/sources/test_source_commands.py": 161,
     "tests/integration/replay/test_other_state_folder.py": 156,
     "tests/integration/sources/test_captured_mariadb.py": 153,
     "tests/integration/projections_spark/test_spark_on_kafka.py": 142,
+    "tests/acceptance/test_clear_columns.py": 130,
     "tests/acceptance/test_tutorial.py": 127,
     "tests/integration/replay/test_replay_under_traffic.py": 127,
     "tests/integration/compose/test_local_stack.py": 107,
