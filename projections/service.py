@@ -23,7 +23,7 @@ from eventlog.personal.installed import installed
 from eventlog.programs.cores import cores
 from eventlog.programs.metrics import collecting
 from eventlog.settings import LogSettings
-from projections.errors import NotPublished, StoreUnavailable, Unloadable
+from projections.errors import CannotPublish, NotPublished, StoreUnavailable, Unloadable
 from projections.folding.slices import remove_left
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.dropping import drop_leftovers
@@ -121,6 +121,8 @@ class Service:
     def _add_to(self, store: str, target: Target) -> None:
         try:
             added = backend(store).add_missing(self.stores, target)
+        except CannotPublish as error:
+            log.error("rows of %s expire as declared over HTTP, but not in SQL: %s", target.view.tag, error)
         except (StoreUnavailable, Unloadable) as error:
             log.error(
                 "%s lacks indexes that %s declares: %s. It is tried again at the next start; `replay rebuild %s` "

@@ -10,6 +10,7 @@ from commands.declaring.filled_fields import Claim
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from projections.table.declared_store import DeclaredStore
+from projections.table.expiry import Expiry
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.types import ColumnType
@@ -69,6 +70,10 @@ class View(Protocol):
     @property
     def readable_by(self) -> Mapping[str, Claim]:
         """By column, the claim that it equals in the rows that a caller of the API may read; empty: all rows."""
+
+    @property
+    def expiry(self) -> Expiry | None:
+        """When its rows expire; None if they do not."""
 
     @property
     def layout(self) -> Layout:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from commands.declaring.filled_fields import Claim
 from projections.table.declared_store import DeclaredStore
+from projections.table.expiry import Expiry
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.monoids import StateField
@@ -42,6 +43,10 @@ class DeclaredView(ABC):
     @property
     def personal(self) -> frozenset[str]:
         return frozenset()
+
+    @property
+    def expiry(self) -> Expiry | None:
+        return None
 
     @property
     def has_own_query(self) -> bool:

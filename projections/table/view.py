@@ -24,6 +24,7 @@ from projections.table.checks import check_columns, check_name, check_plan, chec
 from projections.table.declared import described
 from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
+from projections.table.expiry import Expiry, check_expires, expiry_of
 from projections.table.expressions import Expression, Field
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import Column, case_text, row_case
@@ -77,6 +78,7 @@ class TableView(DeclaredView):
 
     readable_by: by column, the claim of the caller that it must equal; a row of which a column differs does not exist
     for the caller. Empty: everybody with the scope of the view reads all rows.
+    expires: by a column with a time or a date, how long after it a row exists for nobody, as in `{"seen_at": "30d"}`.
 
     This is what was written; `plan` is what follows from it. The rest fulfils `projections.view.View`.
     """
@@ -94,6 +96,7 @@ class TableView(DeclaredView):
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
     readable_by: Mapping[str, Claim] = field(default_factory=dict)
+    expires: Mapping[str, str] = field(default_factory=dict)
 
     place: str = field(init=False, repr=False, compare=False)
 
@@ -122,6 +125,10 @@ class TableView(DeclaredView):
     @cached_property
     def personal(self) -> frozenset[str]:
         return personal_columns(self.columns)
+
+    @cached_property
+    def expiry(self) -> Expiry | None:
+        return expiry_of(self.expires, self.types)
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
@@ -169,7 +176,8 @@ class TableView(DeclaredView):
         return sorted(found)
 
     def named(self, name: str) -> TableView:
-        return replace(self, name=name, stores=tuple(store for store in self.stores if store.answers))
+        # what never changes does not expire
+        return replace(self, name=name, stores=tuple(store for store in self.stores if store.answers), expires={})
 
     def reads(self, topic: str) -> bool:
         return topic in self.tables or (topic == EVENTS and self.plan.reads_events)
@@ -220,3 +228,4 @@ class TableView(DeclaredView):
         check_readable(self.readable_by, self.key_name, types, looked_up, plan.layout)
         check_unmasked(plan, self.readable_by)
         check_uses(self.personal, self.stores, types, self.lookups, self.readable_by)
+        check_expires(self.expires, types, looked_up, self.stores)
