@@ -35,6 +35,7 @@ from projections.generations.registry.registry import Generations
 from projections.generations.registry.selection import ALL
 from projections.generations.registry.sources import sources
 from projections.generations.registry.state_places import others, own_place
+from projections.generations.upkeep.expired_rows import keep_removing
 from projections.generations.upkeep.lag_reader import Lags
 from projections.generations.upkeep.letter_metrics import LetterMetrics
 from projections.generations.upkeep.looks import look_until
@@ -139,6 +140,13 @@ class Service:
         erasure = ClearErasure(self.stores, clear_stores(views), wait=stop.wait)
         while has_clear_columns(views) and not stop.wait(ERASED_EVERY_S):
             erasure.sweep(installed().store)
+
+    def keep_removed(self, stop: threading.Event) -> None:
+        """Remove rows that expired for good, again and again until `stop` is set."""
+        views = [view for view in self.views.views.values() if view.expiry is not None and view.expiry.is_final]
+        if views:
+            live = self.generations.serving
+            keep_removing(self.stores, lambda: served(views, not_paused(live(views).values())), stop)
 
     def _check_events(self) -> None:
         """Log an error for each event whose fields changed without its version; record the versions that are new."""

@@ -119,6 +119,9 @@ class View(Protocol):
     def named(self, name: str) -> View:
         """The same view under another name, in the stores that answer queries: nobody follows its changes."""
 
+    def without_expiry(self) -> View:
+        """The same view with rows that do not expire."""
+
     def patch_tag(self, generation: int) -> str:
         """Begins the keys of the patches that this generation takes."""
 

@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Self
 
 from commands.declaring.filled_fields import Claim
 from projections.table.declared_store import DeclaredStore
@@ -47,6 +48,9 @@ class DeclaredView(ABC):
     @property
     def expiry(self) -> Expiry | None:
         return None
+
+    def without_expiry(self) -> Self:
+        return self
 
     @property
     def has_own_query(self) -> bool:

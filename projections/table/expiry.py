@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
@@ -16,18 +16,22 @@ from projections.table.types import ColumnType, format_time
 EXAMPLE: Final = 'expires={"seen_at": "30d"}'
 TIMES: Final = (ColumnType.TIME, ColumnType.DATE)
 LONGEST: Final = timedelta(days=36_500)
+REMOVED_LATER: Final = timedelta(days=1)
+"""After a row expired for good. Until then, whoever compares generations, or has a clock that is late, finds it."""
 
 
 @dataclass(frozen=True)
 class Expiry:
     """A row is expired once its time plus `after` has come; a day counts as its midnight in UTC, null as no end.
 
-    column: with the time. kind: of the column, TIME or DATE.
+    column: with the time. kind: of the column, TIME or DATE. is_final: it is a part of the key, so that no event can
+    change it, and a row that expired is gone for good: it is removed from all stores.
     """
 
     column: str
     after: timedelta
     kind: ColumnType
+    is_final: bool = False
 
     def bound(self, now: datetime) -> datetime | date:
         """The last value of the column with which a row is expired at a time."""
@@ -44,10 +48,17 @@ class Expiry:
         # as texts, times and days are in their order
         return value <= (format_time(bound) if isinstance(bound, datetime) else bound.isoformat())
 
+    def last_removed(self, now: datetime) -> date | None:
+        """The last day of the column whose rows are removed at a time; None if none are removed."""
+        if not self.is_final:
+            return None
+        bound = self.bound(now - REMOVED_LATER)
+        return bound.date() if isinstance(bound, datetime) else bound
 
-def expiry_of(expires: Mapping[str, str], types: Mapping[str, ColumnType]) -> Expiry | None:
-    """What was declared; None if rows do not expire. types: of the view's columns."""
-    return next((Expiry(column, duration(after), types[column]) for column, after in expires.items()), None)
+
+def expiry_of(expires: Mapping[str, str], types: Mapping[str, ColumnType], key: Collection[str]) -> Expiry | None:
+    """What was declared; None if rows do not expire. types: of the view's columns. key: the columns of its key."""
+    return next((Expiry(each, duration(after), types[each], each in key) for each, after in expires.items()), None)
 
 
 def check_expires(

@@ -128,7 +128,7 @@ class TableView(DeclaredView):
 
     @cached_property
     def expiry(self) -> Expiry | None:
-        return expiry_of(self.expires, self.types)
+        return expiry_of(self.expires, self.types, self.key if isinstance(self.key, tuple) else ())
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
@@ -153,6 +153,9 @@ class TableView(DeclaredView):
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # their rows were wrong before, so that they need a new version
         parts += ["events of several aggregates ordered by time"] if self.plan.had_versions_of_several_streams else []
+        # rows that are removed are not there again if they expire later than before
+        expiry = self.expiry
+        parts += [] if expiry is None or not expiry.is_final else [f"expires {expiry.column} {expiry.after}"]
         parts += self._types_that_changed()
         # if an older version of an event is read differently now, the rows differ too
         return parts + [
@@ -176,8 +179,10 @@ class TableView(DeclaredView):
         return sorted(found)
 
     def named(self, name: str) -> TableView:
-        # what never changes does not expire
-        return replace(self, name=name, stores=tuple(store for store in self.stores if store.answers), expires={})
+        return replace(self, name=name, stores=tuple(store for store in self.stores if store.answers))
+
+    def without_expiry(self) -> TableView:
+        return replace(self, expires={})
 
     def reads(self, topic: str) -> bool:
         return topic in self.tables or (topic == EVENTS and self.plan.reads_events)

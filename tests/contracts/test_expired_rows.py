@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
@@ -127,7 +127,7 @@ async def memory() -> AsyncIterator[MemoryReader]:
 
 
 @asynccontextmanager
-async def real(name: str, settings: StoreSettings) -> AsyncIterator[ViewReader]:
+async def real(name: str, settings: StoreSettings, view: TableView = VIEW) -> AsyncIterator[ViewReader]:
     if name == "postgres":
         database = Database(settings.postgres, settings.environment)
         await database.open()
@@ -144,10 +144,18 @@ async def real(name: str, settings: StoreSettings) -> AsyncIterator[ViewReader]:
     await reader.open()
     try:
         if isinstance(reader, ElasticsearchReader):
-            await reader.refresh(Live(VIEW, 1, VIEW.tag, {}))
+            await reader.refresh(Live(view, 1, view.tag, {}))
         yield reader
     finally:
         await reader.close()
+
+
+def ask(opened: Callable[[], Any], question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    async def asking() -> Any:
+        async with opened() as reader:
+            return await question(reader)
+
+    return asyncio.run(asking())
 
 
 def reads() -> Iterator[tuple[Live, dict[str, dict[str, Any]]]]:
@@ -219,7 +227,8 @@ def test_who_reads_decides_as_well(opened: Callable[[], Any]) -> None:
 
 def test_a_copy_that_never_changes_does_not_expire() -> None:
     view = replace(VIEW, expires={"at": "30d"})
-    assert view.expiry is not None and view.named("then").expiry is None
+    assert view.named("then").expiry == view.expiry is not None
+    assert view.without_expiry().expiry is None
 
 
 def test_expiry_is_no_part_of_the_fingerprint() -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from projections.stores.backend import Backend
 from projections.stores.postgres.beside_rows import add_missing, missing
 from projections.stores.postgres.clear_rows import PostgresClearRows
+from projections.stores.postgres.expired_rows import PostgresExpiredRows
 from projections.stores.postgres.grants import grants
 from projections.stores.postgres.rows import PostgresRows
 from projections.stores.postgres.single_rows import PostgresSingleRows
@@ -20,4 +21,5 @@ BACKEND: Final = Backend(
     grants=grants,
     single_rows=PostgresSingleRows,
     clear_rows=PostgresClearRows,
+    expired_rows=PostgresExpiredRows,
 )

@@ -1,7 +1,8 @@
-"""Rows that expire are gone from the SQL view, and a changed expiry reaches the live one, with what hangs on it."""
+"""A changed expiry reaches the SQL view of a live view, with what hangs on it; what expired for good is removed."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,13 +15,16 @@ from projections.generations.registry.registry import Generations
 from projections.registry import ViewRegistry
 from projections.service import Service
 from projections.settings import StoreSettings
+from projections.stores.declared import Postgres
+from projections.stores.names import table_name
 from projections.stores.open import backend
 from projections.stores.store import Batch, Target
+from projections.table.folds import count
 from projections.table.patch import Patch, Place
 from projections.table.types import format_time
 from projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
-from tests.contracts.view_histories import BY_THING
+from tests.contracts.view_histories import BY_THING, Put
 
 NOW = datetime.now(UTC)
 AGES = {"new": timedelta(minutes=1), "hours": timedelta(hours=25), "days": timedelta(days=40), "none": None}
@@ -123,3 +127,52 @@ def test_a_plain_name_that_leads_to_a_later_version_stays(
     store.publish(target)
     start(settings, stores, view_with({"latest": "1d"}))
     assert run(stores, KEYS) == [] and backend("postgres").missing(stores, target) == []
+
+
+@pytest.mark.usefixtures("built")
+def test_rows_of_a_paused_view_stay_until_it_goes_on(
+    servers: dict[str, RealServer], settings: LogSettings, stores: StoreSettings
+) -> None:
+    """The thread of the read side, with the registry."""
+    view = replace(
+        BY_THING,
+        name="by_day",
+        key=("group", "due"),
+        key_name="key",
+        columns={"puts": count(Put)},
+        deleted_by=(),
+        restored_by=(),
+        stores=(Postgres(),),
+        expires={"due": "30d"},
+    )
+    generations = Generations(stores.postgres, settings.environment)
+    assert generations.swap(view.name, generations.begin(view, {}, {}).generation)
+    store, target = servers["postgres"].open(), Target(view, 1)
+    store.create(target, {}, {0: 0})
+    store.finish(target)
+    days = {str(each): (NOW - timedelta(days=each)).date() for each in (1, 29, 40)}
+    patches = [
+        Patch(key, "0", Place(at, 0), {"group": key, "due": str(day)}) for at, (key, day) in enumerate(days.items())
+    ]
+    store.apply([target], {0: Batch(len(patches), {view.tag: patches})})
+    store.publish(target)
+    service = Service(settings, stores, ViewRegistry([("here", view), ("there", PLAIN)]))
+    stored = f"SELECT key FROM {table_name(*target.id)}"
+    generations.pause(view.name)
+    turn(service)
+    assert run(stores, stored) == ["1", "29", "40"]
+    assert run(stores, "SELECT key FROM by_day") == ["1", "29"]
+    generations.resume(view.name)
+    turn(service)
+    assert run(stores, stored) == ["1", "29"]
+
+
+def turn(service: Service) -> None:
+    """One turn of the thread: it looks at the stores before it waits."""
+
+    class OneTurn(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            self.set()
+            return True
+
+    service.keep_removed(OneTurn())
