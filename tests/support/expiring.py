@@ -69,7 +69,7 @@ days = TableView(
     name="days",
     key=("user", "day"),
     columns={"times": count(Seen)},
-    stores=(Postgres(),),
+    stores=(Postgres(indexes=(("day",),)), Elasticsearch(), Cache()),
     expires={"day": "30d"},
 )
 users = TableView(
