@@ -10,6 +10,7 @@ from commands.declaring.filled_fields import Claim
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from projections.table.declared_store import DeclaredStore
+from projections.table.json_forms import JsonForms
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.types import ColumnType
@@ -65,6 +66,10 @@ class View(Protocol):
     @property
     def personal(self) -> frozenset[str]:
         """The stored columns whose values have sealed texts, which only the API opens."""
+
+    @property
+    def json_forms(self) -> JsonForms:
+        """The columns whose values have JSON texts, in which answers have JSON; see `with_json`."""
 
     @property
     def readable_by(self) -> Mapping[str, Claim]:

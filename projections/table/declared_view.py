@@ -9,6 +9,7 @@ from functools import cached_property
 
 from commands.declaring.filled_fields import Claim
 from projections.table.declared_store import DeclaredStore
+from projections.table.json_forms import NO_TEXT, JsonForms
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.monoids import StateField
@@ -42,6 +43,15 @@ class DeclaredView(ABC):
     @property
     def personal(self) -> frozenset[str]:
         return frozenset()
+
+    @property
+    def json_forms(self) -> JsonForms:
+        return self._json_forms
+
+    @cached_property
+    def _json_forms(self) -> JsonForms:
+        """Of a view whose query makes the JSON texts: what is one stands for its value."""
+        return {name: NO_TEXT for name, kind in self.types.items() if kind is ColumnType.JSON}
 
     @property
     def has_own_query(self) -> bool:

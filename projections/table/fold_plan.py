@@ -30,6 +30,8 @@ from projections.table.items import (
     items_required,
     list_in,
 )
+from projections.table.json_columns import json_forms
+from projections.table.json_forms import JsonForms
 from projections.table.key_parts import KeyPart, KeyParts
 from projections.table.layout import Layout
 from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of
@@ -181,6 +183,11 @@ class FoldPlan:
     def layout(self) -> Layout:
         """How its rows are stored and combined; raises WrongColumn."""
         return self._arrangement.layout
+
+    @cached_property
+    def json_forms(self) -> JsonForms:
+        """The columns with JSON texts, and what these may be; the events' models must be complete."""
+        return json_forms(self._arrangement)
 
     @cached_property
     def lifts(self) -> Mapping[Case, Lift]:

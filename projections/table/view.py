@@ -27,6 +27,7 @@ from projections.table.declared_view import DeclaredView
 from projections.table.expressions import Expression, Field
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import Column, case_text, row_case
+from projections.table.json_forms import JsonForms
 from projections.table.key_parts import KeyParts
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
@@ -122,6 +123,10 @@ class TableView(DeclaredView):
     @cached_property
     def personal(self) -> frozenset[str]:
         return personal_columns(self.columns)
+
+    @property
+    def json_forms(self) -> JsonForms:
+        return self.plan.json_forms
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:

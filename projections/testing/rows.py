@@ -21,7 +21,7 @@ from projections.table.lookups import looked_up_types
 from projections.table.reference import fold
 from projections.table.rows import Deleted, row_of
 from projections.table.view import TableView
-from projections.testing.personal_values import opened_rows, sealed_envelope
+from projections.testing.personal_values import answered_rows, sealed_envelope
 
 Row = Mapping[str, Any]
 Change = Captured | RowDeleted[Any]
@@ -39,7 +39,8 @@ def rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str, Any]
 
 
 def rows_of(view: TableView | StreamView, *given: Any, others: Sequence[TableView] = ()) -> dict[str, dict[str, Any]]:
-    """The visible rows of `view` after what was given, by key; values are as the API shows them, times as text.
+    """The visible rows of `view` after what was given, by key; values are as the API shows them, times as text, and of
+    JSON columns what Python reads of them.
 
     given: events in the order of the log; those that the view does not handle are ignored. Use `recorded(…)` for an
     event of an older version of the code, and `at(…)` to set its time (both from `headwater.testing`). An event without
@@ -104,9 +105,8 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
 
 
 def _folded(view: TableView, sources: Sequence[Source]) -> dict[str, dict[str, Any]]:
-    """The rows of a view with opened values."""
-    rows = fold(view, sources)
-    return opened_rows(view, rows) if view.personal else rows
+    """The rows of a view as the API answers them."""
+    return answered_rows(view, fold(view, sources))
 
 
 def _change(row: Change, offset: int) -> Source:
