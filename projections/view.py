@@ -52,6 +52,10 @@ class View(Protocol):
         """The name of the key column."""
 
     @property
+    def key_order(self) -> Sequence[str]:
+        """The columns in whose order rows are listed: the key, behind the value that it is the text of, if any."""
+
+    @property
     def types(self) -> Mapping[str, ColumnType]:
         """The type of every visible stored column, the key first."""
 

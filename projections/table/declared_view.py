@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from commands.declaring.filled_fields import Claim
@@ -43,6 +43,10 @@ class DeclaredView(ABC):
     @property
     def personal(self) -> frozenset[str]:
         return frozenset()
+
+    @property
+    def key_order(self) -> Sequence[str]:
+        return (self.key_name,)
 
     @property
     def json_forms(self) -> JsonForms:
