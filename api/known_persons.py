@@ -159,8 +159,7 @@ class KnownPersons:
             if about:
                 opened = self._service.personal.rows_of_person
                 shown = await asyncio.to_thread(opened, about, sorted(view.personal), person.key_ids)
-                stored = zip(shown, about, strict=True)
-                rows[name] = [with_json(row, view.json_forms, stored=before) for row, before in stored]
+                rows[name] = with_json(shown, view.json_forms, stored=about)
         return rows, unbuilt
 
     def _keys_of(self, view: View, person: _Person, event: Envelope) -> Iterator[str]:

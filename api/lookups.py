@@ -69,9 +69,7 @@ class Lookups:
         if sealed := self._sealed_columns(view):
             opened = await self._personal.of_rows(shown, [name for name in fields if name in sealed], caller)
         forms = {name: form for name, form in self._json_forms(view).items() if name in fields}
-        if not forms:
-            return opened
-        return [with_json(row, forms, stored=stored) for row, stored in zip(opened, shown, strict=True)]
+        return with_json(opened, forms, stored=None if opened is shown else shown) if forms else opened
 
     def _json_forms(self, view: View) -> JsonForms:
         """Of the columns of a view, also looked-up ones."""

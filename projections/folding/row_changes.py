@@ -63,7 +63,7 @@ class RowChanges:
         for patch in patches:
             self._view.layout.combine(self._state, patch.fields)
         self._stored = None if is_deleted(self._state) else finish(self._view, self._key, self._state)
-        self.row = None if self._stored is None else with_json(self._stored, self._view.json_forms, json_value)
+        self.row = None if self._stored is None else _with_values(self._view, self._stored)
         now = self._stored or {}
         columns = [name for name in {**stored, **now} if stored.get(name) != now.get(name)]
         return RowChange(event, position, before, self.row, columns)
@@ -82,7 +82,13 @@ def shown_row(view: View, key: str, state: State | None) -> Row | None:
     folded = _folded(view)
     if state is None or is_deleted(state):
         return None
-    return with_json(finish(folded, key, state), folded.json_forms, json_value)
+    return _with_values(folded, finish(folded, key, state))
+
+
+def _with_values(view: TableView, row: Row) -> Row:
+    """The row with the values of its JSON texts."""
+    (shown,) = with_json([row], view.json_forms, json_value)
+    return shown
 
 
 def _folded(view: View) -> TableView:

@@ -5,7 +5,7 @@ A row has a value that is a text without quotes, so a text alone does not always
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,9 @@ MAX_LEVELS: Final = 254
 _CHECKED: Final = msgspec.json.Decoder(msgspec.Raw)
 """It checks a JSON text without making its values, which would take longer than all else."""
 
+_TEXTS, _EITHER = JsonValues.TEXTS, JsonValues.EITHER
+"""Read here once: a member of an enumeration takes as long to read as a short text to check."""
+
 FieldOf = tuple[type[BaseModel], str]
 """A field, by its model and its name in JSON."""
 
@@ -37,7 +40,8 @@ class JsonForm:
 
     def is_json(self, text: str) -> bool:
         """Whether a text in a row is the JSON text of a value; otherwise it is the value."""
-        if self.values is JsonValues.TEXTS or (self.values is JsonValues.EITHER and text[:1] not in ("{", "[")):
+        values = self.values
+        if values is _TEXTS or (values is _EITHER and text[:1] not in ("{", "[")):
             return False
         try:
             if len(text) > 2 * MAX_LEVELS and text.count("[") + text.count("{") > MAX_LEVELS:
@@ -59,23 +63,34 @@ Made = Callable[[str], Any]
 
 
 def with_json(
-    row: Mapping[str, Any], forms: JsonForms, made: Made = orjson.Fragment, *, stored: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The row with JSON in place of its JSON texts: as they are written, for orjson, which loses no digits.
+    rows: Iterable[Mapping[str, Any]],
+    forms: JsonForms,
+    made: Made = orjson.Fragment,
+    *,
+    stored: Sequence[Mapping[str, Any]] | None = None,
+) -> list[dict[str, Any]]:
+    """Rows with JSON in place of their JSON texts: as they are written, for orjson, which loses no digits.
 
     made: makes something else of these texts, such as `json_value`.
-    stored: the row before its sealed values were opened: what a sealed text holds is a value, and no JSON text.
+    stored: the rows before their sealed values were opened: what a sealed text holds is a value, and no JSON text.
     """
-    changed = dict(row)
+    changed = [dict(row) for row in rows]
     for name, form in forms.items():
-        value = row.get(name)
         if isinstance(form, JsonForm):
-            is_opened = stored is not None and stored is not row and is_sealed(stored.get(name))
-            if isinstance(value, str) and not is_opened and form.is_json(value):
-                changed[name] = made(value)
-        elif isinstance(value, list):
-            changed[name] = [_entry(each, form, made) for each in value]
+            is_json = form.is_json
+            for number, row in enumerate(changed):
+                value = row.get(name)
+                if type(value) is str and is_json(value) and not _is_opened(stored, number, name):
+                    row[name] = made(value)
+        else:
+            for row in changed:
+                if isinstance(value := row.get(name), list):
+                    row[name] = _entries(value, form, made)
     return changed
+
+
+def _is_opened(stored: Sequence[Mapping[str, Any]] | None, number: int, name: str) -> bool:
+    return stored is not None and is_sealed(stored[number].get(name))
 
 
 def json_value(text: str) -> Any:
@@ -83,7 +98,7 @@ def json_value(text: str) -> Any:
     return loads(text.encode())
 
 
-def _entry(entry: Any, forms: Mapping[str, JsonForm], made: Made) -> Any:
-    if isinstance(entry, str):
-        return made(entry) if SINGLE in forms and forms[SINGLE].is_json(entry) else entry
-    return with_json(entry, forms, made) if isinstance(entry, dict) else entry
+def _entries(entries: list[Any], forms: Mapping[str, JsonForm], made: Made) -> list[Any]:
+    if SINGLE in forms:
+        return [made(each) if isinstance(each, str) and forms[SINGLE].is_json(each) else each for each in entries]
+    return with_json(entries, forms, made)

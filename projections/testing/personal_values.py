@@ -35,15 +35,11 @@ def answered_rows(
     view: View, rows: Mapping[str, dict[str, Any]], made: Callable[[str], Any] = json_value
 ) -> dict[str, dict[str, Any]]:
     """Stored rows as the API answers them: with opened values, and what `made` makes of JSON texts."""
-    return {
-        key: with_json(
-            {name: changed_texts(each, _opened) if name in view.personal else each for name, each in row.items()},
-            view.json_forms,
-            made,
-            stored=row,
-        )
-        for key, row in rows.items()
-    }
+    opened = [
+        {name: changed_texts(each, _opened) if name in view.personal else each for name, each in row.items()}
+        for row in rows.values()
+    ]
+    return dict(zip(rows, with_json(opened, view.json_forms, made, stored=[*rows.values()]), strict=True))
 
 
 def _opened(text: str) -> Any:

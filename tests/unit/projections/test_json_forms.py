@@ -20,9 +20,10 @@ from projections.stores.declared import Postgres
 from projections.stream.declaring.late import late_view
 from projections.table.expressions import envelope, when
 from projections.table.folds import collect, last
-from projections.table.json_forms import MAX_LEVELS, JsonForm, json_value, with_json
+from projections.table.json_forms import MAX_LEVELS, JsonForm, JsonForms, Made, json_value, with_json
 from projections.table.json_text import dumps
 from projections.table.view import TableView
+from projections.testing.rows import Row
 from tests.support.captured_things import by_id as captured_view
 from tests.support.noted import NOTES, ODD, Line, Noted
 from tests.support.personal_visits import last_visitor
@@ -30,6 +31,12 @@ from tests.support.planned import Planned, answered, planned, plans_in_postgres
 
 PEOPLE = [{"person_id": "ada", "name": "Ada", "age": 36}]
 TEXTS, OTHERS, EITHER = JsonValues.TEXTS, JsonValues.OTHERS, JsonValues.EITHER
+
+
+def shown(row: Row, forms: JsonForms, made: Made = orjson.Fragment, stored: Row | None = None) -> Row:
+    """One row."""
+    (found,) = with_json([row], forms, made, stored=None if stored is None else [stored])
+    return found
 
 
 class Mixed(Enum):
@@ -120,11 +127,11 @@ def test_a_type_says_whether_values_are_texts(name: str, values: JsonValues) -> 
 def test_a_text_is_answered_as_what_it_stands_for(values: JsonValues, text: str, answered: Any) -> None:
     forms = {"value": JsonForm(values)}
     row = {"key": "5", "value": text}
-    assert json.loads(orjson.dumps(with_json(row, forms))) == {"key": "5", "value": answered}
-    assert with_json(row, forms, json_value) == {"key": "5", "value": answered}
+    assert json.loads(orjson.dumps(shown(row, forms))) == {"key": "5", "value": answered}
+    assert shown(row, forms, json_value) == {"key": "5", "value": answered}
     assert row == {"key": "5", "value": text}
-    assert with_json({"key": "5", "value": None}, forms) == {"key": "5", "value": None}
-    assert with_json({"key": "5"}, forms) == {"key": "5"}
+    assert shown({"key": "5", "value": None}, forms) == {"key": "5", "value": None}
+    assert shown({"key": "5"}, forms) == {"key": "5"}
 
 
 NUMBERS = ("1" + 40 * "0", "-123456789012345678901234567890", "0.1000000000000000055511151231257827", "-0.0", "1.50")
@@ -133,16 +140,16 @@ NUMBERS = ("1" + 40 * "0", "-123456789012345678901234567890", "0.100000000000000
 @pytest.mark.parametrize("number", NUMBERS)
 def test_numbers_are_answered_as_they_are_written(number: str) -> None:
     text = f'{{"n":{number},"of":[{number}]}}'
-    assert orjson.dumps(with_json({"value": text}, {"value": JsonForm(OTHERS)})) == f'{{"value":{text}}}'.encode()
+    assert orjson.dumps(shown({"value": text}, {"value": JsonForm(OTHERS)})) == f'{{"value":{text}}}'.encode()
 
 
 @pytest.mark.parametrize("levels", [1, MAX_LEVELS, MAX_LEVELS + 1, 1_000, 100_000])
 def test_a_value_of_too_many_levels_is_a_text(levels: int) -> None:
     text = "[" * levels + "]" * levels
-    answer = orjson.dumps(with_json({"value": text}, {"value": JsonForm(EITHER)}))
+    answer = orjson.dumps(shown({"value": text}, {"value": JsonForm(EITHER)}))
     assert answer.startswith(b'{"value":[') is (levels <= MAX_LEVELS)
     assert json.dumps(json.loads(answer), indent=1)
-    assert isinstance(with_json({"value": text}, {"value": JsonForm(EITHER)}, json_value)["value"], str) is (
+    assert isinstance(shown({"value": text}, {"value": JsonForm(EITHER)}, json_value)["value"], str) is (
         levels > MAX_LEVELS
     )
 
@@ -157,15 +164,15 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_any_value_that_is_no_text_is_answered_as_it_is(value: Any) -> None:
     forms = {"value": JsonForm(OTHERS)}
-    assert json.loads(orjson.dumps(with_json({"value": dumps(value)}, forms))) == {"value": value}
-    assert with_json({"value": dumps(value)}, forms, json_value) == {"value": value}
+    assert json.loads(orjson.dumps(shown({"value": dumps(value)}, forms))) == {"value": value}
+    assert shown({"value": dumps(value)}, forms, json_value) == {"value": value}
 
 
 @given(st.text() | st.sampled_from(ODD))
 def test_any_text_in_any_column_gives_an_answer_that_can_be_read(text: str) -> None:
     text = text.encode(errors="replace").decode()  # as stores have it
     for values in JsonValues:
-        found = json.loads(orjson.dumps(with_json({"value": text}, {"value": JsonForm(values)})))
+        found = json.loads(orjson.dumps(shown({"value": text}, {"value": JsonForm(values)})))
         assert found == {"value": text} or values is not TEXTS
 
 
@@ -237,3 +244,12 @@ def test_stream_views_write_json_texts_themselves() -> None:
     late = late_view(last_visitor)
     assert late is not None
     assert late.json_forms == {"data": JsonForm(OTHERS)}
+
+
+def test_an_opened_text_is_a_value_and_no_json_text() -> None:
+    forms = {"value": JsonForm(OTHERS), "other": JsonForm(OTHERS)}
+    stored = {"value": "sealed:1:ab:t:f:x", "other": "5"}
+    opened = {"value": "5", "other": "5"}
+    assert shown(opened, forms, json_value, stored) == {"value": "5", "other": 5}
+    hidden = {"value": {"hidden": "personal"}, "other": "5"}
+    assert shown(hidden, forms, json_value, stored) == hidden | {"other": 5}

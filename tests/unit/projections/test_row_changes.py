@@ -67,7 +67,7 @@ def test_the_last_row_is_that_of_the_reference(view: str) -> None:
         changes = RowChanges(declared, key)
         for at, each in enumerate(HISTORY):
             changes.add(Position(0, at), encode(each))
-        assert changes.row == with_json(row, declared.json_forms, json_value)
+        assert [changes.row] == with_json([row], declared.json_forms, json_value)
 
 
 def test_other_events_and_records_that_cannot_be_read_change_nothing() -> None:
