@@ -22,6 +22,7 @@ from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import Envelope, decode, stream_name
 from eventlog.personal.installed import installed
 from projections.errors import GenerationMissing, StoreUnavailable, UnknownView
+from projections.table.json_forms import with_json
 from projections.view import View
 
 KEYS_AT_ONCE: Final = 1_000
@@ -157,7 +158,8 @@ class KnownPersons:
             ]
             if about:
                 opened = self._service.personal.rows_of_person
-                rows[name] = await asyncio.to_thread(opened, about, sorted(view.personal), person.key_ids)
+                shown = await asyncio.to_thread(opened, about, sorted(view.personal), person.key_ids)
+                rows[name] = with_json(shown, view.json_forms, stored=about)
         return rows, unbuilt
 
     def _keys_of(self, view: View, person: _Person, event: Envelope) -> Iterator[str]:

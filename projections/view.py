@@ -11,6 +11,7 @@ from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from projections.table.declared_store import DeclaredStore
 from projections.table.expiry import Expiry
+from projections.table.json_forms import JsonForms
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.types import ColumnType
@@ -52,6 +53,10 @@ class View(Protocol):
         """The name of the key column."""
 
     @property
+    def key_order(self) -> Sequence[str]:
+        """The columns in whose order rows are listed: the key, behind the value that it is the text of, if any."""
+
+    @property
     def types(self) -> Mapping[str, ColumnType]:
         """The type of every visible stored column, the key first."""
 
@@ -66,6 +71,10 @@ class View(Protocol):
     @property
     def personal(self) -> frozenset[str]:
         """The stored columns whose values have sealed texts, which only the API opens."""
+
+    @property
+    def json_forms(self) -> JsonForms:
+        """The columns whose values have JSON texts, in which answers have JSON; see `with_json`."""
 
     @property
     def readable_by(self) -> Mapping[str, Claim]:

@@ -21,7 +21,7 @@ from projections.table.lookups import looked_up_types
 from projections.table.reference import fold
 from projections.table.rows import Deleted, row_of
 from projections.table.view import TableView
-from projections.testing.personal_values import opened_rows, sealed_envelope
+from projections.testing.personal_values import answered_rows, sealed_envelope
 
 Row = Mapping[str, Any]
 Change = Captured | RowDeleted[Any]
@@ -41,7 +41,8 @@ def rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str, Any]
 def rows_of(
     view: TableView | StreamView, *given: Any, others: Sequence[TableView] = (), now: datetime | None = None
 ) -> dict[str, dict[str, Any]]:
-    """The visible rows of `view` after what was given, by key; values are as the API shows them, times as text.
+    """The visible rows of `view` after what was given, by key; values are as the API shows them, times as text, and of
+    JSON columns what Python reads of them.
 
     given: events in the order of the log; those that the view does not handle are ignored. Use `recorded(…)` for an
     event of an older version of the code, and `at(…)` to set its time (both from `headwater.testing`). An event without
@@ -112,11 +113,11 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
 
 
 def _folded(view: TableView, sources: Sequence[Source], now: datetime) -> dict[str, dict[str, Any]]:
-    """The rows of a view that are not expired, with opened values."""
+    """The rows of a view that are not expired, as the API answers them."""
     rows, expiry = fold(view, sources), view.expiry
     if expiry is not None:
         rows = {key: row for key, row in rows.items() if not expiry.has_come(row[expiry.column], now)}
-    return opened_rows(view, rows) if view.personal else rows
+    return answered_rows(view, rows)
 
 
 def _change(row: Change, offset: int) -> Source:

@@ -171,11 +171,14 @@ def sealed_name(target: Target) -> str:
 
 
 def indexes_of(target: Target) -> Sequence[Sequence[str]]:
-    """The columns of each index that the view declares."""
+    """The columns of each index that the view declares, and of the one for the order in which its rows are listed."""
     declared = target.view.store("postgres")
     if not isinstance(declared, Postgres):
         return ()
-    return [[_in_table(column, declared.clear) for column in columns] for columns in declared.indexes]
+    indexes = [[_in_table(column, declared.clear) for column in columns] for columns in declared.indexes]
+    first = target.view.key_order[0]
+    needs_own = first != target.view.key_name and not any(columns[0] == first for columns in indexes)
+    return [*indexes, [first]] if needs_own else indexes
 
 
 def clear_name(column: str) -> str:

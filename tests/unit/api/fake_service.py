@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from api.changes.feeds import ChangeFeeds
@@ -262,7 +262,10 @@ class MemoryReader:
         rows.sort(key=functools.cmp_to_key(lambda a, b: compare(values(a), values(b))))
         if query.beyond is not None:
             typed = typed_beyond(live.view, query)
-            beyond = [format_time(each) if isinstance(each, datetime) else each for each in typed]
+            beyond = [
+                format_time(each) if isinstance(each, datetime) else str(each) if isinstance(each, date) else each
+                for each in typed
+            ]
             rows = [row for row in rows if compare(values(row), beyond) > 0]
         page = rows[: query.limit]
         shown = [{name: row.get(name) for name in query.stored(live.view)} for row in page]
