@@ -114,6 +114,31 @@ def valkey_memory(deployment: RunningDeployment, stack: StackSettings) -> bytes:
         return b"\n".join(part for key in keys for part in (key, client.dump(key) or b""))
 
 
+def sent_again(deployment: RunningDeployment, person: str) -> list[Any]:
+    """Send commands with the same ids: alone, among many, and with the Python client; their answers."""
+    body = {"customer_id": person, "address": MAIL}
+    headers = {"idempotency-key": f"mail-{MARK}"}
+    alone = deployment.http.post("/commands/customer.mail", json=body, headers=headers).raise_for_status().json()
+    line = orjson.dumps({"type": "customer.mail", "id": f"line-{MARK}", "body": body})
+    many = deployment.http.post("/commands", content=line, headers=NDJSON).raise_for_status().json()
+    code = (
+        "import sys; from headwater.client import open_blocking_client; "
+        "from tests.support.personal_customers import Mail\n"
+        "with open_blocking_client() as client:\n"
+        "    print(client.send(Mail(customer_id=sys.argv[1], address=sys.argv[2]), command_id=sys.argv[3]).position)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, person, MAIL, f"client-{MARK}"],
+        env={**os.environ, **deployment.variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return [alone, many["accepted"], ran.stdout]
+
+
 def headwater(deployment: RunningDeployment, *words: str) -> str:
     ran = subprocess.run(
         [sys.executable, "-m", "headwater", *words],
@@ -203,6 +228,26 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     eventually(lambda: PHONE not in deployment.http.get(stream).text, "the other person is erased, too")
     assert deployment.http.get(f"/views/customers/{VISIBLE}").json()["payees"] == [PAYEE, PAYEE]
     searched(deployment, stack)
+
+
+def test_what_was_decided_and_is_sent_again_brings_no_person_back(deployment: RunningDeployment) -> None:
+    person = f"again-{MARK}"
+
+    def keys() -> tuple[int, int]:
+        planned = deployment.http.delete(f"/persons/{person}?dry_run=true").raise_for_status().json()
+        return len(planned["destroyed"]), len(planned["earlier"])
+
+    first = sent_again(deployment, person)
+    assert keys() == (1, 0)
+    assert "destroyed: " in headwater(deployment, "erase", person, "--yes")
+    assert sent_again(deployment, person) == first, "the receipt of each"
+    assert keys() == (0, 1)
+    deployment.http.post(
+        "/commands/customer.mail",
+        json={"customer_id": person, "address": LATER},
+        headers={"idempotency-key": f"later-{MARK}"},
+    ).raise_for_status()
+    assert keys() == (1, 1), "a new fact has a new key"
 
 
 def test_observations_are_sealed_and_stream_views_show_them_until_their_person_is_erased(
