@@ -155,12 +155,14 @@ def headwater(deployment: RunningDeployment, *words: str) -> str:
 def everything_is_shown_to_the_person(deployment: RunningDeployment, events: int) -> None:
     known = deployment.http.get(f"/persons/{VISIBLE}").raise_for_status().json()
     assert [each["data"].get("email", MAIL) for each in known["events"]] == [MAIL] * events
-    assert (known["rows"]["customers"][0]["email"], known["links"]) == (MAIL, {})
+    assert known["rows"]["customers"][0]["email"] == MAIL
+    searched = deployment.http.get(known["links"]["next"]).raise_for_status().json()
+    assert (searched["observations"], searched["links"]) == ([], {})
     contact = deployment.http.get(f"/persons/P-{MARK}").raise_for_status()
     assert PHONE in contact.text
     assert not any(each in contact.text for each in (MAIL, NAME, NOTE, PAYEE))
     printed = json.loads(headwater(deployment, "person", VISIBLE))
-    assert printed == {name: each for name, each in known.items() if name != "links"}
+    assert printed == {name: each for name, each in known.items() if name not in ("links", "searched")}
     assert VISIBLE in headwater(deployment, "audit", "--verb", "person")
     planned = deployment.http.delete(f"/persons/{VISIBLE}?dry_run=true").raise_for_status().json()
     assert (planned["events"], len(planned["destroyed"])) == (events, 1)
@@ -295,8 +297,13 @@ def test_observations_are_sealed_and_stream_views_show_them_until_their_person_i
     deployment.verify("last_visitor", "visits_at_once")
     assert (shown(), at_once()) == ([visitor, VISITOR, 36, 1], {VISITOR})
     known = deployment.http.get(f"/persons/{visitor}").raise_for_status().json()
-    assert (known["events"], known["left_out"]["observations"]) == ([], ["visited"])
+    assert (known["events"], known["left_out"]["observations"]) == ([], [])
     assert {"last_visitor", "visits_at_once"} <= set(known["left_out"]["views"])
+    observed = json.loads(headwater(deployment, "person", visitor))["observations"]
+    assert sorted(each["data"]["name"] for each in observed) == [MANY] * 150 + [VISITOR]
+    assert COMPANION not in str(observed)
+    planned = deployment.http.delete(f"/persons/{visitor}?dry_run=true").raise_for_status().json()
+    assert planned["observations"] == 151
 
     assert "destroyed: " in headwater(deployment, "erase", visitor, "--yes")
     eventually(lambda: row()["name"] == "(erased)", "the visitor is forgotten")
