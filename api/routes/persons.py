@@ -27,7 +27,7 @@ from api.requests.parameters import check_names, check_text, read_boolean, read_
 from api.service import Service
 from api.waiting.awaited import After
 from eventlog.audit.record import Outcome
-from eventlog.audit.trail import Trail, begin
+from eventlog.audit.trail import Trail, Trails, begin
 from eventlog.erasing.person import MAX_PERSON_CHARACTERS, Counted, PersonErasure, erase_person, planned
 from eventlog.hidden_values import error_text
 from eventlog.personal.installed import installed
@@ -56,6 +56,7 @@ class _Persons:
 
     def __init__(self, service: Service) -> None:
         self._service, self._known = service, KnownPersons(service)
+        self._append = Trails(lambda: Trail(os.environ)).append
 
     async def read(self, request: Request, person: str) -> Response:
         """A page of what is known about a person."""
@@ -85,7 +86,7 @@ class _Persons:
     @asynccontextmanager
     async def _recorded(self, caller: Caller, person: str) -> AsyncIterator[None]:
         """Record who asks about whom, and how that ends. Raises NotRecorded, before anything is read."""
-        append, environment = Trail(os.environ).append, self._service.environment
+        append, environment = self._append, self._service.environment
         begun = await asyncio.to_thread(
             begin, append, READ_VERB, {"person": person}, environment, os.environ, caller.name
         )
@@ -110,8 +111,8 @@ class _Persons:
         keys, in_clear = installed().store, self._service.in_clear
         if is_dry:
             return planned(keys, person, counted, in_clear)
-        append, environment = Trail(os.environ).append, self._service.environment
-        return erase_person(keys, append, person, environment, os.environ, caller.name, counted, in_clear)
+        environment = self._service.environment
+        return erase_person(keys, self._append, person, environment, os.environ, caller.name, counted, in_clear)
 
 
 def person_routes(service: Service) -> APIRouter:
