@@ -14,14 +14,14 @@ from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
-from projections.stores.store import Target, ViewStore
+from projections.stores.store import Ledger, Target, ViewStore
 from projections.view import View
 from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
 from replay.live_generation import live_generation
 
 COVER_S: Final = 60.0
-"""How long the live generation may take to confirm, by heartbeats, that it has all that the rebuild read."""
+"""How long the live generation may make no progress until it confirms, by heartbeats, that it has what was rebuilt."""
 FOLLOW_S: Final = 20.0
 """How long a difference may be due to queries that are in different batches: a few heartbeats and triggers."""
 LOOK_S: Final = 0.2
@@ -122,20 +122,25 @@ def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) ->
 
 
 def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> None:
-    """Wait until the live generation has all events of the bulk phase, so that both have the same events."""
-    deadline = time.monotonic() + COVER_S
-    while behind := _uncovered(store, current, bulk_ends):
-        if time.monotonic() > deadline:
-            listed = ", ".join(map(str, behind))
+    """Wait until the live generation has all events of the bulk phase, so that both have the same events.
+
+    Whatever it has to catch up with, it may take its time, as long as it makes progress.
+    """
+    before, deadline = None, 0.0
+    while behind := _uncovered(ledgers := store.ledgers(current), bulk_ends):
+        if ledgers != before:
+            before, deadline = ledgers, time.monotonic() + COVER_S
+        elif time.monotonic() > deadline:
+            listed = ", ".join(behind)
             raise RebuildFailed(
                 current.view.name,
                 "compare",
-                f"{store.name} has not applied all of source {listed}: see `replay status`; without new events, "
-                "it needs the heartbeats of a running `headwater handler`",
+                f"{store.name} has not applied all of source {listed}, and made no progress for {COVER_S:g} s: see "
+                "`replay status`; without new events, it needs the heartbeats of a running `headwater handler`",
             )
         time.sleep(LOOK_S)
 
 
-def _uncovered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> Sequence[str]:
-    reached = position(store.ledgers(current), bulk_ends)
+def _uncovered(ledgers: Mapping[int, Ledger], bulk_ends: Mapping[str, int]) -> Sequence[str]:
+    reached = position(ledgers, bulk_ends)
     return [each for each, end in bulk_ends.items() if reached[each] < end]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,15 @@ UNUSED: Final = (
     "pyspark/jars/netty-*-osx-*.jar",  # the other systems; for both processors, as their names differ
     "pyspark/jars/netty-*-windows-*.jar",
 )
+SYMBOLS: Final = (
+    "aiohttp/**/*.so",
+    "cryptography/**/*.so",
+    "httptools/**/*.so",
+    "multidict/*.so",
+    "rocksdict/*.so",
+    "uvloop/*.so",
+)
+"""Are built with the names of their functions for a debugger, and stand alone: no library beside them was moved."""
 ROCKSDB: Final = "pyspark/jars/rocksdbjni-*.jar"
 """Has a library of 15 MB for each platform, of which a machine loads one."""
 LIBRARIES: Final = {"x86_64": "librocksdbjni-linux64.so", "aarch64": "librocksdbjni-linux-aarch64.so"}
@@ -51,6 +61,8 @@ def main(words: Sequence[str]) -> int:
                 path.unlink()
     for jar in folder.glob(ROCKSDB):
         keep_library(jar, LIBRARIES.get(platform.machine()))
+    for library in (path for pattern in SYMBOLS for path in folder.glob(pattern)):
+        subprocess.run(["strip", "--strip-unneeded", library], check=True)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -219,6 +220,21 @@ def test_what_no_program_loads_is_removed(tmp_path: Path) -> None:
     slim.keep_library(jar, None)  # a machine whose library has another name
     with ZipFile(jar) as archive:
         assert archive.namelist() == left
+
+
+def test_libraries_lose_the_names_that_only_a_debugger_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strip = tmp_path / "bin" / "strip"
+    strip.parent.mkdir()
+    strip.write_text('#!/bin/sh\nprintf %s "$1" > "$2"\n')
+    strip.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{strip.parent}:{os.environ['PATH']}")
+    libraries = [tmp_path / each for each in ("uvloop/loop.so", "cryptography/hazmat/_rust.so", "psycopg_binary/pq.so")]
+    for each in libraries:
+        each.parent.mkdir(parents=True)
+        each.touch()
+    slim.main([str(tmp_path)])
+    # the last one needs libraries that its wheel brings, and whose places were written into it
+    assert [each.read_text() for each in libraries] == ["--strip-unneeded", "--strip-unneeded", ""]
 
 
 def test_spark_has_no_hive_no_shell_and_nothing_for_other_systems_in_an_image(tmp_path: Path) -> None:

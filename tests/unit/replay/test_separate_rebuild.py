@@ -26,12 +26,30 @@ def test_a_live_generation_that_stays_behind_is_named_with_what_to_do(
     with pytest.raises(RebuildFailed) as failed:
         verify(stage.rebuilder, view)
     assert str(failed.value) == (
-        'rebuild of "gates" failed during compare: memory has not applied all of source observations/1: see '
-        "`replay status`; without new events, it needs the heartbeats of a running `headwater handler`; the live "
-        "generation is untouched"
+        'rebuild of "gates" failed during compare: memory has not applied all of source observations/1, and made no '
+        "progress for 0 s: see `replay status`; without new events, it needs the heartbeats of a running "
+        "`headwater handler`; the live generation is untouched"
     )
     assert not caplog.records, "it is no defect"
     assert stage.registry.states == {("gates", 0): "live"}, "the rebuild is dropped"
+
+
+def test_a_live_generation_that_makes_progress_may_take_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, view = staged(monkeypatch, {}), gate_view()
+    live_generation(stage)
+    observed(stage, "passed/s1/1")
+    live, patches = Target(view, 0), count(1)
+
+    def a_patch_more(_: float) -> None:
+        number = next(patches)  # the ninth says that all before it was the whole log
+        progress = {live.tag: {"observations/0": 9, "observations/1": 9}} if number == 9 else {}
+        stage.store.apply([live], {each: Batch(number, progress=progress) for each in (0, 1)})
+
+    monkeypatch.setattr("replay.separate_rebuild.time.sleep", a_patch_more)
+    monkeypatch.setattr(separate_rebuild, "COVER_S", 0.0)
+    monkeypatch.setattr(separate_rebuild, "compared_of", lambda *_: {})  # rows of memory
+    verify(stage.rebuilder, view)
+    assert next(patches) == 10
 
 
 @pytest.mark.parametrize(("ahead", "batches"), [(2, 3), (0, 1)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -165,3 +165,40 @@ def test_a_watch_on_a_terminal_shows_the_last_look_in_place(stage: Stage) -> Non
     assert "refreshed every 0.5 s until Ctrl-C" in shown[-3]
     assert max(map(len, shown)) <= 80
     assert done.code == 3
+
+
+@dataclass
+class Ahead:
+    """`rebuilt` is at 80, and does not move; `listings` moves by `pace` a second. The log ends at 100."""
+
+    pace: float
+    store: str = "postgres"
+    start: int = 0
+    at: float = 0.0
+
+    def look(self) -> list[Lag]:
+        position = self.start + int(self.at * self.pace)
+        moving = lag("listings", standing="behind", position=dict.fromkeys(SOURCES, position))
+        rebuilt = lag("rebuilt", standing="behind", position=dict.fromkeys(SOURCES, 80))
+        return [replace(rebuilt, store="postgres"), replace(moving, store=self.store)]
+
+    def ends(self) -> dict[str, int]:
+        return dict.fromkeys(SOURCES, 100)
+
+
+@pytest.mark.parametrize(
+    ("world", "rebuilt"),
+    [
+        (Ahead(pace=1.0), "behind"),
+        (Ahead(pace=0.0), "stalled"),
+        (Ahead(pace=1.0, store="valkey"), "stalled"),  # says nothing about the loader of this one
+        (Ahead(pace=0.1, start=85), "stalled"),  # the others have passed it
+    ],
+    ids=["the others come", "nothing moves", "another store", "left behind"],
+)
+def test_a_view_that_was_rebuilt_ahead_of_the_others_waits_until_they_come(world: Ahead, rebuilt: str) -> None:
+    checks = Checks(world, {"listings": 0.0, "rebuilt": 0.0}, lambda: world.at)
+    for second in range(0, 60, 5):
+        world.at = float(second)
+        found = {each.view: each.standing for each in checks.look()}
+    assert found["rebuilt"] == rebuilt
