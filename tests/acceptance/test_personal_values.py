@@ -127,21 +127,16 @@ def sent_again(deployment: RunningDeployment, person: str) -> list[Any]:
         "with open_blocking_client() as client:\n"
         "    print(client.send(Mail(customer_id=sys.argv[1], address=sys.argv[2]), command_id=sys.argv[3]).position)"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, person, MAIL, f"client-{MARK}"],
-        env={**os.environ, **deployment.variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return [alone, many["accepted"], ran.stdout]
+    return [alone, many["accepted"], python(deployment, "-c", code, person, MAIL, f"client-{MARK}")]
 
 
 def headwater(deployment: RunningDeployment, *words: str) -> str:
+    return python(deployment, "-m", "headwater", *words)
+
+
+def python(deployment: RunningDeployment, *words: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-m", "headwater", *words],
+        [sys.executable, *words],
         env={**os.environ, **deployment.variables},
         capture_output=True,
         text=True,

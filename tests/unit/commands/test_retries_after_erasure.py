@@ -13,9 +13,6 @@ import pytest
 
 from commands.declaring.registry import CommandRegistry
 from commands.errors import IdempotencyKeyReused, Unanswered
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.owning.ownership import PartitionWorker
 from commands.receipt import Receipt
 from commands.sending.client import CommandClient, Request
 from commands.sending.gateway import CommandGateway
@@ -23,10 +20,10 @@ from commands.sending.outgoing import Outgoing, prepare
 from eventlog.errors import KeysUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.personal.memory import MemoryKeys
-from eventlog.ports import HANDLER
 from eventlog.topics import COMMANDS, EVENTS, RECEIPTS
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Contact, Register, customer
+from tests.unit.commands.test_client import handled
 
 REGISTRY = CommandRegistry([("here", customer)])
 ADA: dict[str, Any] = {
@@ -47,19 +44,8 @@ def keys() -> Iterator[MemoryKeys]:
 @asynccontextmanager
 async def deciding(log: MemoryLog) -> AsyncIterator[None]:
     """A handler decides what is in the log."""
-    workers = [
-        PartitionWorker(log, HANDLER, p, lambda p: CommandTask(log, REGISTRY, p, MemoryStore()))
-        for p in range(log.partitions)
-    ]
-    for worker in workers:
-        worker.start()
-    try:
+    with handled(log, ["tests.support.personal_customers"]):
         yield
-    finally:
-        for worker in workers:
-            worker.stop()
-            await asyncio.to_thread(worker.join)
-            worker.check()
 
 
 @asynccontextmanager
