@@ -81,9 +81,10 @@ def read_statements(settings: LogSettings, source: Source, first: int = 0) -> tu
         return [], first
     topic = topic_about(source, SCHEMA_HISTORY)
     with closing(KafkaLog(settings)) as log:
-        end = log.stored_ends(topic).get(0, 0)
-        records = log.read(topic, 0, first if first <= end else 0, end)
-        return [_decoded(record.value) for record in records], end
+        if not (end := log.stored_ends(topic).get(0, 0)):
+            return [], 0
+        start = max(first if first <= end else 0, log.first(topic, 0))
+        return [_decoded(record.value) for record in log.read(topic, 0, start, end)], end
 
 
 def _decoded(value: bytes | None) -> Statement:
