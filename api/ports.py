@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol, Unpack
+from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from api.event_pages import AuditPage, EventFilter
 from api.guard.readable import no_row
@@ -137,6 +137,29 @@ class Auditor(Protocol):
 
     async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
         """At most `limit` events from these offsets on, reading a limited part of the log; raises LogUnavailable."""
+
+
+FIRST_PLACE: Final = Position(0, 0)
+
+
+class ObservationsFound(NamedTuple):
+    """A page of observations. place: where the next one begins; None: everything is searched.
+
+    searched, size: how many offsets of the topic have been searched so far, and how many it has.
+    """
+
+    records: Sequence[bytes]
+    place: Position | None
+    searched: int
+    size: int
+
+
+class Observed(Protocol):
+    """The observations that are stored."""
+
+    async def page(self, key_ids: Collection[str], limit: int, place: Position = FIRST_PLACE) -> ObservationsFound:
+        """At most `limit` observations with a value that is sealed with one of these keys, from a place on, searching a
+        limited part of the log; raises LogUnavailable."""
 
 
 class InstanceRecords(NamedTuple):

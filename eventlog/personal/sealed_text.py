@@ -23,6 +23,8 @@ KEY_ID: Final = "[0-9a-f]{24}"
 _PARTS: Final = 6
 _SEALED_IN_JSON: Final = re.compile(rf'(?<!\\)"{PREFIX}(?:[^"\\]|\\.)*"(?!\s*:)')
 """A sealed text in a JSON text, which is no name of a member. No text begins behind the end of another one."""
+_NO_KEY: Final = "0" * 24
+"""In place of a key id, in the text of a value that is withheld: random key ids are never this one."""
 
 
 class SealedText(NamedTuple):
@@ -54,6 +56,16 @@ class SealedText(NamedTuple):
         except (binascii.Error, ValueError) as error:
             raise ValueError("a sealed value is damaged") from error
         return cls(key_id, record_type, field, sealed)
+
+
+def withheld(record_type: str, field: str) -> str:
+    """The text in place of a value that is not sent, because sealing it would make a key for an erased person."""
+    return str(SealedText(_NO_KEY, record_type, field, b""))
+
+
+def is_withheld(value: Any) -> bool:
+    """Whether a value is a text of `withheld`."""
+    return type(value) is str and value.startswith(f"{START}{_NO_KEY}:")
 
 
 def is_sealed(value: Any) -> bool:

@@ -18,6 +18,7 @@ from api.ports import Applied, DeploymentLook, Live, Made, Page, Row
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
 from api.reads.instances import InstanceReader
+from api.reads.observations import ObservationReader
 from api.requests.cursor import typed_beyond
 from api.requests.query import DISTANCE, RELEVANCE, Query
 from api.service import Service
@@ -346,6 +347,7 @@ def fake_service(
         recorder=FakeRecorder(),
         events=events,
         audit=AuditReader(log),
+        observed=ObservationReader(log),
         captured=captured,
         processes=ProcessRegistry.load(modules).processes,
         instances=InstanceReader(log),
