@@ -22,6 +22,7 @@ from api.reads.deployment import DeploymentReader
 from api.reads.elasticsearch import ElasticsearchReader
 from api.reads.instances import InstanceReader
 from api.reads.log import LogReader
+from api.reads.observations import ObservationReader
 from api.reads.postgres import PostgresReader
 from api.reads.registry import LiveGenerations
 from api.reads.valkey import ValkeyReader
@@ -100,6 +101,7 @@ def compose_service(settings: ApiSettings) -> Service:
     receipts = partial(open_stored, log, settings.log.state / "api" / environment, settings.log.receipts_days)
     gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s, open_index=receipts)
     events, audit, instances = LogReader(log), AuditReader(log), InstanceReader(log)
+    observed = ObservationReader(log)
     sources = SourceRegistry.load(settings.log.modules).sources
     captured = CapturedReader(
         log, sources, lambda source: last_snapshot(settings.log, SourceNames.of(source, environment))
@@ -129,6 +131,7 @@ def compose_service(settings: ApiSettings) -> Service:
         overseer,
         events,
         audit,
+        observed,
         instances,
         captured,
         database,
@@ -148,6 +151,7 @@ def compose_service(settings: ApiSettings) -> Service:
         recorder=ObservationRecorder(log),
         events=events,
         audit=audit,
+        observed=observed,
         captured=captured,
         processes=ProcessRegistry.load(settings.log.modules).processes,
         instances=instances,

@@ -1,14 +1,16 @@
-"""What is known about a person: their events, and the rows that these have changed, for their own request."""
+"""What is known about a person: events, the rows that these have changed, and observations, for their own request."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from api.guard.caller import Caller
 from api.guard.declared import STREAMS
+from api.known_observations import KnownObservations
 from api.limits.portions import MAX_PAGE_BYTES
 from api.personal import PersonalValues
 from api.ports import Finder, Page, Row, ViewReader
@@ -19,9 +21,11 @@ from api.requests.query import Order, Query
 from api.service import Service
 from api.waiting.awaited import After
 from commands.declaring.registry import AnyAggregate
-from eventlog.envelope import Envelope, decode, stream_name
+from eventlog.envelope import Envelope, Position, decode, stream_name
+from eventlog.erasing.person import Counted
 from eventlog.personal.installed import installed
 from projections.errors import GenerationMissing, StoreUnavailable, UnknownView
+from projections.table.json_forms import with_json
 from projections.view import View
 
 KEYS_AT_ONCE: Final = 1_000
@@ -29,16 +33,19 @@ COLUMNS: Final = ("event_id", "stream", "time", "record")
 
 
 class Known(NamedTuple):
-    """A page of what is known. events: opened. rows: by view. next: the cursor of the next page; None: there is none.
+    """A page of what is known. events, observations: opened. rows: by view. next: the cursor of the next page, if any.
 
-    left_out: by kind, the names of what the caller may not read; also views that have no rows yet, and what has no
-    index by persons: observations, and stream views with sealed columns.
+    left_out: by kind, the names of what the caller may not read; also views that have no rows yet, and stream views
+    with sealed columns, which have no index by persons. searched: how many observations of all that the topic has were
+    searched, and how many it has; None on pages of events.
     """
 
     events: Sequence[bytes]
     rows: Mapping[str, Sequence[Row]]
     left_out: Mapping[str, Sequence[str]]
     next: str | None
+    observations: Sequence[bytes] = ()
+    searched: tuple[int, int] | None = None
 
 
 class _Person(NamedTuple):
@@ -52,7 +59,7 @@ class KnownPersons:
     """Finds what is known about persons, in the views that a caller may read."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        self._service, self._observed = service, KnownObservations(service)
         self._streams = service.views.get(STREAMS)
         self._finder: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
         views = (view for name, view in service.views.items() if name != STREAMS)
@@ -67,8 +74,13 @@ class KnownPersons:
         self._of_ids = frozenset(each.name for each in self._aggregates if _has_persons_as_ids(each))
 
     async def page(self, caller: Caller, person: str, limit: int, cursor: str | None, after: After | None) -> Known:
-        """A page of at most `limit` events, the oldest first. Raises BadParameter, and what reading raises."""
+        """A page of at most `limit` events, the oldest first, then of observations, in the order of their arrival.
+
+        Raises BadParameter, and what reading raises.
+        """
         found = await self._person(person)
+        if (place := self._observed.place_in(caller, person, cursor)) is not None:
+            return await self._observations(caller, found, limit, place)
         view, finder = self._reader()
         await self._service.waiter.wait(view, finder, after)
         query = self._about(found)
@@ -78,16 +90,25 @@ class KnownPersons:
         rows, unbuilt = await self._rows(caller, found, envelopes, after)
         values = self._service.personal
         opened = await asyncio.to_thread(values.records_of_person, records, found.key_ids)
+        if following is None:
+            following = self._observed.begin(caller, person, found.key_ids)
         return Known(opened, rows, self._left_out(caller, unbuilt), following)
 
-    async def count(self, person: str) -> int | None:
-        """How many events there are, whoever may read them; None if that cannot be found out now."""
+    async def count(self, person: str) -> Counted:
+        """How many events and observations there are, whoever may read them."""
         found = await self._person(person)
-        try:
-            page = await self._find(replace(self._about(found), limit=1, count=True))
-        except (GenerationMissing, StoreUnavailable, UnknownView):
-            return None
-        return page.total
+        events: int | None = None
+        with suppress(GenerationMissing, StoreUnavailable, UnknownView):
+            events = (await self._find(replace(self._about(found), limit=1, count=True))).total
+        return Counted(events, await self._observed.count(found.key_ids))
+
+    async def _observations(self, caller: Caller, person: _Person, limit: int, place: Position) -> Known:
+        found = await self._observed.page(person.key_ids, limit, place)
+        values = self._service.personal
+        opened = await asyncio.to_thread(values.records_of_person, found.records, person.key_ids)
+        following = None if found.place is None else self._observed.cursor(person.name, found.place)
+        searched = found.searched, found.size
+        return Known((), {}, self._left_out(caller, ()), following, opened, searched)
 
     async def _person(self, name: str) -> _Person:
         facts = await asyncio.to_thread(lambda: installed().store.keys_of(name))
@@ -157,7 +178,8 @@ class KnownPersons:
             ]
             if about:
                 opened = self._service.personal.rows_of_person
-                rows[name] = await asyncio.to_thread(opened, about, sorted(view.personal), person.key_ids)
+                shown = await asyncio.to_thread(opened, about, sorted(view.personal), person.key_ids)
+                rows[name] = with_json(shown, view.json_forms, stored=about)
         return rows, unbuilt
 
     def _keys_of(self, view: View, person: _Person, event: Envelope) -> Iterator[str]:
@@ -203,7 +225,7 @@ class KnownPersons:
         streams = [each.name for each in self._aggregates if not caller.scopes.allow("streams", each.name)]
         views = {name for name in self._views if not caller.scopes.allow("views", name)}
         views.update(unbuilt, self._not_searched)
-        observations = sorted(self._service.observations.personal)
+        observations = self._observed.left_out(caller)
         return {"streams": sorted(streams), "views": sorted(views), "observations": observations}
 
 

@@ -17,6 +17,7 @@ from api.guard.caller import ANYONE
 from api.known_persons import Known, KnownPersons
 from api.reads.database import Database
 from api.reads.elasticsearch import ElasticsearchReader
+from api.reads.observations import ObservationReader
 from api.reads.valkey import ValkeyReader
 from api.service import Service
 from api.settings import ApiSettings
@@ -32,8 +33,8 @@ from projections.settings import StoreSettings
 FAILED_EXIT: Final = 1
 EVENTS: Final = 100
 """Read at once."""
-_NEEDED: Final = (VaultResource, Database, ElasticsearchReader, ValkeyReader)
-"""Of the API's resources: the keys, and the stores of views."""
+_NEEDED: Final = (VaultResource, ObservationReader, Database, ElasticsearchReader, ValkeyReader)
+"""Of the API's resources: the keys, the log as far as it is read, and the stores of views."""
 
 
 class Command(AuditedCommand):
@@ -87,6 +88,7 @@ async def everything(service: Service, person: str) -> dict[str, Any]:
         "person": person,
         "events": [orjson.Fragment(each) for page in pages for each in page.events],
         "rows": _rows(service, pages),
+        "observations": [orjson.Fragment(each) for page in pages for each in page.observations],
         "left_out": _joined(pages),
     }
 

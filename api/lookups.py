@@ -13,7 +13,8 @@ from api.ports import Generations, Row, ViewReader
 from api.reading import KeyReaders, read_live
 from api.waiting.awaited import After
 from api.waiting.waiter import Waiter
-from projections.table.lookups import Lookup
+from projections.table.json_forms import JsonForms, with_json
+from projections.table.lookups import Lookup, looked_up_forms
 from projections.view import View
 
 ROWS_AT_ONCE: Final = 1_000
@@ -52,7 +53,9 @@ class Lookups:
         caller: Caller | None,
         after: After | None = None,
     ) -> list[Row]:
-        """Stored `rows` of `view` with the columns `fields`; a looked-up column is null if there is no such row.
+        """Stored `rows` of `view` with the columns `fields`, as answers have them: with JSON in place of JSON texts.
+
+        A looked-up column is null if there is no such row.
 
         caller: for whom; without one, no row exists of views whose rows are for some readers.
         after: positions that the looked-up views must have applied too.
@@ -62,9 +65,15 @@ class Lookups:
         for name, columns in _by_view(view, fields).items():
             rows = await self._join(rows, self._views[name], columns, caller, after)
         shown = [{name: row[name] for name in fields if name in row} for row in rows]
+        opened = shown
         if sealed := self._sealed_columns(view):
-            return await self._personal.of_rows(shown, [name for name in fields if name in sealed], caller)
-        return shown
+            opened = await self._personal.of_rows(shown, [name for name in fields if name in sealed], caller)
+        forms = {name: form for name, form in self._json_forms(view).items() if name in fields}
+        return with_json(opened, forms, stored=None if opened is shown else shown) if forms else opened
+
+    def _json_forms(self, view: View) -> JsonForms:
+        """Of the columns of a view, also looked-up ones."""
+        return {**view.json_forms, **looked_up_forms(view, self._views)}
 
     def _sealed_columns(self, view: View) -> frozenset[str]:
         """The columns of a view that have personal values, also looked-up ones."""

@@ -25,7 +25,7 @@ def made_view(service: Service, made: Made) -> View:
         raise UnknownView(made.source, tuple(service.views))
     if source.version != made.version:
         raise MadeEarlier(made.name, made.source, made.version, source.version)
-    return source.named(made.name)
+    return source.named(made.name).without_expiry()  # it never changes
 
 
 def described(made: Made) -> MadeDocument:

@@ -72,6 +72,7 @@ class Meaning:
 
 
 INTERNAL: Final = Meaning(500, "internal_error", "Internal error")
+WITHOUT_KEYS: Final = Meaning(503, "keys_unavailable", "The keys of persons are unavailable", retry_after_s=2)
 MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigured")
 
 MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
@@ -153,7 +154,8 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.NotAnEnvelope: INTERNAL,
     eventlog.NotRecorded: INTERNAL,
     eventlog.LogUnavailable: Meaning(503, "log_unavailable", "The log is unavailable", retry_after_s=2),
-    eventlog.KeysUnavailable: Meaning(503, "keys_unavailable", "The keys of persons are unavailable", retry_after_s=2),
+    eventlog.KeysUnavailable: WITHOUT_KEYS,
+    eventlog.ValueWithheld: WITHOUT_KEYS,
     eventlog.UnknownKey: INTERNAL,
     projections.ProjectionError: INTERNAL,
     projections.ViewDeclarationError: MISCONFIGURED,

@@ -37,7 +37,7 @@ class PersonalValues:
             for fields in _fields_of(commands, observations)
             for each in fields.all
         }
-        self._personal = commands.personal
+        self._personal, self._observed = commands.personal, observations.personal
         self.any = bool(commands.personal or observations.personal)
         """Whether anything is personal."""
 
@@ -59,7 +59,8 @@ class PersonalValues:
         return await asyncio.to_thread(lambda: [self._record(record, self._open) for record in records])
 
     def records_of_person(self, records: Sequence[bytes], key_ids: Set[str]) -> Sequence[bytes]:
-        """The records of events with the values of these keys, and those of other persons hidden; it may wait."""
+        """The records of events or observations with the values of these keys, and those of others hidden; it may
+        wait."""
         installed().fetch(text for record in records for text in _own(_sealed_in(record.decode()), key_ids))
         return [self._record(record, partial(self._open_own, key_ids)) for record in records]
 
@@ -102,12 +103,12 @@ class PersonalValues:
         return found
 
     def _record(self, record: bytes, change: Change) -> bytes:
-        """The record of an event with changed sealed texts in its data, in the same order of members."""
+        """The record of an event or observation with changed sealed texts in its data, in the same order of members."""
         try:
             event = decode(record)
         except NotAnEnvelope:
             return record
-        if event.type.partition(".")[0] not in self._personal:
+        if event.type.partition(".")[0] not in self._personal and event.type not in self._observed:
             return record
         document = orjson.loads(record)
         document["data"] = changed_texts(document.get("data"), change)

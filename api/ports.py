@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, NamedTuple, Protocol, Unpack
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from api.event_pages import AuditPage, EventFilter
 from api.guard.readable import no_row
-from api.requests.filters import Filter
+from api.requests.filters import AnyOf, Condition, Filter
 from api.requests.query import Query
 from commands.codec import Body
 from commands.declaring.observation import Report
@@ -139,6 +139,29 @@ class Auditor(Protocol):
         """At most `limit` events from these offsets on, reading a limited part of the log; raises LogUnavailable."""
 
 
+FIRST_PLACE: Final = Position(0, 0)
+
+
+class ObservationsFound(NamedTuple):
+    """A page of observations. place: where the next one begins; None: everything is searched.
+
+    searched, size: how many offsets of the topic have been searched so far, and how many it has.
+    """
+
+    records: Sequence[bytes]
+    place: Position | None
+    searched: int
+    size: int
+
+
+class Observed(Protocol):
+    """The observations that are stored."""
+
+    async def page(self, key_ids: Collection[str], limit: int, place: Position = FIRST_PLACE) -> ObservationsFound:
+        """At most `limit` observations with a value that is sealed with one of these keys, from a place on, searching a
+        limited part of the log; raises LogUnavailable."""
+
+
 class InstanceRecords(NamedTuple):
     """A part of a partition with process instances. next_offset: where the next part begins. ended: nothing is left."""
 
@@ -163,7 +186,8 @@ class Live:
 
     tag: of the view; that of an earlier version while a new version is being built. bulk_ends: by source, the offset
     below which it had all events from the start. readable: what rows must fulfil so that they exist for whoever reads;
-    None: nobody has said who reads, so that of a view whose rows are for some readers, no row exists.
+    None: nobody has said who reads, so that of a view whose rows are for some readers, no row exists. read_at: the time
+    at which rows are expired or not; None: those that are expired count too.
     """
 
     view: View
@@ -171,17 +195,36 @@ class Live:
     tag: str
     bulk_ends: Mapping[str, int]
     readable: tuple[Filter, ...] | None = None
+    read_at: datetime | None = field(default_factory=lambda: datetime.now(UTC))
 
     @property
-    def conditions(self) -> tuple[Filter, ...]:
+    def conditions(self) -> tuple[Condition, ...]:
         """What each row must fulfil that a store returns; every store adds them to every read."""
+        expiry = self.view.expiry
+        if expiry is None or self.read_at is None:
+            return self.of_reader
+        later = Filter(expiry.column, "gt", (expiry.bound(self.read_at),))
+        return (*self.of_reader, AnyOf((later, Filter(expiry.column, "is_null", (True,)))))
+
+    @property
+    def of_reader(self) -> tuple[Filter, ...]:
+        """Those of the conditions that depend on who reads."""
         if not self.view.readable_by:
             return ()
         return no_row(self.view) if self.readable is None else self.readable
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The columns of the conditions."""
+        expiry = self.view.expiry
+        return (*(each.column for each in self.of_reader), *(() if expiry is None else (expiry.column,)))
+
     def shows(self, row: Row) -> bool:
         """Whether a row with the columns of the conditions fulfils them."""
-        return all(row.get(each.column) in each.values for each in self.conditions)
+        expiry = self.view.expiry
+        if expiry is not None and self.read_at is not None and expiry.has_come(row.get(expiry.column), self.read_at):
+            return False
+        return all(row.get(each.column) in each.values for each in self.of_reader)
 
     def limited(self, query: Query) -> Query:
         """The query with the conditions."""
@@ -191,6 +234,10 @@ class Live:
     def readable_by(self, readable: tuple[Filter, ...]) -> Live:
         """The same for a reader for whom only rows exist that fulfil these; see `Caller.readable`."""
         return replace(self, readable=readable) if self.view.readable_by else self
+
+    def with_expired(self) -> Live:
+        """The same with the rows that are expired."""
+        return replace(self, read_at=None)
 
     @property
     def patch_tag(self) -> str:

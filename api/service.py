@@ -25,6 +25,7 @@ from api.ports import (
     Gateway,
     Generations,
     InstanceLog,
+    Observed,
     Overseer,
     Recorder,
     Resource,
@@ -62,6 +63,7 @@ class Service:
     recorder: Recorder
     events: EventReader
     audit: Auditor
+    observed: Observed
     captured: CapturedSources
     processes: Mapping[str, AnyProcess]
     instances: InstanceLog

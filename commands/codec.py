@@ -57,6 +57,7 @@ def read_command(
     claims: Mapping[str, Any] | None = None,
     *,
     is_sealed: bool = False,
+    revives: bool = True,
 ) -> TypedCommand:
     """The typed command of a JSON body; raises MalformedCommand with pydantic's details, or UnfitClaim.
 
@@ -64,7 +65,8 @@ def read_command(
     time: when the command was accepted, for fields that are filled with it: the body does not store them, so that a
     command that is sent again is the same. claims: of the caller of the API, whose body has no filled field; None: the
     sender has filled them. is_sealed: the body is that of a record, whose personal values are sealed; those of other
-    bodies are sealed here. Raises KeysUnavailable or UnknownKey only for a command with personal fields.
+    bodies are sealed here. revives: whether erased persons get new keys for that; if not, their values are withheld.
+    Raises KeysUnavailable or UnknownKey only for a command with personal fields.
     """
     aggregate, kind = command_type.aggregate, command_type.command
     try:
@@ -105,7 +107,7 @@ def read_command(
         raise MalformedCommand(kind.type, [detail])
     aggregate_id = aggregate.identity.of(command)
     is_stored = is_sealed or kind.sealed_fields is None
-    stored = text if is_stored else _sealed(command, aggregate_id, {*filled.times}.difference(data))
+    stored = text if is_stored else _sealed(command, aggregate_id, {*filled.times}.difference(data), revives)
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), stored)
 
 
@@ -133,14 +135,15 @@ def _opened(kind: type[Command], text: bytes) -> tuple[Any, bytes]:
         raise MalformedCommand(kind.type, [{"type": "sealed", "loc": (), "msg": str(error)}]) from error
 
 
-def _sealed(command: Command, aggregate_id: str, unsent: set[str]) -> bytes:
+def _sealed(command: Command, aggregate_id: str, unsent: set[str], revives: bool) -> bytes:
     """The canonical body of a command with sealed texts, as far as it was sent.
 
     It is made of the command, and not of what was sent: a validator may have found a value somewhere else.
     """
     data = command.__pydantic_serializer__.to_python(command, mode="json", exclude_unset=True, exclude=unsent)
     try:
-        sealed = data if command.sealed_fields is None else command.sealed_fields.sealed(data, aggregate_id)
+        fields = command.sealed_fields
+        sealed = data if fields is None else fields.sealed(data, aggregate_id, revives=revives)
         return canonical(sealed)[0]
     except ValueError as error:
         raise MalformedCommand(command.type, [{"type": "person_missing", "loc": (), "msg": str(error)}]) from error

@@ -9,6 +9,7 @@ EventLogError
 ├── LogUnavailable       the log did not answer in time
 ├── NotRecorded          an action cannot be recorded in the audit log, so it is not done
 ├── KeysUnavailable      the store with the keys of persons did not answer, or cannot be used
+│   └── ValueWithheld    a value of an erased person was not sent, until its command is known to be new
 ├── UnknownKey           a personal value is sealed with a key that the store of keys never had
 ├── LeftOpen             Kafka has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
@@ -160,6 +161,13 @@ class KeysUnavailable(EventLogError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the store with the keys of persons is unavailable: {reason}; try again later")
         self.reason = reason
+
+
+class ValueWithheld(KeysUnavailable):
+    """A value of an erased person is not in the command, which asks only whether its id was decided before."""
+
+    def __init__(self) -> None:
+        super().__init__("a value of an erased person was not sent, to find out first whether the command is new")
 
 
 class UnknownKey(EventLogError):

@@ -23,7 +23,7 @@ from eventlog.personal.installed import installed
 from eventlog.programs.cores import cores
 from eventlog.programs.metrics import collecting
 from eventlog.settings import LogSettings
-from projections.errors import NotPublished, StoreUnavailable, Unloadable
+from projections.errors import CannotPublish, NotPublished, StoreUnavailable, Unloadable
 from projections.folding.slices import remove_left
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.dropping import drop_leftovers
@@ -35,6 +35,7 @@ from projections.generations.registry.registry import Generations
 from projections.generations.registry.selection import ALL
 from projections.generations.registry.sources import sources
 from projections.generations.registry.state_places import others, own_place
+from projections.generations.upkeep.expired_rows import keep_removing
 from projections.generations.upkeep.lag_reader import Lags
 from projections.generations.upkeep.letter_metrics import LetterMetrics
 from projections.generations.upkeep.looks import look_until
@@ -121,6 +122,8 @@ class Service:
     def _add_to(self, store: str, target: Target) -> None:
         try:
             added = backend(store).add_missing(self.stores, target)
+        except CannotPublish as error:
+            log.error("rows of %s expire as declared over HTTP, but not in SQL: %s", target.view.tag, error)
         except (StoreUnavailable, Unloadable) as error:
             log.error(
                 "%s lacks indexes that %s declares: %s. It is tried again at the next start; `replay rebuild %s` "
@@ -137,6 +140,13 @@ class Service:
         erasure = ClearErasure(self.stores, clear_stores(views), wait=stop.wait)
         while has_clear_columns(views) and not stop.wait(ERASED_EVERY_S):
             erasure.sweep(installed().store)
+
+    def keep_removed(self, stop: threading.Event) -> None:
+        """Remove rows that expired for good, again and again until `stop` is set."""
+        views = [view for view in self.views.views.values() if view.expiry is not None and view.expiry.is_final]
+        if views:
+            live = self.generations.serving
+            keep_removing(self.stores, lambda: served(views, not_paused(live(views).values())), stop)
 
     def _check_events(self) -> None:
         """Log an error for each event whose fields changed without its version; record the versions that are new."""

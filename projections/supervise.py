@@ -90,6 +90,7 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
     with collecting(PartMetrics(supervisor)), service.upkeep(parts, unbuilt) as upkeep:
         threading.Thread(target=keep, args=[upkeep], name="upkeep", daemon=True).start()
         threading.Thread(target=service.keep_erased, args=[stop], name="erased persons", daemon=True).start()
+        threading.Thread(target=service.keep_removed, args=[stop], name="expired rows", daemon=True).start()
         try:
             _wait_until_up(supervisor, tried, stop)
             if not stop.is_set():

@@ -10,6 +10,8 @@ from commands.declaring.filled_fields import Claim
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from projections.table.declared_store import DeclaredStore
+from projections.table.expiry import Expiry
+from projections.table.json_forms import JsonForms
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
 from projections.table.types import ColumnType
@@ -51,6 +53,10 @@ class View(Protocol):
         """The name of the key column."""
 
     @property
+    def key_order(self) -> Sequence[str]:
+        """The columns in whose order rows are listed: the key, behind the value that it is the text of, if any."""
+
+    @property
     def types(self) -> Mapping[str, ColumnType]:
         """The type of every visible stored column, the key first."""
 
@@ -67,8 +73,16 @@ class View(Protocol):
         """The stored columns whose values have sealed texts, which only the API opens."""
 
     @property
+    def json_forms(self) -> JsonForms:
+        """The columns whose values have JSON texts, in which answers have JSON; see `with_json`."""
+
+    @property
     def readable_by(self) -> Mapping[str, Claim]:
         """By column, the claim that it equals in the rows that a caller of the API may read; empty: all rows."""
+
+    @property
+    def expiry(self) -> Expiry | None:
+        """When its rows expire; None if they do not."""
 
     @property
     def layout(self) -> Layout:
@@ -113,6 +127,9 @@ class View(Protocol):
 
     def named(self, name: str) -> View:
         """The same view under another name, in the stores that answer queries: nobody follows its changes."""
+
+    def without_expiry(self) -> View:
+        """The same view with rows that do not expire."""
 
     def patch_tag(self, generation: int) -> str:
         """Begins the keys of the patches that this generation takes."""

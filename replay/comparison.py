@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -12,6 +13,7 @@ from projections.limits import CHUNK_ROWS
 from projections.stores.row_reader import RowReader, Size
 from projections.stores.store import Target
 from projections.table import row_difference
+from projections.table.expiry import Expiry
 from projections.table.json_text import JsonTexts
 from projections.table.monoids import State
 from projections.table.retraction import GROUP, MARK
@@ -80,6 +82,8 @@ def compare(
     counts = left.view.layout.retraction is not None
     if ignored or counts:
         reader = _Present(reader)
+    if left.view.expiry is not None and left.view.expiry.is_final:
+        reader = _Unexpired(reader, left.view.expiry, datetime.now(UTC))
     moving = in_motion()
     differing = dict[str, Difference]()
     forgets = not left.view.has_own_query and bool(left.view.tables)
@@ -127,6 +131,26 @@ class _Present(RowReader):
 
     def size(self, target: Target) -> Size:
         return self._reader.size(target)
+
+
+class _Unexpired(RowReader):
+    """Rows that had not expired for good at a time: of others, a generation may have lost any."""
+
+    def __init__(self, reader: RowReader, expiry: Expiry, now: datetime) -> None:
+        self._reader, self._expiry, self._now = reader, expiry, now
+
+    def rows(self, target: Target) -> Iterator[tuple[str, State]]:
+        return ((key, row) for key, row in self._reader.rows(target) if not self._has_expired(row))
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        found = self._reader.rows_of(target, keys)
+        return {key: row for key, row in found.items() if not self._has_expired(row)}
+
+    def size(self, target: Target) -> Size:
+        return self._reader.size(target)
+
+    def _has_expired(self, row: State) -> bool:
+        return self._expiry.has_come(row.get(self._expiry.column), self._now)
 
 
 def _is_there(row: State) -> bool:

@@ -58,9 +58,9 @@ class Estimate:
 class Planned:
     """What happens to a view when this code is started.
 
-    action: "nothing", "add indexes" (to the live table, without a rebuild), "build" (it is new), "rebuild" (a new
-    version), "refuse" (changed, with the version that it had) or "left over" (this code does not declare it). changes:
-    lines of its declaration, as a diff, or the indexes.
+    action: "nothing", "add indexes" or "change expiry" (of what is live, without a rebuild), "build" (it is new),
+    "rebuild" (a new version), "refuse" (changed, with the version that it had) or "left over" (this code does not
+    declare it). changes: lines of its declaration, as a diff, or what is added.
     """
 
     view: str
@@ -128,11 +128,18 @@ def _planned(deployment: Deployment, view: View, live: Generation | None) -> Pla
         target = Target(view, live.generation)
         added = [each for store in view.stores for each in backend(store.name).missing(deployment.stores, target)]
         changes = [f"+ {each}" for each in added]
-        return Planned(view.name, "add indexes" if added else "nothing", live.tag, view.tag, None, changes)
+        return Planned(view.name, _addition(added), live.tag, view.tag, None, changes)
     changes = changes_since(live, view)
     if live.version == view.version:
         return Planned(view.name, "refuse", live.tag, view.tag, None, changes)
     return Planned(view.name, "rebuild", live.tag, view.tag, estimate(deployment, view), changes)
+
+
+def _addition(added: Sequence[str]) -> str:
+    """What happens to what is live. added: see `Backend.missing`."""
+    if not added:
+        return "nothing"
+    return "add indexes" if any(each.startswith("index") for each in added) else "change expiry"
 
 
 def estimate(

@@ -108,7 +108,7 @@ async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> N
     """Wait until the generation has applied everything in `wanted`; raises _Behind after a while, or GenerationGone."""
     latest: dict[int, int] = {}
     for touch in wanted:
-        latest[touch.partition] = max(touch.offset, latest.get(touch.partition, 0))
+        latest[touch.partition] = max(touch.offset, latest.get(touch.partition, touch.offset))
     pause_s, waited_s = FIRST_PAUSE_S, 0.0
     while True:
         next_offsets = await reader.next_offsets(live)

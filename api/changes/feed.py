@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from api.changes.changed_rows import ChangedRows, size_bytes
 from api.changes.earlier import EarlierPatches, Offsets, applied_by_all
+from api.changes.expired_rows import ExpiredRows
 from api.changes.own_rows import OwnRows
 from api.changes.patch_tail import Batch, Touched
 from api.changes.position import write_position
 from api.changes.subscription import MAX_CHANGES, MAX_UNREAD_BYTES, Change, ResetReason, Subscription
 from api.guard.caller import Caller
 from api.lookups import Lookups
-from api.ports import Generations, Live
+from api.ports import Generations, Live, ViewReader
 from api.reading import KeyReaders
 from eventlog.errors import EventLogError
 from projections.errors import ProjectionError
@@ -78,6 +79,7 @@ class ViewFeed:
         self.started = asyncio.Event()
         self._readers, self._generations, self._earlier = readers, generations, earlier
         self._rows = ChangedRows(view, readers, lookups, generations, caller)
+        self._expired = None if view.expiry is None else ExpiredRows(view, view.expiry, readers.stores, generations)
         self._touched: Touched = {}
         self._missing: Missing | None = None
         self._look_back_at = 0.0
@@ -130,6 +132,8 @@ class ViewFeed:
                 touched, self._touched = self._touched, {}
                 read_to = self._read_to
                 await self._deliver(touched, read_to)
+                touched = {}
+                await self._send_expired()
             except (EventLogError, ProjectionError) as error:
                 logger.warning('changes of "%s" are delayed: %s', self.view.name, error)
                 self._touched = touched | self._touched
@@ -177,6 +181,20 @@ class ViewFeed:
                 follower.reset("too_far_behind", self.position)
             follower.offer(last, self.position)
 
+    async def _send_expired(self) -> None:
+        """Tell the followers which rows have expired; if they are too many, all rows are read again."""
+        expired = self._expired
+        if expired is None or not expired.is_due or not await self._has_all_sent([expired.store]):
+            return
+        found = await expired.look()
+        changes = None if found is None else await self.changes(found)
+        if changes is None:
+            self._miss(None)
+            self._has_changes.set()
+            return
+        for follower in self.followers:
+            follower.offer(changes)
+
     async def _wait_for_room(self, wanted_bytes: int) -> None:
         """Give followers that have much to read some time to do so; those that do not are disconnected."""
         full = [each for each in self.followers if not (each.held or each.has_room(wanted_bytes))]
@@ -198,8 +216,11 @@ class ViewFeed:
 
     async def is_even(self) -> bool:
         """Whether every store has applied what was sent before, so that a follower reads the same rows in each."""
-        stores = self._readers.stores
-        if len(stores) == 1 and not stores[0].needs_refresh:
+        return await self._has_all_sent(self._readers.stores)
+
+    async def _has_all_sent(self, stores: Sequence[ViewReader]) -> bool:
+        """Whether these stores have applied everything that was sent."""
+        if len(self._readers.stores) == 1 and not stores[0].needs_refresh:
             return True  # what was sent was read from this store
         end = self.delivered
         applied = await applied_by_all(stores, await self._generations.live(self.view))

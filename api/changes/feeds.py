@@ -194,6 +194,8 @@ class ChangeFeeds:
         self._listen()
 
     def _since(self, text: str, feed: ViewFeed) -> Offsets | ResetReason:
+        if feed.view.expiry is not None:  # positions are offsets, which do not tell what has expired since
+            return "position_gone"
         known = read_position(text, self.partitions)
         if known is None:
             return "position_gone"

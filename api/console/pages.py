@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import orjson
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -150,13 +151,18 @@ def _templates() -> Environment:
 
 def shown_value(value: Any) -> str:
     """A value of a row or an event in a table, cut if it is long."""
-    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, default=_plain, ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
 def pretty(value: Any) -> str:
     """A value as JSON over several lines."""
-    return json.dumps(value, default=str, ensure_ascii=False, indent=2)
+    return json.dumps(value, default=_plain, ensure_ascii=False, indent=2)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has of a value that is none of its own, such as the JSON text that a row has in a column."""
+    return json.loads(orjson.dumps(value)) if isinstance(value, orjson.Fragment) else str(value)
 
 
 def marked(text: str) -> Markup:

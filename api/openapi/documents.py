@@ -201,6 +201,9 @@ class PersonErased(TypedDict):
     events: Annotated[
         int | None, Field(description="how many events `GET /persons/{person}` has for operators; null: not known now")
     ]
+    observations: Annotated[
+        int | None, Field(description="how many observations; null: not known now, or the topic is too large to count")
+    ]
     in_clear: Annotated[
         list[InClearDocument] | None, Field(description="by generation with columns in clear, what was found in them")
     ]
@@ -215,7 +218,16 @@ class LeftOut(TypedDict):
         list[str],
         Field(description="views that the caller may not read, that have no rows yet, or that are not searched"),
     ]
-    observations: Annotated[list[str], Field(description="observations with personal fields, which are not searched")]
+    observations: Annotated[
+        list[str], Field(description="observations with personal fields, if the caller may not read those of everybody")
+    ]
+
+
+class Searched(TypedDict):
+    """How much of the topic of observations has been searched, up to this page."""
+
+    observations: Annotated[int, Field(description="of all persons and types")]
+    of: Annotated[int, Field(description="how many the topic has")]
 
 
 class PersonKnown(TypedDict):
@@ -224,6 +236,11 @@ class PersonKnown(TypedDict):
     person: str
     events: list[Record]
     rows: Annotated[dict[str, list[dict[str, Any]]], Field(description="by view")]
+    observations: Annotated[
+        list[dict[str, Any]],
+        Field(description="as CloudEvents, each copy that was reported, on the pages after those of events"),
+    ]
+    searched: Annotated[Searched | None, Field(description="on pages of observations")]
     left_out: LeftOut
     links: Links
 

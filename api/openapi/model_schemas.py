@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel
+import orjson
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from api.openapi.command_line import CommandLine
-from api.openapi.components import EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, Schema
+from api.openapi.components import COLUMNS, EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, TEXT, Schema
 from commands.declaring.aggregate import Command, Event
+from commands.declaring.field_kinds import JsonValues
 from commands.declaring.filled_fields import filled_fields
 from commands.declaring.observation import Observation, ObservationRegistry, Report
 from commands.declaring.registry import AnyAggregate, CommandRegistry
+from projections.table.json_forms import FieldOf, JsonForm
+from projections.table.types import ColumnType
 
 OTHER_EVENT: Final = "OtherEvent"
 
@@ -57,6 +62,38 @@ def model_components(
         _leave_out_filled(model, schema)
     inner = {f"{name}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
     return inner | {name: schema}
+
+
+def json_column(name: str, form: JsonForm) -> tuple[Schema, Schema]:
+    """The schema of a column of JSON, and the components that it refers to, whose names begin with `name`."""
+    distinct: dict[bytes, FieldOf] = {}
+    for field in form.fields:
+        distinct.setdefault(orjson.dumps(_field_schema(name, field)), field)
+    schemas, found = list[Schema](), Schema()
+    for number, field in enumerate(distinct.values()):
+        prefix = f"{name}.{number}" if number else name
+        schema = _field_schema(prefix, field)
+        found |= {f"{prefix}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
+        schemas.append(schema)
+    if not schemas:
+        return COLUMNS[ColumnType.JSON], {}
+    if form.values is JsonValues.EITHER:  # a number is answered as its text, if the field may have a text
+        schemas.append(TEXT)
+    return (schemas[0] if len(schemas) == 1 else {"anyOf": schemas}), found
+
+
+def _field_schema(name: str, field: FieldOf) -> Schema:
+    """The schema of a field's values; of any if it has none."""
+    model, own = field
+    info = next(info for each, info in model.model_fields.items() if own == (info.alias or each))
+    try:
+        annotated: Any = Annotated[info.annotation, info]
+        schema = TypeAdapter(annotated).json_schema(
+            ref_template=f"#/components/schemas/{name}.{{model}}", mode="serialization"
+        )
+    except PydanticInvalidForJsonSchema:
+        return {}
+    return {each: value for each, value in schema.items() if each != "default"}
 
 
 def _leave_out_filled(model: type[BaseModel], schema: Schema) -> None:

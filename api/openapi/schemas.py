@@ -18,14 +18,15 @@ from api.openapi.components import (
     header,
 )
 from api.openapi.documents import body_components
-from api.openapi.model_schemas import message_components, reference
+from api.openapi.model_schemas import json_column, message_components, reference
 from api.openapi.problem_documents import PROBLEM_SCHEMA
 from api.requests.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
 from api.requests.ndjson import MEDIA_TYPE as NDJSON
 from api.requests.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
 from api.service import Service
 from projections.stores.valkey.rankings import ranked_of
-from projections.table.lookups import looked_up_types
+from projections.table.json_forms import JsonForm
+from projections.table.lookups import looked_up_forms, looked_up_types
 from projections.table.types import ColumnType
 from projections.view import View
 
@@ -173,23 +174,24 @@ def components(service: Service) -> Schema:
     found: Schema = {"Problem": PROBLEM_SCHEMA, **body_components()}
     found |= message_components(service.commands, service.observations)
     for view in service.views.values():
-        found |= _view_components(view, looked_up_types(view, service.views))
+        found |= _view_components(view, looked_up_types(view, service.views), service.views)
     return found
 
 
-def _view_components(view: View, looked_up: Mapping[str, ColumnType]) -> Schema:
+def _view_components(view: View, looked_up: Mapping[str, ColumnType], views: Mapping[str, View]) -> Schema:
+    columns, inner = _json_columns(view, views)
     columns = {
         name: COLUMNS[kind]
         if name == view.key_name
         else PERSONAL_COLUMN
         if name in view.personal
-        else _nullable(COLUMNS[kind])
+        else _nullable(columns.get(name, COLUMNS[kind]))
         for name, kind in view.types.items()
-    }
-    for name, kind in looked_up.items():
+    } | {name: columns.get(name, COLUMNS[kind]) for name, kind in looked_up.items()}
+    for name in looked_up:
         lookup = view.looked_up[name]
         description = f"looked up in {lookup.view} by {lookup.on} when the row is read; cannot be filtered or sorted by"
-        columns[name] = {**_nullable(COLUMNS[kind]), "description": description}
+        columns[name] = {**_nullable(columns[name]), "description": description}
     row = {
         "type": "object",
         "description": view.doc,
@@ -235,7 +237,23 @@ def _view_components(view: View, looked_up: Mapping[str, ColumnType]) -> Schema:
         f"{view.name}.rows": _object(by_keys),
     }
     searched = any(store.searches for store in view.stores)
-    return components | ({f"{view.name}.found": _object(found, optional=("matches",))} if searched else {})
+    return inner | components | ({f"{view.name}.found": _object(found, optional=("matches",))} if searched else {})
+
+
+def _json_columns(view: View, views: Mapping[str, View]) -> tuple[dict[str, Schema], Schema]:
+    """The schemas of a row's columns of JSON, also of looked-up ones, and the components that these refer to."""
+    forms = {**looked_up_forms(view, views), **view.json_forms}
+    hidden = view.personal | {
+        name for name, lookup in view.looked_up.items() if lookup.columns[name] in views[lookup.view].personal
+    }
+    found = {
+        name: json_column(f"{view.name}.row.{name}", form)
+        for name, form in forms.items()
+        if isinstance(form, JsonForm) and name not in hidden  # what is hidden does not fit the schema
+    }
+    return {name: schema for name, (schema, _) in found.items()}, {
+        name: inner for _, components in found.values() for name, inner in components.items()
+    }
 
 
 def _nullable(schema: Schema) -> Schema:

@@ -74,9 +74,8 @@ class ElasticsearchReader:
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current rows of these keys with the columns."""
-        compared = [each.column for each in live.conditions]
         shown = _fields(live.view, columns or tuple(live.view.types))
-        sources = await self._sources(live, keys, [*shown, *compared, DELETED])
+        sources = await self._sources(live, keys, [*shown, *live.compared, DELETED])
         return {
             key: _row(live.view, source, columns)
             for key, source in sources.items()
@@ -236,7 +235,7 @@ def _matching(live: Live, query: Query) -> dict[str, Any]:
         fields = [f"{column}.text" for column in _searched(view, query)]
         words = {"multi_match": {"query": query.text, "fields": fields, "type": "cross_fields", "operator": "and"}}
         # scores depend on how often a word is in all rows, also in those that do not exist for the reader
-        must.append({"constant_score": {"filter": words}} if live.conditions else words)
+        must.append({"constant_score": {"filter": words}} if live.of_reader else words)
     conditions = [matching(each, view.types) for each in query.filters]
     if query.near is not None and query.within_km is not None:
         place = {"lat": query.near[0], "lon": query.near[1]}

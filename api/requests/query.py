@@ -98,8 +98,10 @@ def read_query(view: View, parameters: Parameters, *, searching: bool = False, c
     extra = ((RELEVANCE,) if text else ()) + ((DISTANCE,) if near else ())
     if "sort" in plain:
         order = _read_order(view, plain["sort"], extra)
+    elif extra:
+        order = (Order(RELEVANCE, descending=True),) if text else (Order(DISTANCE),)
     else:
-        order = (Order(RELEVANCE, descending=True),) if text else ((Order(DISTANCE),) if near else ())
+        order = tuple(map(Order, view.key_order))
     named = {step.column for step in order}
     if view.key_name not in named:
         order = (*order, Order(view.key_name))

@@ -32,14 +32,14 @@ DESCRIPTION: Final = """\
 Server-sent events (`EventSource`), until the connection ends.
 
 - `open`: `{"position", "generation"}`. Read the rows now, from any store; whatever they lack follows.
-- `change`: `{"key", "row", "position"}`. `row` is the row after the change, null if it was removed. Several
-  quick changes of a row may be sent as one. `position` is the position of the event in the log; it is
-  null in a stream view, whose rows come from many records. Columns that are looked
+- `change`: `{"key", "row", "position"}`. `row` is the row after the change, null if it was removed or expired. Several
+  quick changes of a row may be sent as one. `position` is the position of the event in the log; it is null in a
+  stream view, whose rows come from many records, and of a row that expired. Columns that are looked
   up in another view have their value at the time of sending; if only the other view's row changes, no `change` is sent.
 - `reset`: `{"reason"}`. Read all rows again; changes continue. The reason is that the view was rebuilt
-  (`generation_changed`), that the missed changes are no longer stored (`position_gone`), or that they are too many
-  (`too_far_behind`). They may be too many because a store of the view was far behind or did not answer; `reset` is sent
-  once it is near again.
+  (`generation_changed`), that the missed changes are no longer stored, or are unknown because rows of the view expire
+  (`position_gone`), or that they are too many (`too_far_behind`). They may be too many because a store of the view was
+  far behind or did not answer; `reset` is sent once it is near again.
 - `end`: `{"reason"}`. Connect again after `too_slow` (the client read too slowly), `closing` (the server stops) or
   `failed` (an internal error). `time_is_up`: the time of `for_ms` has passed. `expired`: the API key or token is not
   valid any more; connect again with another one. `read_again`: connect again, and read all rows again.

@@ -27,8 +27,8 @@ from api.requests.parameters import check_names, check_text, read_boolean, read_
 from api.service import Service
 from api.waiting.awaited import After
 from eventlog.audit.record import Outcome
-from eventlog.audit.trail import Trail, begin
-from eventlog.erasing.person import MAX_PERSON_CHARACTERS, PersonErasure, erase_person, planned
+from eventlog.audit.trail import Trail, Trails, begin
+from eventlog.erasing.person import MAX_PERSON_CHARACTERS, Counted, PersonErasure, erase_person, planned
 from eventlog.hidden_values import error_text
 from eventlog.personal.installed import installed
 
@@ -41,6 +41,9 @@ The events with a value that was sealed with a key of the person, and all events
 time; of these, those that the caller may read. Beside them, the rows that they have changed and that show such a value,
 or whose key is the person: a row may come on several pages. Personal values of other persons are hidden, so that the
 answer can be given to the person. The audit log has a record of who asked, without what was found.
+
+Observations with such a value come on the last pages, for callers who may read the events of all streams. Their topic
+is searched from its beginning, a limited part for each page: a page may have none, and `searched` says how far it got.
 """
 DESCRIPTION: Final = """\
 Destroys the key of a person: all sealed values of this person become unreadable, in every copy. It cannot be undone; it
@@ -53,6 +56,7 @@ class _Persons:
 
     def __init__(self, service: Service) -> None:
         self._service, self._known = service, KnownPersons(service)
+        self._append = Trails(lambda: Trail(os.environ)).append
 
     async def read(self, request: Request, person: str) -> Response:
         """A page of what is known about a person."""
@@ -70,6 +74,10 @@ class _Persons:
             "person": person,
             "events": [orjson.Fragment(each) for each in found.events],
             "rows": found.rows,
+            "observations": [orjson.Fragment(each) for each in found.observations],
+            "searched": None
+            if found.searched is None
+            else dict(zip(("observations", "of"), found.searched, strict=True)),
             "left_out": found.left_out,
             "links": links,
         }
@@ -78,7 +86,7 @@ class _Persons:
     @asynccontextmanager
     async def _recorded(self, caller: Caller, person: str) -> AsyncIterator[None]:
         """Record who asks about whom, and how that ends. Raises NotRecorded, before anything is read."""
-        append, environment = Trail(os.environ).append, self._service.environment
+        append, environment = self._append, self._service.environment
         begun = await asyncio.to_thread(
             begin, append, READ_VERB, {"person": person}, environment, os.environ, caller.name
         )
@@ -95,16 +103,16 @@ class _Persons:
         plain = check_names(request.query_params.multi_items(), ("dry_run",))
         _check(person)
         is_dry = "dry_run" in plain and read_boolean("dry_run", plain["dry_run"])
-        events = await self._known.count(person)
-        found = await asyncio.to_thread(self._erased, caller_of(request), person, events, is_dry)
+        counted = await self._known.count(person)
+        found = await asyncio.to_thread(self._erased, caller_of(request), person, counted, is_dry)
         return Response(orjson.dumps(found.document()), media_type="application/json")
 
-    def _erased(self, caller: Caller, person: str, events: int | None, is_dry: bool) -> PersonErasure:
+    def _erased(self, caller: Caller, person: str, counted: Counted, is_dry: bool) -> PersonErasure:
         keys, in_clear = installed().store, self._service.in_clear
         if is_dry:
-            return planned(keys, person, events, in_clear)
-        append, environment = Trail(os.environ).append, self._service.environment
-        return erase_person(keys, append, person, environment, os.environ, caller.name, events, in_clear)
+            return planned(keys, person, counted, in_clear)
+        environment = self._service.environment
+        return erase_person(keys, self._append, person, environment, os.environ, caller.name, counted, in_clear)
 
 
 def person_routes(service: Service) -> APIRouter:

@@ -38,6 +38,23 @@ _WRAPPERS: Final = frozenset(
 """Schemas of the values that an inner schema has."""
 
 
+_TEXTS: Final = frozenset(
+    {"str", "date", "time", "datetime", "timedelta", "decimal", "uuid", "bytes", "url", "multi-host-url", "complex"}
+)
+_OTHERS: Final = frozenset(
+    {"int", "float", "bool", "list", "set", "frozenset", "tuple", "dict", "typed-dict", "model", "dataclass"}
+)
+"""Schemas of values that are texts in JSON, and of values that never are."""
+
+
+class JsonValues(Enum):
+    """What the values of a field are in JSON: all are texts, none is a text, or either; null is none of them."""
+
+    TEXTS = "texts"
+    OTHERS = "others"
+    EITHER = "either"
+
+
 @dataclass(frozen=True, slots=True)
 class Digits:
     """The digits that a decimal may have: altogether, and of these behind the point."""
@@ -117,6 +134,37 @@ def _form_of(schema: Schema) -> Form | None:
         return _FORMS.get(schema["type"])
     total, places = schema.get("max_digits"), schema.get("decimal_places")
     return Decimal if total is None or places is None else Digits(total, places)
+
+
+def json_values(model: type[BaseModel], name: str) -> JsonValues:
+    """What the field with this name in JSON may have there. The model must be complete."""
+    schemas, definitions = _schemas(model)
+    own = next(own for own, info in model.model_fields.items() if name == (info.alias or own))
+    if _has_serializer(schemas[own]):
+        return JsonValues.EITHER
+    found = {_values_of(each) for each in _resolved(schemas[own], definitions) if each["type"] != "none"}
+    return found.pop() if len(found) == 1 else JsonValues.EITHER
+
+
+def _values_of(schema: Schema) -> JsonValues:
+    match schema:
+        case {"serialization": _}:
+            return JsonValues.EITHER
+        case {"type": "literal", "expected": values} | {"type": "enum", "members": values}:
+            kinds = {_kind_of_value(each) for each in values} - {NULL}
+            texts = {JsonValues.TEXTS if each is str else JsonValues.OTHERS for each in kinds}
+            return texts.pop() if len(texts) == 1 and object not in kinds else JsonValues.EITHER
+        case {"type": name} if name in _TEXTS:
+            return JsonValues.TEXTS
+        case {"type": name} if name in _OTHERS:
+            return JsonValues.OTHERS
+    return JsonValues.EITHER
+
+
+def _has_serializer(schema: Schema) -> bool:
+    """Whether the model says itself what a value becomes in JSON."""
+    inner = schema.get("schema")
+    return "serialization" in schema or (isinstance(inner, Mapping) and _has_serializer(inner))
 
 
 def item_model_of(model: type[BaseModel], name: str) -> type[BaseModel] | None:

@@ -19,7 +19,7 @@ import orjson
 from commands.errors import DeclarationError
 from eventlog.personal.installed import installed
 from eventlog.personal.mark import PersonalMark
-from eventlog.personal.sealed_text import is_sealed
+from eventlog.personal.sealed_text import is_sealed, is_withheld
 
 Walk = Callable[["PersonalField", Any, str], Any]
 """What a value becomes: it gets the field, the value, and the person, who is "" if that is not known."""
@@ -30,6 +30,7 @@ HIDDEN_VALUE: Final = {"hidden": "personal"}
 """In place of a personal value, for callers of the API who may not read it."""
 MIN_HIDDEN_CHARACTERS: Final = 2
 """Of such a text: shorter ones are in every other word."""
+_EMPTY: Final[tuple[Any, ...]] = ("", [], {})
 _LEFT: Final[set[str]] = set()
 """Texts that are `erased_as` of any field."""
 
@@ -91,10 +92,14 @@ class PersonalFields:
         for each in self.inner:
             yield from each.fields.all
 
-    def sealed(self, data: dict[str, Any], subject: str) -> dict[str, Any]:
+    def sealed(
+        self, data: dict[str, Any], subject: str, *, revives: bool = True, keeps_empty: bool = False
+    ) -> dict[str, Any]:
         """The data of a message with sealed texts; `data` is changed. Null stays null. Raises KeysUnavailable.
 
         subject: the id of the aggregate, or the key of the process. Raises ValueError if a value belongs to nobody.
+        revives: whether erased persons get new keys; if not, their values are withheld. keeps_empty: whether empty
+        values of erased persons stay as they are, as those of a new state, which need no key.
         """
         vault, record_type = installed(), self.record_type
 
@@ -103,17 +108,29 @@ class PersonalFields:
                 if not value:  # such as "" in the first state: it says nothing about anybody
                     return value
                 raise ValueError(f'"{field.path}" is personal, and "{field.of}", which names the person, is empty')
-            if _is_left(field, value) and vault.is_erased(person):
+            says_nothing = (keeps_empty and value in _EMPTY) or _is_left(field, value)
+            if says_nothing and vault.is_erased(person):
                 return value  # a rule goes on with it, and the erased person needs no new key for that
-            return vault.seal(person, record_type, field.path, value)
+            return vault.seal(person, record_type, field.path, value, revives=revives)
 
         self._walk(data, (), subject, seal)
         return data
 
+    def withholds(self, data: dict[str, Any]) -> bool:
+        """Whether a value of a message is withheld; `data` stays as it is."""
+        found: list[bool] = []
+
+        def note(_: PersonalField, value: Any, __: str) -> Any:
+            found.append(is_withheld(value))
+            return value
+
+        self._walk(data, (), "", note)
+        return any(found)
+
     def opened(self, data: dict[str, Any]) -> dict[str, Any]:
         """The data of a message with clear values; `data` is changed. Values that were never sealed stay as they are.
 
-        Raises KeysUnavailable or UnknownKey, or ValueError if a text is damaged.
+        Raises KeysUnavailable (ValueWithheld) or UnknownKey, or ValueError if a text is damaged.
         """
         from eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
@@ -129,8 +146,8 @@ class PersonalFields:
         return data
 
     def sealed_json(self, body: bytes, subject: str) -> bytes:
-        """Like `sealed`, of a JSON text, with members in their order."""
-        return orjson.dumps(self.sealed(orjson.loads(body), subject))
+        """Like `sealed`, of a JSON text that no client sends again, with members in their order."""
+        return orjson.dumps(self.sealed(orjson.loads(body), subject, keeps_empty=True))
 
     def opened_json(self, body: bytes) -> bytes:
         """Like `opened`, of a JSON text."""

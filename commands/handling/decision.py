@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import orjson
+from msgspec import structs
 from pydantic import BaseModel
 
 from commands.codec import TypedCommand, read_back, sealed_state, snapshot_json
@@ -33,7 +34,7 @@ from commands.receipt import (
 )
 from eventlog import topics
 from eventlog.envelope import OUTBOX, PROCESS, Envelope, encode_event, timestamp_ms
-from eventlog.errors import KeysUnavailable
+from eventlog.errors import KeysUnavailable, ValueWithheld
 from eventlog.hidden_values import places_of_error
 from eventlog.letters import time_of
 from eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
@@ -90,6 +91,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     snapshot: the value of its record, if it was made.
     size_bytes: of all appended records.
     begins: whether the stream had no event before.
+    is_undecided: whether the command is decided if it comes again, see `was_not_decided`.
     """
 
     key: str
@@ -107,6 +109,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int = 0
     begins: bool = False
     sealed: str = ""
+    is_undecided: bool = False
 
 
 def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
@@ -130,8 +133,10 @@ def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable)
     """
     if received.origin in (PROCESS, OUTBOX):
         raise error
-    logger.warning('"%s" of "%s" is not decided: %s', received.envelope.type, received.envelope.stream[:200], error)
-    return answered(received, "failed", version, ReceiptError(KEYS_UNAVAILABLE, clipped(str(error))))
+    level = logging.DEBUG if isinstance(error, ValueWithheld) else logging.WARNING
+    logger.log(level, '"%s" of "%s" is not decided: %s', received.envelope.type, received.envelope.stream[:200], error)
+    undecided = answered(received, "failed", version, ReceiptError(KEYS_UNAVAILABLE, clipped(str(error))))
+    return structs.replace(undecided, is_undecided=True)
 
 
 def attempt(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from commands.handling.batch import Batch
+from commands.handling.decision import Decision
 from commands.local_state.state import StateStore
-from commands.receipt import SCOPED, Answered, Receipt, has_id, scoped_key
+from commands.receipt import SCOPED, Receipt, has_id, scoped_key, was_not_decided
 from eventlog.envelope import Envelope
 
 
@@ -20,8 +21,18 @@ class Earlier(NamedTuple):
     """
 
     key: str
-    first: Answered | None = None
+    first: Decision | Receipt | None = None
     stored: bytes | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the command is not decided again."""
+        match self.first:
+            case Receipt():
+                return not was_not_decided(self.first)
+            case Decision():
+                return not self.first.is_undecided
+        return False
 
 
 def earlier_receipt(
@@ -35,7 +46,7 @@ def earlier_receipt(
     for key in (command.id, own):
         pending = batch.decision(key)
         value = None if pending is not None else stored if key == command.id else store.receipt(key)
-        first: Answered | None = pending
+        first: Decision | Receipt | None = pending
         if value is not None:
             first = Receipt.from_json(value)
         if first is None:

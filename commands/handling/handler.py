@@ -18,6 +18,7 @@ from commands.codec import (
     read_snapshot,
     snapshot_time_ms,
 )
+from commands.declaring.json_body import canonical
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
@@ -32,12 +33,10 @@ from commands.receipt import (
     SCOPED,
     UNREADABLE,
     UNREADABLE_STATE,
-    Receipt,
     ReceiptError,
     origin_of,
     reuse_key,
     reused_message,
-    was_not_decided,
 )
 from commands.sealed_digests import is_same, sealed_digests
 from eventlog import topics
@@ -172,8 +171,10 @@ class Handler:
         else:
             return  # another partition must answer it
         command = self._received(envelope, fingerprint, batch)
-        if typed is not None and typed.command.sealed_fields is not None:
-            digests = sealed_digests(envelope.type, typed.body, envelope.expected_version)
+        # also of a command that cannot be opened now: it may have been decided before
+        if isinstance(error, KeysUnavailable) or (typed is not None and typed.command.sealed_fields is not None):
+            body = canonical(envelope.data)[0] if typed is None else typed.body
+            digests = sealed_digests(envelope.type, body, envelope.expected_version)
             command = structs.replace(command, sealed=digests)
         received = self._unanswered(command, stored, batch)
         if received is not None and isinstance(error, KeysUnavailable):
@@ -204,7 +205,7 @@ class Handler:
         if earlier.key != envelope.id:
             received = structs.replace(received, key=earlier.key)
             keep_beside(envelope.id, stored, batch)
-        if earlier.first is None or (isinstance(earlier.first, Receipt) and was_not_decided(earlier.first)):
+        if not earlier.is_decided:
             return received
         _repeat(received, earlier, batch)
         return None

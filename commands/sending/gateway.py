@@ -109,7 +109,7 @@ class CommandGateway:
         for command in commands:
             place = None if command.is_new else places.get(self._name(command))
             before = self._turns.get(command.stream)
-            if place is None and before is None:
+            if place is None and before is None and command.complete is None:
                 new.append(self._waiting.add(command))
                 answers.append(new[-1].answer)
             else:
@@ -160,12 +160,15 @@ class CommandGateway:
         """The answer to a command whose id may have been used before, or that follows such a command of its stream.
 
         place: of a receipt with this id. before: is done once the command before it has been appended, or answered
-        without; None: none is. turn: likewise for this command.
+        without; None: none is. turn: likewise for this command. If values are withheld, the handler is asked for the
+        receipt first, because it has every receipt, also of commands that are not decided yet.
         """
         earlier = None if place is None else await asyncio.to_thread(self._earlier, command, place)
         if before is not None:
             await asyncio.wait([before])
         answer = self._send_again(command, earlier)
+        if command.complete is not None and was_not_decided(await answer):
+            answer = self._send_again(await asyncio.to_thread(command.complete), None)
         self._end_turn(command.stream, turn)
         return await answer
 

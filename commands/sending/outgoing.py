@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import orjson
 
-from commands.codec import Body, command_record, fingerprint_of, read_command
+from commands.codec import Body, TypedCommand, command_record, fingerprint_of, read_command
 from commands.declaring.registry import CommandType
 from commands.declaring.times import may_hold_times, unclear_times
 from commands.errors import MalformedCommand, TooLarge
-from commands.receipt import Receipt, has_id, reuse_key, scoped_key
+from commands.receipt import Receipt, has_id, reuse_key, scoped_key, was_not_decided
 from commands.sealed_digests import is_same, sealed_digests
 from eventlog.envelope import CLIENT, Envelope, timestamp_ms
 from eventlog.limits import MAX_BODY_BYTES
@@ -42,6 +42,8 @@ class Outgoing(NamedTuple):
     """A valid command. is_new: its id was made for it, so it cannot have a receipt yet.
 
     span: from now until its receipt, if its trace is sampled. sealed: see `sealed_digests`.
+    complete: makes it with all values, and asks the store of keys; None: it has them. Without it, values of erased
+    persons are withheld, and it only asks for the receipt of its id: if it is sent again, no key must be made.
     """
 
     command_id: str
@@ -51,6 +53,7 @@ class Outgoing(NamedTuple):
     entry: Entry
     span: Span | None = None
     sealed: str = ""
+    complete: Callable[[], Outgoing] | None = None
 
     @property
     def stream(self) -> str:
@@ -71,6 +74,8 @@ class Outgoing(NamedTuple):
 
     def is_answered_by(self, receipt: Receipt) -> bool:
         """Whether a receipt of its id is of this command, and not of another one."""
+        if was_not_decided(receipt):  # what was withheld, or could not be read, may be the same in another command
+            return receipt.fingerprint == self.fingerprint
         return is_same(receipt, self.fingerprint, self.sealed)
 
     def has_id_of(self, receipt: Receipt) -> bool:
@@ -96,13 +101,12 @@ def prepare(
     """
     if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
         raise TooLarge(len(body), MAX_BODY_BYTES)
-    typed = read_command(kind, body, time, claims)
-    if len(typed.body) > MAX_BODY_BYTES:
-        raise TooLarge(len(typed.body), MAX_BODY_BYTES)
+    chosen, expected_version = options.get("command_id"), options.get("expected_version")
+    is_new = is_new or not chosen
+    typed = _read(kind, body, time, claims, revives=is_new)
     # only of new commands: those in the log are decided as they were accepted
     if may_hold_times(kind.command) and (unclear := list(unclear_times(typed.command, orjson.loads(typed.body)))):
         raise MalformedCommand(kind.command.type, unclear)
-    chosen, expected_version = options.get("command_id"), options.get("expected_version")
     command_id, command_type = chosen or new_command_id(), kind.command.type
     span = _sending(command_type, command_id, typed.stream, options.get("traceparent"), trace_links)
     envelope = Envelope(
@@ -119,12 +123,29 @@ def prepare(
         origin=CLIENT,
         actor=options.get("actor"),
     )
-    fingerprint = fingerprint_of(command_type, typed.body, expected_version)
-    entry = command_record(envelope, typed.aggregate.identity, typed.body, timestamp_ms(time))
+    made = _outgoing(typed, envelope, span, is_new=is_new)
+    fields = kind.command.sealed_fields
+    if is_new or fields is None or not fields.withholds(orjson.loads(typed.body)):
+        return made
+    return made._replace(complete=lambda: _outgoing(_read(kind, body, time, claims), envelope, span, is_new=is_new))
+
+
+def _read(
+    kind: CommandType, body: Body, time: datetime, claims: Mapping[str, Any] | None, *, revives: bool = True
+) -> TypedCommand:
+    typed = read_command(kind, body, time, claims, revives=revives)
+    if len(typed.body) > MAX_BODY_BYTES:
+        raise TooLarge(len(typed.body), MAX_BODY_BYTES)
+    return typed
+
+
+def _outgoing(typed: TypedCommand, envelope: Envelope, span: Span | None, *, is_new: bool) -> Outgoing:
+    fingerprint = fingerprint_of(envelope.type, typed.body, envelope.expected_version)
+    entry = command_record(envelope, typed.aggregate.identity, typed.body, timestamp_ms(envelope.time))
     digests = ""
-    if kind.command.sealed_fields is not None:
-        digests = sealed_digests(command_type, typed.body, expected_version)
-    return Outgoing(command_id, is_new or not chosen, command_type, fingerprint, entry, span, digests)
+    if typed.command.sealed_fields is not None:
+        digests = sealed_digests(envelope.type, typed.body, envelope.expected_version)
+    return Outgoing(envelope.id, is_new, envelope.type, fingerprint, entry, span, digests)
 
 
 def _sending(

@@ -48,6 +48,27 @@ class Trail:
         self._is_prepared = True
 
 
+class Trails:
+    """Appends records with trails that are kept for the next ones, because a new one connects first; threads may share
+    it.
+
+    A trail has one record at a time, so nobody waits for the record of another, or gets its error.
+    """
+
+    def __init__(self, open_trail: Callable[[], Trail]) -> None:
+        self._open = open_trail
+        self._idle: list[Trail] = []
+
+    def append(self, record: AuditRecord) -> None:
+        """See Trail.append; also raises SettingError."""
+        try:
+            trail = self._idle.pop()
+        except IndexError:
+            trail = self._open()
+        trail.append(record)  # one that has failed is not used again
+        self._idle.append(trail)
+
+
 def begin(
     append: Callable[[AuditRecord], None],
     verb: str,

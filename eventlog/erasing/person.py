@@ -47,10 +47,20 @@ class InClear(Protocol):
         """Take the values of these keys, which are destroyed, out of all rows; returns the rows that had any."""
 
 
+class Counted(NamedTuple):
+    """How many events and observations have values of a person; events also those of streams with this id. None:
+    nobody has counted them."""
+
+    events: int | None = None
+    observations: int | None = None
+
+
+NOT_COUNTED: Final = Counted()
+
+
 class PersonErasure(NamedTuple):
     """What an erasure found and did. destroyed: now; earlier: keys that were destroyed before. is_dry: nothing yet.
 
-    events: how many have values of the person, or are of streams with this id; None: nobody has counted them.
     rows: that show values in clear, or showed them; None: nobody has looked.
     """
 
@@ -58,7 +68,7 @@ class PersonErasure(NamedTuple):
     destroyed: Sequence[KeyFacts]
     earlier: Sequence[KeyFacts]
     is_dry: bool
-    events: int | None = None
+    counted: Counted = NOT_COUNTED
     rows: Sequence[RowsFound] | None = None
 
     @property
@@ -72,8 +82,9 @@ class PersonErasure(NamedTuple):
         if self.earlier:
             last = max(each.erased for each in self.earlier if each.erased is not None)
             text += f"; destroyed before: {len(self.earlier)}, the last at {_time(last)}"
-        if self.events is not None:
-            text += f"; events about the person: {self.events}"
+        for what, number in self.counted._asdict().items():
+            if number is not None:
+                text += f"; {what} about the person: {number}"
         return text + "".join(f"; {each}" for each in self._in_clear())
 
     def _in_clear(self) -> Iterator[str]:
@@ -94,18 +105,20 @@ class PersonErasure(NamedTuple):
             "dry_run": self.is_dry,
             "destroyed": [_facts(each) for each in self.destroyed],
             "earlier": [_facts(each) for each in self.earlier],
-            "events": self.events,
+            **self.counted._asdict(),
             "in_clear": None if self.rows is None else [each._asdict() for each in self.rows],
             "remains": list(REMAINS),
         }
 
 
-def planned(keys: KeyStore, person: str, events: int | None = None, in_clear: InClear | None = None) -> PersonErasure:
-    """What an erasure would do; events: see PersonErasure. Raises KeysUnavailable."""
+def planned(
+    keys: KeyStore, person: str, counted: Counted = NOT_COUNTED, in_clear: InClear | None = None
+) -> PersonErasure:
+    """What an erasure would do. Raises KeysUnavailable."""
     facts = keys.keys_of(person)
     living = [each for each in facts if each.erased is None]
     rows = None if in_clear is None else in_clear.count([each.key_id for each in facts])
-    return PersonErasure(person, living, [each for each in facts if each.erased is not None], True, events, rows)
+    return PersonErasure(person, living, [each for each in facts if each.erased is not None], True, counted, rows)
 
 
 def erase_person(
@@ -115,20 +128,20 @@ def erase_person(
     environment: str,
     env: Mapping[str, str],
     actor: str | None = None,
-    events: int | None = None,
+    counted: Counted = NOT_COUNTED,
     in_clear: InClear | None = None,
 ) -> PersonErasure:
     """Destroy the key of a person, then empty columns in clear. It can be repeated, and interrupted anywhere: then
     repeat it.
 
     append: adds a record to the audit log: one before anything is done, and at the end one that is the certificate.
-    actor: who asked, if it is not that of `env`. events: see PersonErasure. Raises NotRecorded, or KeysUnavailable;
+    actor: who asked, if it is not that of `env`. Raises NotRecorded, or KeysUnavailable;
     nothing is done then.
     """
     begun = begin(append, VERB, {"person": person}, environment, env, actor)
     try:
         earlier = [each for each in keys.keys_of(person) if each.erased is not None]
-        done = PersonErasure(person, keys.erase(person), earlier, False, events)
+        done = PersonErasure(person, keys.erase(person), earlier, False, counted)
         if in_clear is not None:
             # also those that were destroyed before: an erasure that was interrupted, or a restored store, has left rows
             key_ids = [each.key_id for each in (*done.destroyed, *done.earlier)]

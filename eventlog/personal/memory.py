@@ -29,13 +29,12 @@ class MemoryKeys:
     def key_of(self, person: str) -> PersonKey:
         self._check()
         with self._lock:
-            for facts in self._facts.get(person, ()):
-                if (living := self._keys[facts.key_id]) is not None:
-                    return living
-            key = PersonKey(new_key_id(), person, secrets.token_bytes(SECRET_BYTES))
-            self._keys[key.key_id] = key
-            self._facts.setdefault(person, []).append(KeyFacts(key.key_id, datetime.now(UTC), None))
-            return key
+            return self._living(person) or self._added(person)
+
+    def key_unless_erased(self, person: str) -> PersonKey | None:
+        self._check()
+        with self._lock:
+            return self._living(person) if self._facts.get(person) else self._added(person)
 
     def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
         self._check()
@@ -65,6 +64,16 @@ class MemoryKeys:
 
     def close(self) -> None:
         pass
+
+    def _living(self, person: str) -> PersonKey | None:
+        found = (self._keys[facts.key_id] for facts in self._facts.get(person, ()))
+        return next((each for each in found if each is not None), None)
+
+    def _added(self, person: str) -> PersonKey:
+        key = PersonKey(new_key_id(), person, secrets.token_bytes(SECRET_BYTES))
+        self._keys[key.key_id] = key
+        self._facts.setdefault(person, []).append(KeyFacts(key.key_id, datetime.now(UTC), None))
+        return key
 
     def _check(self) -> None:
         if self.is_away:

@@ -44,6 +44,9 @@ class KeyStore(Protocol):
     def key_of(self, person: str) -> PersonKey:
         """The living key of a person; one is made if there is none. All processes get the same one."""
 
+    def key_unless_erased(self, person: str) -> PersonKey | None:
+        """Like `key_of`, but None if the person had keys and all are destroyed: then none is made."""
+
     def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
         """Keys by id; None for those that were destroyed. Without those that the store never had."""
 

@@ -47,16 +47,12 @@ class PostgresKeys:
         self._is_prepared = False
 
     def key_of(self, person: str) -> PersonKey:
-        with self._connected() as connection:
-            if (row := connection.execute(self._sql(statements.OF_PERSON), (person,)).fetchone()) is None:
-                key_id, secret = new_key_id(), secrets.token_bytes(SECRET_BYTES)
-                wrapped = self._masters.wrap(key_id, person, secret)
-                added = (key_id, person, wrapped, self._masters.current)
-                connection.execute(self._sql(statements.ADD), added)
-                row = connection.execute(self._sql(statements.OF_PERSON), (person,)).fetchone()
-        if row is None:
+        if (key := self._living(person, statements.ADD)) is None:
             raise KeysUnavailable("the key of a person was destroyed at the moment in which it was made")
-        return self._key(row)
+        return key
+
+    def key_unless_erased(self, person: str) -> PersonKey | None:
+        return self._living(person, statements.ADD_FIRST)
 
     def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
         with self._connected() as connection:
@@ -98,6 +94,17 @@ class PostgresKeys:
 
     def close(self) -> None:
         self._pool.close()
+
+    def _living(self, person: str, add: str) -> PersonKey | None:
+        """The living key of a person; if there is none, after this statement."""
+        with self._connected() as connection:
+            if (row := connection.execute(self._sql(statements.OF_PERSON), (person,)).fetchone()) is None:
+                key_id, secret = new_key_id(), secrets.token_bytes(SECRET_BYTES)
+                wrapped = self._masters.wrap(key_id, person, secret)
+                added = {"key_id": key_id, "person": person, "wrapped": wrapped, "master": self._masters.current}
+                connection.execute(self._sql(add), added)
+                row = connection.execute(self._sql(statements.OF_PERSON), (person,)).fetchone()
+        return None if row is None else self._key(row)
 
     def _key(self, row: Sequence[Any]) -> PersonKey:
         key_id, person, wrapped, master = row

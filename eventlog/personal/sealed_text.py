@@ -7,6 +7,7 @@ open it, but the person is known only to the store of keys.
 from __future__ import annotations
 
 import binascii
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from functools import lru_cache
@@ -20,6 +21,10 @@ START: Final = f"{PREFIX}{VERSION}:"
 KEY_ID: Final = "[0-9a-f]{24}"
 """The ids of keys, as a regular expression: by them, the events of a person are found."""
 _PARTS: Final = 6
+_SEALED_IN_JSON: Final = re.compile(rf'(?<!\\)"{PREFIX}(?:[^"\\]|\\.)*"(?!\s*:)')
+"""A sealed text in a JSON text, which is no name of a member. No text begins behind the end of another one."""
+_NO_KEY: Final = "0" * 24
+"""In place of a key id, in the text of a value that is withheld: random key ids are never this one."""
 
 
 class SealedText(NamedTuple):
@@ -53,6 +58,16 @@ class SealedText(NamedTuple):
         return cls(key_id, record_type, field, sealed)
 
 
+def withheld(record_type: str, field: str) -> str:
+    """The text in place of a value that is not sent, because sealing it would make a key for an erased person."""
+    return str(SealedText(_NO_KEY, record_type, field, b""))
+
+
+def is_withheld(value: Any) -> bool:
+    """Whether a value is a text of `withheld`."""
+    return type(value) is str and value.startswith(f"{START}{_NO_KEY}:")
+
+
 def is_sealed(value: Any) -> bool:
     """Whether a value is a sealed text, as far as its beginning says."""
     return type(value) is str and value.startswith(PREFIX)
@@ -64,12 +79,18 @@ def changed_texts(value: Any, change: Callable[[str], Any]) -> Any:
         case str() if is_sealed(value):
             return change(value)
         case str() if f'"{PREFIX}' in value:
-            try:
-                return orjson.dumps(changed_texts(orjson.loads(value), change)).decode()
-            except orjson.JSONDecodeError:
-                return value
+            return _changed_json(value, change)
         case list():
             return [changed_texts(each, change) for each in value]
         case dict():
             return {name: changed_texts(each, change) for name, each in value.items()}
     return value
+
+
+def _changed_json(text: str, change: Callable[[str], Any]) -> str:
+    """A JSON text with changed sealed texts, and all else as it was written: a parser would lose digits of numbers."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return _SEALED_IN_JSON.sub(lambda found: orjson.dumps(change(orjson.loads(found[0]))).decode(), text)

@@ -32,7 +32,16 @@ SELECT key_id, person, wrapped, wrapped_by FROM {schema}.person_keys WHERE perso
 
 # another process may add one at the same time: the first one counts
 ADD: Final = """
-INSERT INTO {schema}.person_keys (key_id, person, wrapped, wrapped_by) VALUES (%s, %s, %s, %s)
+INSERT INTO {schema}.person_keys (key_id, person, wrapped, wrapped_by)
+VALUES (%(key_id)s, %(person)s, %(wrapped)s, %(master)s)
+ON CONFLICT (person) WHERE wrapped IS NOT NULL DO NOTHING
+"""
+
+# only for a person who never had one
+ADD_FIRST: Final = """
+INSERT INTO {schema}.person_keys (key_id, person, wrapped, wrapped_by)
+SELECT %(key_id)s, %(person)s, %(wrapped)s, %(master)s
+WHERE NOT EXISTS (SELECT FROM {schema}.person_keys WHERE person = %(person)s)
 ON CONFLICT (person) WHERE wrapped IS NOT NULL DO NOTHING
 """
 

@@ -8,9 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from eventlog.errors import KeysUnavailable, UnknownKey
+from eventlog.errors import KeysUnavailable, UnknownKey, ValueWithheld
 from eventlog.personal.ports import KeyStore
-from eventlog.personal.sealed_text import SealedText
+from eventlog.personal.sealed_text import SealedText, is_withheld, withheld
 from eventlog.personal.sealing import Sealer
 
 LEASE_S: Final = 0.4
@@ -62,14 +62,20 @@ class Vault:
         self._closed = threading.Event()
         self._looking: threading.Thread | None = None
 
-    def seal(self, person: str, record_type: str, field: str, value: Any) -> str:
-        """The sealed text of a JSON value of a person; raises KeysUnavailable."""
+    def seal(self, person: str, record_type: str, field: str, value: Any, *, revives: bool = True) -> str:
+        """The sealed text of a JSON value of a person; raises KeysUnavailable.
+
+        revives: whether a person who was erased gets a new key; if not, the text is that of `withheld`.
+        """
         with self._lock:
             self._look()
             known = self._by_person.get(person)
             sealer = self._sealers.get(known) if known is not None else None
             if sealer is None:
-                sealer = Sealer(self._asked(lambda: self.store.key_of(person)))
+                ask = self.store.key_of if revives else self.store.key_unless_erased
+                if (key := self._asked(lambda: ask(person))) is None:
+                    return withheld(record_type, field)
+                sealer = Sealer(key)
                 self._by_person[person] = sealer.key_id
             self._keep(sealer.key_id, sealer)
         return sealer.seal(record_type, field, value)
@@ -85,7 +91,12 @@ class Vault:
             self._lock.release()
 
     def open(self, text: str) -> Any:
-        """The value of a sealed text, or ERASED; raises KeysUnavailable, UnknownKey, or ValueError if it is damaged."""
+        """The value of a sealed text, or ERASED; raises KeysUnavailable, UnknownKey, or ValueError if it is damaged.
+
+        Raises ValueWithheld if nobody has the value.
+        """
+        if is_withheld(text):
+            raise ValueWithheld
         parsed = SealedText.parse(text)
         with self._lock:
             self._look()

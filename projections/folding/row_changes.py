@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from eventlog.envelope import Envelope, Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from projections.table.expressions import Field, FromEnvelope, Source
 from projections.table.fold_plan import Lift
+from projections.table.json_forms import json_value, with_json
 from projections.table.key_parts import KeyParts
 from projections.table.monoids import State
 from projections.table.reference import finish, is_deleted, lift
@@ -24,18 +25,17 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RowChange:
-    """What one event did to a row; before, after: the visible columns, None if there is no such row."""
+    """What one event did to a row.
+
+    before, after: the visible columns, with the values of JSON texts; None if there is no such row. columns: those that
+    differ, such as 1 and 1.0 in a JSON text, which are equal in Python.
+    """
 
     event: Envelope
     position: Position
     before: Row | None
     after: Row | None
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns whose values differ."""
-        before, after = self.before or {}, self.after or {}
-        return [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    columns: Sequence[str]
 
 
 class RowChanges:
@@ -45,8 +45,9 @@ class RowChanges:
         """Raises TypeError if the view is not folded: Spark makes the rows of a stream view."""
         self._view, self._key = _folded(view), key
         self._state: State = {}
+        self._stored: Row | None = None
         self.row: Row | None = None
-        """The row after all events so far."""
+        """The row after all events so far, with the values of JSON texts."""
 
     def add(self, position: Position, record: bytes) -> RowChange | None:
         """What a record of `events` does to the row; None if it does nothing, or is no event that can be read."""
@@ -58,12 +59,14 @@ class RowChanges:
         patches = [each for each in lift(self._view, source) if each.key == self._key]
         if not patches:
             return None
-        before = self.row
+        before, stored = self.row, self._stored or {}
         for patch in patches:
             self._view.layout.combine(self._state, patch.fields)
-        deleted = is_deleted(self._state)
-        self.row = None if deleted else finish(self._view, self._key, self._state)
-        return RowChange(event, position, before, self.row)
+        self._stored = None if is_deleted(self._state) else finish(self._view, self._key, self._state)
+        self.row = None if self._stored is None else _with_values(self._view, self._stored)
+        now = self._stored or {}
+        columns = [name for name in {**stored, **now} if stored.get(name) != now.get(name)]
+        return RowChange(event, position, before, self.row, columns)
 
 
 def is_folded(view: View) -> bool:
@@ -72,9 +75,20 @@ def is_folded(view: View) -> bool:
 
 
 def shown_row(view: View, key: str, state: State | None) -> Row | None:
-    """The visible columns of a row with this state; None if there is no such row. Raises TypeError, as RowChanges."""
+    """The visible columns of a row with this state, with the values of JSON texts; None if there is no such row.
+
+    Raises TypeError, as RowChanges.
+    """
     folded = _folded(view)
-    return None if state is None or is_deleted(state) else finish(folded, key, state)
+    if state is None or is_deleted(state):
+        return None
+    return _with_values(folded, finish(folded, key, state))
+
+
+def _with_values(view: TableView, row: Row) -> Row:
+    """The row with the values of its JSON texts."""
+    (shown,) = with_json([row], view.json_forms, json_value)
+    return shown
 
 
 def _folded(view: View) -> TableView:

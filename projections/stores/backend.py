@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from projections.settings import StoreSettings
 from projections.stores.clear_rows import ClearRows
+from projections.stores.expired_rows import ExpiredRows
 from projections.stores.row_reader import Compared, RowReader
 from projections.stores.single_rows import SingleRows
 from projections.stores.store import Target, ViewStore
@@ -22,7 +23,8 @@ class Backend:
     such as indexes. add_missing: adds that while the generation is read and written, and returns it
     (see `DeclaredStore.of_rows`). grants: what `headwater grants` prints for its server; None if it has none
     of its own. single_rows: reads and replaces rows of table views; None if it replaces none. clear_rows: finds
-    and empties columns in clear; None if it has none.
+    and empties columns in clear; None if it has none. expired_rows: removes rows that expired for good; None if rows of
+    a view there cannot expire.
     """
 
     store: Callable[[StoreSettings], ViewStore]
@@ -33,3 +35,4 @@ class Backend:
     grants: Callable[[StoreSettings], str] | None = None
     single_rows: Callable[[StoreSettings], SingleRows] | None = None
     clear_rows: Callable[[StoreSettings], ClearRows] | None = None
+    expired_rows: Callable[[StoreSettings], ExpiredRows] | None = None

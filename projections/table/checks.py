@@ -11,12 +11,13 @@ from eventlog.capturing.declaring import Captured
 from projections.table.by_key import ByKey
 from projections.table.conditions import must_be_condition
 from projections.table.declared_store import DeclaredStore
-from projections.table.expressions import UnknownField
+from projections.table.expressions import Expression, Field, FromEnvelope, UnknownField
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.current import Current
 from projections.table.folds.fold import EVERY, Case, CountedCase, case_text, event_of, folds_of, row_case
 from projections.table.group_keys import GroupKey
 from projections.table.items import Item, items_read
+from projections.table.key_parts import KeyParts
 from projections.table.row_keys import KeyExpression, check_by_keys, check_each_once, key_name_of
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, item_model
@@ -110,8 +111,9 @@ def _check_counted(plan: FoldPlan) -> None:
 
 def _check_keys(plan: FoldPlan) -> None:
     """Each event has a key, and each case for one of its rows names one that it has."""
-    if isinstance(plan.key, tuple) and plan.tables:
+    if plan.key_parts and plan.tables:
         raise ValueError("rows of captured tables have their own key, which is one text: leave them out, or use it")
+    _check_one_type(plan)
     check_by_keys(plan.key, {*plan.cases, *_named(plan)})
     for name, column in plan.columns.items():
         for fold in folds_of(column):
@@ -131,6 +133,27 @@ def _check_keys(plan: FoldPlan) -> None:
                 f"{case_text(case)} goes through a list with `each`, so each item changes one row: give it one key, "
                 "as in item(…)"
             )
+
+
+def _check_one_type(plan: FoldPlan) -> None:
+    """Raise ValueError if a row could have the key of one event's integer, and of another one's text."""
+    found: dict[str, str] = {}
+    for case in sorted(plan.cases, key=case_text):
+        for key in plan.keys(case):
+            if isinstance(key, KeyParts) and len(key.names) == 1:
+                found.setdefault(Field(key.names[0]).kind(event_of(case)).value, case_text(case))
+            elif isinstance(key, Field | FromEnvelope) and _is_text(key, event_of(case)):
+                found.setdefault(ColumnType.TEXT.value, case_text(case))
+    if len(found) > 1:
+        several = " and ".join(f"{kind} in {case}" for kind, case in sorted(found.items()))
+        raise ValueError(f"its key is {several}: give all events a key of one type")
+
+
+def _is_text(key: Expression, event: type[Event] | None) -> bool:
+    try:
+        return key.kind(event) is ColumnType.TEXT
+    except ValueError:
+        return False  # which is refused
 
 
 def _check_each_row(plan: FoldPlan) -> None:
@@ -161,7 +184,10 @@ def _check_events(plan: FoldPlan) -> None:
             raise ValueError(f"its key or condition: {error}") from error
         for kind in kinds:
             if kind is not ColumnType.TEXT:
-                raise ValueError(f"its key must be text, not {kind.value}")
+                raise ValueError(
+                    f"its key must be a field with a text, an integer, a boolean, a date or a UUID, or an item's text, "
+                    f"not {kind.value}"
+                )
 
 
 def _key_kind(key: KeyExpression, event: type[Event] | None, through: str | None) -> ColumnType:

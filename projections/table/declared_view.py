@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Self
 
 from commands.declaring.filled_fields import Claim
 from projections.table.declared_store import DeclaredStore
+from projections.table.expiry import Expiry
+from projections.table.json_forms import NO_TEXT, JsonForms
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
 from projections.table.monoids import StateField
@@ -42,6 +45,26 @@ class DeclaredView(ABC):
     @property
     def personal(self) -> frozenset[str]:
         return frozenset()
+
+    @property
+    def expiry(self) -> Expiry | None:
+        return None
+
+    def without_expiry(self) -> Self:
+        return self
+
+    @property
+    def key_order(self) -> Sequence[str]:
+        return (self.key_name,)
+
+    @property
+    def json_forms(self) -> JsonForms:
+        return self._json_forms
+
+    @cached_property
+    def _json_forms(self) -> JsonForms:
+        """Of a view whose query makes the JSON texts: what is one stands for its value."""
+        return {name: NO_TEXT for name, kind in self.types.items() if kind is ColumnType.JSON}
 
     @property
     def has_own_query(self) -> bool:

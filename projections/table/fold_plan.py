@@ -30,9 +30,11 @@ from projections.table.items import (
     items_required,
     list_in,
 )
+from projections.table.json_columns import json_forms
+from projections.table.json_forms import JsonForms
 from projections.table.key_parts import KeyPart, KeyParts
 from projections.table.layout import Layout
-from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of
+from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of, of_event
 from projections.table.rows import CapturedRow, Deleted, is_row, row_of
 from projections.table.types import ColumnType, field_types, is_exact, is_required
 
@@ -183,6 +185,11 @@ class FoldPlan:
         return self._arrangement.layout
 
     @cached_property
+    def json_forms(self) -> JsonForms:
+        """The columns with JSON texts, and what these may be; the events' models must be complete."""
+        return json_forms(self._arrangement)
+
+    @cached_property
     def lifts(self) -> Mapping[Case, Lift]:
         """What each event that it handles changes; raises WrongColumn."""
         every: list[Case] = [EVERY] if self.handles_every else []
@@ -208,10 +215,20 @@ class FoldPlan:
         if isinstance(case, type) and issubclass(case, CapturedRow):
             return (ContributionKey(case.table.topic()) if self.counted_tables else FromEnvelope("stream"),)
         if isinstance(self.key, Mapping):
-            return keys_of(self.key, case)
+            return tuple(of_event(each, event_of(case)) for each in keys_of(self.key, case))
         if isinstance(self.key, Item) and event_of(case) not in self.each:
             return (Field(self.key.name),)
-        return (key_expression(self.key),)
+        return (of_event(key_expression(self.key), event_of(case)),)
+
+    @cached_property
+    def key_parts(self) -> tuple[str, ...]:
+        """The fields of the key that are columns beside its text, if all events have the same fields."""
+        if not isinstance(self.key, str):
+            return self.key if isinstance(self.key, tuple) else ()
+        # checks of the declaration need this before they have refused what is no event
+        events = [event for case in self.cases if (event := event_of(case)) is not None and issubclass(event, Event)]
+        named = (of_event(Field(self.key), event) for event in events if not is_row(event))
+        return (self.key,) if any(isinstance(key, KeyParts) for key in named) else ()
 
     def condition(self, case: Case) -> Expression | None:
         """The condition whether this event counts; None if it always does."""
@@ -259,10 +276,8 @@ class FoldPlan:
 
     @property
     def _parts(self) -> dict[str, KeyPart]:
-        """The columns with the fields of the key, if all events have the same fields."""
-        if not isinstance(self.key, tuple):
-            return {}
-        return {name: KeyPart({case: Field(name) for case in self._cases}) for name in self.key}
+        """The columns with the fields of the key."""
+        return {name: KeyPart({case: Field(name) for case in self._cases}) for name in self.key_parts}
 
     @property
     def _lists_keys(self) -> bool:

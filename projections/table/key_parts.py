@@ -1,4 +1,7 @@
-"""Keys of several fields, such as `("tenant", "day")`: their texts, joined by a slash, as stream views have them."""
+"""Keys of several fields, such as `("tenant", "day")`, or of one that is no text: their texts, joined by a slash.
+
+Stream views have them in the same form.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from projections.table.monoids import Extreme, StateField
 from projections.table.types import ColumnType
 
 PART_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE, ColumnType.UUID)
+TYPED_PARTS: Final = frozenset(PART_TYPES) - {ColumnType.TEXT}
+"""Those that are no texts, so that the text of a key beside them is a column of its own."""
 SEPARATOR: Final = "/"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from eventlog.declaring import must_be_text, shown, word
+from projections.table.json_forms import JsonForms
 from projections.table.types import ColumnType
 
 EXAMPLE: Final = 'Lookup("owners", on="owner", columns={"owner_name": "name"})'
@@ -36,6 +37,10 @@ class LookedUp(Protocol):
     @property
     def looked_up(self) -> Mapping[str, Lookup]:
         """The lookup of each column that the view looks up."""
+
+    @property
+    def json_forms(self) -> JsonForms:
+        """Of its columns with JSON texts."""
 
 
 def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dict[str, Lookup]:
@@ -76,6 +81,15 @@ def check_lookup(lookup: object) -> None:
 def looked_up_types(view: LookedUp, views: Mapping[str, LookedUp]) -> dict[str, ColumnType]:
     """The type of each column that `view` looks up in others of `views`; raises ValueError saying what to change."""
     return {name: _type(lookup.view, lookup.columns[name], views) for name, lookup in view.looked_up.items()}
+
+
+def looked_up_forms(view: LookedUp, views: Mapping[str, LookedUp]) -> JsonForms:
+    """The looked-up columns with JSON texts."""
+    return {
+        name: form
+        for name, lookup in view.looked_up.items()
+        if lookup.view in views and (form := views[lookup.view].json_forms.get(lookup.columns[name])) is not None
+    }
 
 
 def _type(name: str, column: str, views: Mapping[str, LookedUp]) -> ColumnType:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import must_be_text, must_be_texts, shown
 from projections.table.by_key import ByKey
 from projections.table.declared import described
-from projections.table.expressions import Field, FromEnvelope
+from projections.table.expressions import Field, FromEnvelope, UnknownField
 from projections.table.folds.fold import EVERY, Case, case_text, event_of, must_be_case
 from projections.table.group_keys import ContributionKey
 from projections.table.items import Item
-from projections.table.key_parts import KeyParts
+from projections.table.key_parts import TYPED_PARTS, KeyParts
 from projections.table.mistaken import Mistaken
 from projections.table.rows import CapturedRow, is_row
 
@@ -34,9 +35,22 @@ def key_expression(key: Key) -> KeyExpression:
     return Field(key) if isinstance(key, str) else key
 
 
+def of_event(key: KeyExpression, event: type[Event] | None) -> KeyExpression:
+    """The key of an event's row. An integer, a date or another value of one text form is a part, which is a column."""
+    if not isinstance(key, Field) or event is None:
+        return key
+    try:
+        kind = key.kind(event)
+    except UnknownField:
+        return key  # which is refused
+    return KeyParts((key.name,)) if kind in TYPED_PARTS else key
+
+
 def key_name_of(key: KeyExpression) -> str | tuple[str, ...]:
     """What a declaration calls a key: the name of its field, or of several."""
-    return key.names if isinstance(key, KeyParts) else key.name
+    if not isinstance(key, KeyParts):
+        return key.name
+    return key.names if len(key.names) > 1 else key.names[0]
 
 
 def described_key(key: Key | KeysByEvent) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from pydantic import BaseModel
 
@@ -24,9 +25,11 @@ from projections.table.checks import check_columns, check_name, check_plan, chec
 from projections.table.declared import described
 from projections.table.declared_store import DeclaredStore
 from projections.table.declared_view import DeclaredView
+from projections.table.expiry import Expiry, check_expires, expiry_of
 from projections.table.expressions import Expression, Field
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import Column, case_text, row_case
+from projections.table.json_forms import JsonForms
 from projections.table.key_parts import KeyParts
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup, by_column
@@ -35,6 +38,9 @@ from projections.table.readable import check_readable, check_unmasked
 from projections.table.row_keys import Key, KeysByEvent, described_key
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, earlier_type, field_types, item_model
+
+TEXT_OF_PARTS: Final = "key"
+"""The column with the text of a key whose fields are columns, unless `key_name` names it."""
 
 
 @arguments_checked(
@@ -57,10 +63,11 @@ class TableView(DeclaredView):
     Its rows:
 
     key: the field of every handled event that names the row, an `envelope(…)` text, or an `item(…)` of the list of
-    `each` (then events without `each` have a field with that name). A tuple of several fields: each is a column too,
-    and the key is their texts, joined by "/". Or one of these by event, and a list of them for an event that changes
-    several rows, one for each: `by_key(…)` is the event as it changes one of them.
-    key_name: the name of the key column; "key" if the key is a tuple; else needed if it is not a field.
+    `each` (then events without `each` have a field with that name). A field that is no text (an integer, a boolean, a
+    date or a UUID) is a column too, beside the key, which is its text. A tuple of several fields: likewise, with their
+    texts joined by "/". Or one of these by event, and a list of them for an event that changes several rows, one for
+    each: `by_key(…)` is the event as it changes one of them.
+    key_name: the name of the key column; "key" if fields of the key are columns too; else needed if it is not a field.
     columns: the visible columns; the key is one too, under `key_name`.
     deleted_by, restored_by: events that delete the row, and restore it; or Deleted(table) of one captured table: then
     the row is there while that table's row is.
@@ -77,6 +84,7 @@ class TableView(DeclaredView):
 
     readable_by: by column, the claim of the caller that it must equal; a row of which a column differs does not exist
     for the caller. Empty: everybody with the scope of the view reads all rows.
+    expires: by a column with a time or a date, how long after it a row exists for nobody, as in `{"seen_at": "30d"}`.
 
     This is what was written; `plan` is what follows from it. The rest fulfils `projections.view.View`.
     """
@@ -94,16 +102,18 @@ class TableView(DeclaredView):
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
     readable_by: Mapping[str, Claim] = field(default_factory=dict)
+    expires: Mapping[str, str] = field(default_factory=dict)
 
     place: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", called_from())
         object.__setattr__(self, "stores", as_stores(self.stores))
-        if not self.key_name and isinstance(self.key, str | tuple):
-            object.__setattr__(self, "key_name", self.key if isinstance(self.key, str) else "key")
+        is_named = bool(self.key_name)
+        if not is_named and isinstance(self.key, str | tuple):
+            object.__setattr__(self, "key_name", self.key if isinstance(self.key, str) else TEXT_OF_PARTS)
         try:
-            self._check()
+            self._check(is_named)
         except ValueError as error:
             raise ViewDeclarationError(self.name, str(error)) from error
 
@@ -122,6 +132,19 @@ class TableView(DeclaredView):
     @cached_property
     def personal(self) -> frozenset[str]:
         return personal_columns(self.columns)
+
+    @cached_property
+    def expiry(self) -> Expiry | None:
+        return expiry_of(self.expires, self.types, self.key if isinstance(self.key, tuple) else ())
+
+    @property
+    def key_order(self) -> tuple[str, ...]:
+        parts = self.plan.key_parts
+        return (*parts, self.key_name) if len(parts) == 1 else (self.key_name,)
+
+    @property
+    def json_forms(self) -> JsonForms:
+        return self.plan.json_forms
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:
@@ -146,6 +169,9 @@ class TableView(DeclaredView):
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # their rows were wrong before, so that they need a new version
         parts += ["events of several aggregates ordered by time"] if self.plan.had_versions_of_several_streams else []
+        # rows that are removed are not there again if they expire later than before
+        expiry = self.expiry
+        parts += [] if expiry is None or not expiry.is_final else [f"expires {expiry.column} {expiry.after}"]
         parts += self._types_that_changed()
         # if an older version of an event is read differently now, the rows differ too
         return parts + [
@@ -171,6 +197,9 @@ class TableView(DeclaredView):
     def named(self, name: str) -> TableView:
         return replace(self, name=name, stores=tuple(store for store in self.stores if store.answers))
 
+    def without_expiry(self) -> TableView:
+        return replace(self, expires={})
+
     def reads(self, topic: str) -> bool:
         return topic in self.tables or (topic == EVENTS and self.plan.reads_events)
 
@@ -195,22 +224,24 @@ class TableView(DeclaredView):
     def _planned(self) -> FoldPlan:
         return FoldPlan(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)
 
-    def _check(self) -> None:
-        """Raise ValueError if it is declared wrong."""
+    def _check(self, is_named: bool) -> None:
+        """Raise ValueError if it is declared wrong. is_named: `key_name` is declared."""
         check_name(self.name)
         check_shared(self)
         check_types(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)
         if not self.key_name:
             raise ValueError('if the key is not a field, add a "key_name"')
-        parts = list(self.key) if isinstance(self.key, tuple) else []
+        # not `self.plan`, which would keep the order of events although their aggregates may be declared later
+        plan = self._planned()
+        parts = list(plan.key_parts)
+        if not is_named and self.key_name in parts:
+            object.__setattr__(self, "key_name", TEXT_OF_PARTS)
         check_columns([self.key_name, *parts, *self.columns, *(name for each in self.lookups for name in each.columns)])
         for name in [self.key_name, *parts]:
             if name in self.columns:
                 raise ValueError(f'the key "{name}" is already a column: remove it')
         if self.key_name in parts:
             raise ValueError(f'the text of its key needs a column of its own, not "{self.key_name}": set key_name="…"')
-        # not `self.plan`, which would keep the order of events although their aggregates may be declared later
-        plan = self._planned()
         check_copied(plan)
         check_plan(plan)
         check_found(plan)
@@ -220,3 +251,4 @@ class TableView(DeclaredView):
         check_readable(self.readable_by, self.key_name, types, looked_up, plan.layout)
         check_unmasked(plan, self.readable_by)
         check_uses(self.personal, self.stores, types, self.lookups, self.readable_by)
+        check_expires(self.expires, types, looked_up, self.stores)

@@ -137,7 +137,8 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
 def _key_fields(view: TableView, event: type[Event]) -> list[str]:
     """The fields of an event that are keys of rows, or that have the name of one."""
     if isinstance(view.key, str):
-        return [view.key] if view.key in field_kinds(event) else []
+        kinds = field_kinds(event)
+        return [view.key] if view.key in kinds and kinds[view.key].kind is str else []
     keys = view.plan.keys(event) if isinstance(view.key, Mapping | tuple) else ()
     named = {name for key in keys if isinstance(key, Field | KeyParts) for name in key.fields()}
     return sorted(name for name in named if field_kinds(event)[name].kind is str)

@@ -1,17 +1,18 @@
-"""Personal values in tests of views: sealed in what a view reads, and opened in its rows."""
+"""What tests of views read and get: personal values are sealed in events, and rows are as the API answers them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
 from msgspec import structs
 
 from commands.declaring.aggregate import Event
 from eventlog.envelope import Envelope, decode, encode
 from eventlog.personal.installed import installed
 from eventlog.personal.sealed_text import changed_texts
+from projections.table.json_forms import json_value, with_json
+from projections.table.json_text import dumps, loads
 from projections.view import View
 
 
@@ -19,7 +20,7 @@ def sealed_envelope(kind: type[Event], envelope: Envelope) -> Envelope:
     """An event as the log has it."""
     if kind.sealed_fields is None:
         return envelope
-    data = kind.sealed_fields.sealed(orjson.loads(orjson.dumps(envelope.data)), envelope.stream.partition("/")[2])
+    data = kind.sealed_fields.sealed(loads(dumps(envelope.data).encode()), envelope.stream.partition("/")[2])
     return structs.replace(envelope, data=data)
 
 
@@ -30,12 +31,15 @@ def sealed_record(kind: type[Event], value: bytes | None) -> bytes | None:
     return encode(sealed_envelope(kind, decode(value)))
 
 
-def opened_rows(view: View, rows: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The rows of a view with opened values."""
-    return {
-        key: {name: changed_texts(each, _opened) if name in view.personal else each for name, each in row.items()}
-        for key, row in rows.items()
-    }
+def answered_rows(
+    view: View, rows: Mapping[str, dict[str, Any]], made: Callable[[str], Any] = json_value
+) -> dict[str, dict[str, Any]]:
+    """Stored rows as the API answers them: with opened values, and what `made` makes of JSON texts."""
+    opened = [
+        {name: changed_texts(each, _opened) if name in view.personal else each for name, each in row.items()}
+        for row in rows.values()
+    ]
+    return dict(zip(rows, with_json(opened, view.json_forms, made, stored=[*rows.values()]), strict=True))
 
 
 def _opened(text: str) -> Any:

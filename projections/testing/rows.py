@@ -21,7 +21,7 @@ from projections.table.lookups import looked_up_types
 from projections.table.reference import fold
 from projections.table.rows import Deleted, row_of
 from projections.table.view import TableView
-from projections.testing.personal_values import opened_rows, sealed_envelope
+from projections.testing.personal_values import answered_rows, sealed_envelope
 
 Row = Mapping[str, Any]
 Change = Captured | RowDeleted[Any]
@@ -30,7 +30,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @overload
 def rows_of(
-    view: TableView, *given: Happened | Change, others: Sequence[TableView] = ()
+    view: TableView, *given: Happened | Change, others: Sequence[TableView] = (), now: datetime | None = None
 ) -> dict[str, dict[str, Any]]: ...
 
 
@@ -38,8 +38,11 @@ def rows_of(
 def rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str, Any]]: ...
 
 
-def rows_of(view: TableView | StreamView, *given: Any, others: Sequence[TableView] = ()) -> dict[str, dict[str, Any]]:
-    """The visible rows of `view` after what was given, by key; values are as the API shows them, times as text.
+def rows_of(
+    view: TableView | StreamView, *given: Any, others: Sequence[TableView] = (), now: datetime | None = None
+) -> dict[str, dict[str, Any]]:
+    """The visible rows of `view` after what was given, by key; values are as the API shows them, times as text, and of
+    JSON columns what Python reads of them.
 
     given: events in the order of the log; those that the view does not handle are ignored. Use `recorded(…)` for an
     event of an older version of the code, and `at(…)` to set its time (both from `headwater.testing`). An event without
@@ -49,16 +52,19 @@ def rows_of(view: TableView | StreamView, *given: Any, others: Sequence[TableVie
     the latest time before it. Spark runs its query over all of them, as a rebuild does; the extra `projections` has it.
     Personal values are sealed in between, as in production, and shown as to a caller who may read them.
     others: the views in the `lookups` of a table view. Without them, looked-up columns are omitted.
+    now: when the rows are read, with its zone, of a table view with `expires`. Without it, right after the last event.
 
     Raises ValueError for a record that the view cannot read, which is a dead letter in production, or left out by a
     stream view, and for a lookup in a view that is not in `others`; UnreadableEvent for an event that does not fit its
     type; ViewDeclarationError and StreamQueryFailed for a query that cannot work, or fails.
     """
     if isinstance(view, StreamView):
+        if now is not None:
+            raise ValueError(f'rows of the stream view "{view.name}" do not expire: leave out now')
         from projections.testing import streams  # noqa: PLC0415 - Spark
 
         return streams.stream_rows(view, [streams.records_of(given)])
-    return _table_rows(view, given, others)
+    return _table_rows(view, given, others, now)
 
 
 def late_rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str, Any]]:
@@ -70,15 +76,18 @@ def late_rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str,
 
 
 def _table_rows(
-    view: TableView, events: Sequence[Happened | Change], others: Sequence[TableView]
+    view: TableView, events: Sequence[Happened | Change], others: Sequence[TableView], now: datetime | None
 ) -> dict[str, dict[str, Any]]:
+    if now is not None and now.tzinfo is None:
+        raise ValueError(f"now={now!r} has no zone: write it like datetime(2026, 1, 31, tzinfo=UTC)")
     sources = sources_of([view, *others], events)
-    rows = _folded(view, sources)
+    now = now or max((each.envelope.time for each in sources), default=START)
+    rows = _folded(view, sources, now)
     if not others:
         return rows
     views = {each.name: each for each in (view, *others)}
     looked_up_types(view, views)
-    tables = {name: _folded(each, sources) for name, each in views.items()}
+    tables = {name: _folded(each, sources, now) for name, each in views.items()}
     return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
@@ -103,10 +112,12 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
     return sources
 
 
-def _folded(view: TableView, sources: Sequence[Source]) -> dict[str, dict[str, Any]]:
-    """The rows of a view with opened values."""
-    rows = fold(view, sources)
-    return opened_rows(view, rows) if view.personal else rows
+def _folded(view: TableView, sources: Sequence[Source], now: datetime) -> dict[str, dict[str, Any]]:
+    """The rows of a view that are not expired, as the API answers them."""
+    rows, expiry = fold(view, sources), view.expiry
+    if expiry is not None:
+        rows = {key: row for key, row in rows.items() if not expiry.has_come(row[expiry.column], now)}
+    return answered_rows(view, rows)
 
 
 def _change(row: Change, offset: int) -> Source:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -33,10 +33,11 @@ from projections.spark.stream_queries.output import numbered, row_texts
 from projections.spark.stream_queries.query import computed, output_mode, stream_session
 from projections.stream.declaring.sources import StreamSource
 from projections.stream.declaring.view import StreamView
+from projections.table.json_forms import json_value
 from projections.table.reference import finish
 from projections.table.shown import DELETED
 from projections.testing.differing import SEED, differences
-from projections.testing.personal_values import opened_rows, sealed_record
+from projections.testing.personal_values import answered_rows, sealed_record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,8 +102,12 @@ def _observed(reported: Reported, past: Past, offset: int) -> KafkaRecord:
     return (SETTINGS.topic(OBSERVATIONS), entry.key.encode(), entry.value, 0, offset, sent)
 
 
-def stream_rows(view: StreamView, batches: Sequence[Sequence[KafkaRecord]]) -> dict[str, dict[str, Any]]:
-    """The visible rows of `view` after these batches, by key.
+def stream_rows(
+    view: StreamView, batches: Sequence[Sequence[KafkaRecord]], made: Callable[[str], Any] = json_value
+) -> dict[str, dict[str, Any]]:
+    """The rows of `view` after these batches, by key, as the API answers them.
+
+    made: makes what they have of JSON texts.
 
     Raises ViewDeclarationError for a query that cannot work, StreamQueryFailed for one that fails, and ValueError for a
     record that the view cannot read, which production counts and leaves out.
@@ -114,7 +119,7 @@ def stream_rows(view: StreamView, batches: Sequence[Sequence[KafkaRecord]]) -> d
         raise ValueError(f'"{view.name}" cannot read {run.unreadable} of the records: they would be left out')
     left = {key: row for key, row in run.rows.items() if not row.get(DELETED)}
     rows = {key: finish(view, key, row) for key, row in left.items()}
-    return opened_rows(view, rows) if view.personal else rows
+    return answered_rows(view, rows, made)
 
 
 def check_batches(view: StreamView, given: Sequence[GivenToStream], seed: int, tries: int = TRIES) -> None:
@@ -124,10 +129,10 @@ def check_batches(view: StreamView, given: Sequence[GivenToStream], seed: int, t
     """
     __tracebackhide__ = True
     chance, records = random.Random(seed), records_of(given)
-    expected = stream_rows(view, [records])
+    expected = stream_rows(view, [records], str)  # JSON texts as they are: 1 and 1.0 are equal in Python
     for _ in range(tries):
         batches = cut(records, chance)
-        actual = stream_rows(view, batches)
+        actual = stream_rows(view, batches, str)
         if actual != expected:
             sizes = ", ".join(str(len(batch)) for batch in batches)
             raise AssertionError(

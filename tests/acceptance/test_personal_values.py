@@ -125,9 +125,29 @@ def valkey_memory(deployment: RunningDeployment, stack: StackSettings) -> bytes:
         return b"\n".join(part for key in keys for part in (key, client.dump(key) or b""))
 
 
+def sent_again(deployment: RunningDeployment, person: str) -> list[Any]:
+    """Send commands with the same ids: alone, among many, and with the Python client; their answers."""
+    body = {"customer_id": person, "address": MAIL}
+    headers = {"idempotency-key": f"mail-{MARK}"}
+    alone = deployment.http.post("/commands/customer.mail", json=body, headers=headers).raise_for_status().json()
+    line = orjson.dumps({"type": "customer.mail", "id": f"line-{MARK}", "body": body})
+    many = deployment.http.post("/commands", content=line, headers=NDJSON).raise_for_status().json()
+    code = (
+        "import sys; from headwater.client import open_blocking_client; "
+        "from tests.support.personal_customers import Mail\n"
+        "with open_blocking_client() as client:\n"
+        "    print(client.send(Mail(customer_id=sys.argv[1], address=sys.argv[2]), command_id=sys.argv[3]).position)"
+    )
+    return [alone, many["accepted"], python(deployment, "-c", code, person, MAIL, f"client-{MARK}")]
+
+
 def headwater(deployment: RunningDeployment, *words: str) -> str:
+    return python(deployment, "-m", "headwater", *words)
+
+
+def python(deployment: RunningDeployment, *words: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-m", "headwater", *words],
+        [sys.executable, *words],
         env={**os.environ, **deployment.variables},
         capture_output=True,
         text=True,
@@ -141,12 +161,14 @@ def headwater(deployment: RunningDeployment, *words: str) -> str:
 def everything_is_shown_to_the_person(deployment: RunningDeployment, events: int) -> None:
     known = deployment.http.get(f"/persons/{VISIBLE}").raise_for_status().json()
     assert [each["data"].get("email", MAIL) for each in known["events"]] == [MAIL] * events
-    assert (known["rows"]["customers"][0]["email"], known["links"]) == (MAIL, {})
+    assert known["rows"]["customers"][0]["email"] == MAIL
+    searched = deployment.http.get(known["links"]["next"]).raise_for_status().json()
+    assert (searched["observations"], searched["links"]) == ([], {})
     contact = deployment.http.get(f"/persons/P-{MARK}").raise_for_status()
     assert PHONE in contact.text
     assert not any(each in contact.text for each in (MAIL, NAME, NOTE, PAYEE))
     printed = json.loads(headwater(deployment, "person", VISIBLE))
-    assert printed == {name: each for name, each in known.items() if name != "links"}
+    assert printed == {name: each for name, each in known.items() if name not in ("links", "searched")}
     assert VISIBLE in headwater(deployment, "audit", "--verb", "person")
     planned = deployment.http.delete(f"/persons/{VISIBLE}?dry_run=true").raise_for_status().json()
     assert (planned["events"], len(planned["destroyed"])) == (events, 1)
@@ -178,6 +200,8 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
 
     eventually(lambda: any(each["type"] == "customer.mailed" for each in events()), "the process has sent a command")
     assert deployment.http.get(f"{stream}?version=1").json()["state"]["email"] == MAIL
+    topic = "views.customers_everywhere"  # no query waits for it
+    eventually(lambda: VISIBLE.encode() in records(deployment)[topic], "the topic has the row")
     searched(deployment, stack)
 
     everything_is_shown_to_the_person(deployment, len(events()))
@@ -214,6 +238,26 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     eventually(lambda: PHONE not in deployment.http.get(stream).text, "the other person is erased, too")
     assert deployment.http.get(f"/views/customers/{VISIBLE}").json()["payees"] == [PAYEE, PAYEE]
     searched(deployment, stack)
+
+
+def test_what_was_decided_and_is_sent_again_brings_no_person_back(deployment: RunningDeployment) -> None:
+    person = f"again-{MARK}"
+
+    def keys() -> tuple[int, int]:
+        planned = deployment.http.delete(f"/persons/{person}?dry_run=true").raise_for_status().json()
+        return len(planned["destroyed"]), len(planned["earlier"])
+
+    first = sent_again(deployment, person)
+    assert keys() == (1, 0)
+    assert "destroyed: " in headwater(deployment, "erase", person, "--yes")
+    assert sent_again(deployment, person) == first, "the receipt of each"
+    assert keys() == (0, 1)
+    deployment.http.post(
+        "/commands/customer.mail",
+        json={"customer_id": person, "address": LATER},
+        headers={"idempotency-key": f"later-{MARK}"},
+    ).raise_for_status()
+    assert keys() == (1, 1), "a new fact has a new key"
 
 
 @pytest.mark.soak
@@ -262,8 +306,13 @@ def test_observations_are_sealed_and_stream_views_show_them_until_their_person_i
         deployment.verify("last_visitor", "visits_at_once")
     assert (shown(), at_once()) == ([visitor, VISITOR, 36, 1], {VISITOR})
     known = deployment.http.get(f"/persons/{visitor}").raise_for_status().json()
-    assert (known["events"], known["left_out"]["observations"]) == ([], ["visited"])
+    assert (known["events"], known["left_out"]["observations"]) == ([], [])
     assert {"last_visitor", "visits_at_once"} <= set(known["left_out"]["views"])
+    observed = json.loads(headwater(deployment, "person", visitor))["observations"]
+    assert sorted(each["data"]["name"] for each in observed) == [MANY] * 150 + [VISITOR]
+    assert COMPANION not in str(observed)
+    planned = deployment.http.delete(f"/persons/{visitor}?dry_run=true").raise_for_status().json()
+    assert planned["observations"] == 151
 
     assert "destroyed: " in headwater(deployment, "erase", visitor, "--yes")
     eventually(lambda: row()["name"] == "(erased)", "the visitor is forgotten")

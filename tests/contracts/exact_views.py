@@ -147,4 +147,17 @@ EXACT_BY_DUE = TableView(
     columns={"price": add({Billed: "price"}), "latest_rate": last({Billed: "rate"})},
     stores=(Postgres(), Elasticsearch(), Cache(rankings=(Ranking("-price", within=("due",)),))),
 )
-EXACT_VIEWS = (EXACT_BY_GROUP, EXACT_BY_SKU, EXACT_BY_DUE)
+EXACT_BY_NUMBER = TableView(
+    name="exact_by_number",
+    key="number",
+    columns={"price": add({Billed: "price"}), "bills": count(Billed), "due": last({Billed: "due"})},
+    stores=(Postgres(), Elasticsearch(facets=("number",)), Cache(rankings=(Ranking("-number"),))),
+)
+EXACT_BY_DAY = TableView(
+    name="exact_by_day",
+    key="due",
+    key_name="day",
+    columns={"bills": count(Billed), "latest": last({Billed: "reference"}), "most": maximum({Billed: "number"})},
+    stores=(Postgres(), Elasticsearch(), Cache()),
+)
+EXACT_VIEWS = (EXACT_BY_GROUP, EXACT_BY_SKU, EXACT_BY_DUE, EXACT_BY_NUMBER, EXACT_BY_DAY)

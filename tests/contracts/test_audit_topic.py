@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from eventlog.audit.record import AuditRecord
-from eventlog.audit.trail import Trail, read_trail
+from eventlog.audit.trail import Trail, Trails, read_trail
+from eventlog.errors import LogUnavailable
 from eventlog.kafka import admin
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
@@ -22,6 +24,39 @@ def settings(log_settings: LogSettings) -> Iterator[LogSettings]:
     earlier = replace(log_settings, environment=f"{log_settings.environment}_earlier")
     yield earlier
     admin.remove(earlier)
+
+
+def test_threads_share_trails_and_one_that_failed_is_not_used_again(
+    settings: LogSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"HEADWATER_KAFKA": settings.bootstrap, "HEADWATER_ENVIRONMENT": settings.environment}
+    opened = list[Trail]()
+
+    def open_trail() -> Trail:
+        opened.append(Trail(env))
+        return opened[-1]
+
+    trails = Trails(open_trail)
+    records = [AuditRecord.begin("person", {"person": str(each)}, settings.environment, env) for each in range(40)]
+    for each in records[:10]:
+        trails.append(each)
+    assert len(opened) == 1
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(trails.append, records[10:]))
+    assert len(opened) <= 3
+    with monkeypatch.context() as away:
+        away.setattr(Trail, "append", unavailable)
+        with pytest.raises(LogUnavailable):
+            trails.append(records[0])
+    assert len(trails._idle) == len(opened) - 1
+    log = KafkaLog(settings)
+    found = {each.action for each in read_trail(log) if each is not None}
+    log.close()
+    assert found == {each.action for each in records}
+
+
+def unavailable(*_: object) -> None:
+    raise LogUnavailable("recording an action", "no answer")
 
 
 def test_records_are_kept_for_ever_in_order(settings: LogSettings) -> None:

@@ -72,7 +72,14 @@ def fulfils_the_contract(store: KeyStore) -> None:
     number, key_ids = store.erasures(0)
     assert list(key_ids) == [first.key_id]
     assert list(store.erasures(number).key_ids) == []
+    assert store.key_unless_erased("P1") == again
     store.erase("P1")
+    assert store.key_unless_erased("P1") is None
+    assert [each.erased is None for each in store.keys_of("P1")] == [False, False]
+    store.erase("P3")
+    new = store.key_unless_erased("P3")
+    assert (new, store.key_of("P3")) == (store.key_unless_erased("P3"), new)
+    assert new is not None
     later = store.erasures(number)
     assert later.number > number
     assert list(later.key_ids) == [again.key_id]

@@ -199,7 +199,7 @@ class Rebuilder(Builder):
         """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
         if view.has_own_query:
             raise RebuildFailed(name, "start", f'"{view.name}" is a stream view, which is only built from all records')
-        with self.building(view.named(name), on_step, options, source=view.name) as build:
+        with self.building(view.named(name).without_expiry(), on_step, options, source=view.name) as build:
             self.load(build)
             self.swap(build)
             self.drop_if_possible(drop_old, build.target.view)

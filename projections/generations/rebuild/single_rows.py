@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from eventlog.envelope import partition_of
@@ -162,7 +163,7 @@ class RowFolder:
     def _settled(self, row: _Row, *, write: bool) -> FoldedRow | None:
         """The result for a row in a store; None if it must be looked at again."""
         view, rows = self.target.view, self.rows[row.store]
-        folded = None if row.folded is None else rows.as_read(row.folded)
+        folded = None if row.folded is None or self._is_removed(row) else rows.as_read(row.folded)
         differing = difference(
             _comparable(row.stored.state),
             _comparable(folded),
@@ -180,6 +181,13 @@ class RowFolder:
         if rows.replace(self.target, row.key, row.stored, row.folded):
             return FoldedRow(row.key, row.store, "replaced", folded, differing)
         return None
+
+    def _is_removed(self, row: _Row) -> bool:
+        """Whether the store has removed a row that expired for good, which need not come back."""
+        expiry = self.target.view.expiry
+        if expiry is None or not expiry.is_final or row.stored.state is not None or row.folded is None:
+            return False
+        return expiry.has_come(row.folded.get(expiry.column), datetime.now(UTC))
 
     def _erases(self, before: Mapping[str, int], ends: Mapping[str, int]) -> bool:
         """Whether an event was erased meanwhile, which may have been folded."""

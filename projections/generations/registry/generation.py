@@ -14,6 +14,8 @@ from projections.view import View
 
 _STORES: Final = {f"{kind.__name__}(": kind for kind in STORES.values()}
 """By the beginning of their text in a declaration."""
+EXPIRES: Final = "expires "
+"""Begins the line of a declaration that says when its rows are removed."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,14 @@ def has_declaration_of(generation: Generation, view: View) -> bool:
 
 
 def has_rows_of(generation: Generation, other: Sequence[str]) -> bool:
-    """Whether its declaration is this one, except for the tag and what is not about rows."""
-    return _of_rows(generation.declaration)[1:] == _of_rows(other)[1:]
+    """Whether its declaration is this one, except for the tag, what is not about rows, and when they expire."""
+    ours, theirs = _of_rows(generation.declaration)[1:], _of_rows(other)[1:]
+    return _lasting(ours) == _lasting(theirs)
+
+
+def _lasting(declaration: Sequence[str]) -> list[str]:
+    """Without when rows expire: those of a view that was made with --as do not."""
+    return [line for line in declaration if not line.startswith(EXPIRES)]
 
 
 def _of_rows(declaration: Sequence[str]) -> list[str]:

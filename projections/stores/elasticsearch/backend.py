@@ -6,6 +6,7 @@ from typing import Final
 
 from projections.stores.backend import Backend
 from projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows
+from projections.stores.elasticsearch.expired_rows import ElasticsearchExpiredRows
 from projections.stores.elasticsearch.grants import grants
 from projections.stores.elasticsearch.rows import ElasticsearchRows
 from projections.stores.elasticsearch.single_rows import ElasticsearchSingleRows
@@ -17,4 +18,5 @@ BACKEND: Final = Backend(
     grants=grants,
     single_rows=ElasticsearchSingleRows,
     clear_rows=ElasticsearchClearRows,
+    expired_rows=ElasticsearchExpiredRows,
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from projections.stores.backend import Backend
+from projections.stores.postgres.beside_rows import add_missing, missing
 from projections.stores.postgres.clear_rows import PostgresClearRows
+from projections.stores.postgres.expired_rows import PostgresExpiredRows
 from projections.stores.postgres.grants import grants
-from projections.stores.postgres.indexes import add_indexes, missing_indexes
 from projections.stores.postgres.rows import PostgresRows
 from projections.stores.postgres.single_rows import PostgresSingleRows
 from projections.stores.postgres.store import PostgresStore
@@ -15,9 +16,10 @@ from projections.stores.postgres.store import PostgresStore
 BACKEND: Final = Backend(
     PostgresStore,
     PostgresRows,
-    missing=missing_indexes,
-    add_missing=add_indexes,
+    missing=missing,
+    add_missing=add_missing,
     grants=grants,
     single_rows=PostgresSingleRows,
     clear_rows=PostgresClearRows,
+    expired_rows=PostgresExpiredRows,
 )

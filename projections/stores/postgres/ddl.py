@@ -10,6 +10,7 @@ from projections.stores.names import table_name
 from projections.stores.postgres.declared import Postgres, PostgresWithPersons
 from projections.stores.postgres.sealed_keys import sealed_index
 from projections.stores.store import Target
+from projections.table.expiry import Expiry
 from projections.table.shown import DELETED
 from projections.table.types import ByType, ColumnType
 from projections.view import View
@@ -170,11 +171,14 @@ def sealed_name(target: Target) -> str:
 
 
 def indexes_of(target: Target) -> Sequence[Sequence[str]]:
-    """The columns of each index that the view declares."""
+    """The columns of each index that the view declares, and of the one for the order in which its rows are listed."""
     declared = target.view.store("postgres")
     if not isinstance(declared, Postgres):
         return ()
-    return [[_in_table(column, declared.clear) for column in columns] for columns in declared.indexes]
+    indexes = [[_in_table(column, declared.clear) for column in columns] for columns in declared.indexes]
+    first = target.view.key_order[0]
+    needs_own = first != target.view.key_name and not any(columns[0] == first for columns in indexes)
+    return [*indexes, [first]] if needs_own else indexes
 
 
 def clear_name(column: str) -> str:
@@ -220,13 +224,23 @@ def drop_duplicates(schema: str, target: Target) -> str:
 
 
 def publish_query(schema: str, target: Target) -> str:
-    """The SQL view under the plain name: the visible columns of the rows that are not deleted."""
+    """The SQL view under the plain name: the visible columns of the rows that are not deleted or expired."""
     view = target.view
     clear = clear_types(view)
     shown = {name: clear_name(name) for name in view.types if clear_name(name) in clear}
     listed = ", ".join(f'"{shown[name]}" AS "{name}"' if name in shown else f'"{name}"' for name in view.types)
-    where = f' WHERE NOT coalesce("{DELETED}", false)' if view.layout.marks_deleted else ""
+    conditions = [f'NOT coalesce("{DELETED}", false)'] if view.layout.marks_deleted else []
+    conditions += [not_expired(view.expiry)] if view.expiry is not None else []
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {listed} FROM {_table(schema, target)}{where}"  # noqa: S608
+
+
+def not_expired(expiry: Expiry) -> str:
+    """What a row fulfils that is not expired; a day is compared as its midnight in UTC, in any zone of a session."""
+    now = "now()" if expiry.kind is ColumnType.TIME else "(now() AT TIME ZONE 'UTC')"
+    # PostgreSQL shows this form in its catalog, where `postgres.sql_view` finds column and seconds
+    lasts = f"make_interval(secs => {int(expiry.after.total_seconds())})"
+    return f'("{expiry.column}" > {now} - {lasts}) IS NOT FALSE'
 
 
 def upsert(schema: str, target: Target) -> str:

@@ -37,6 +37,8 @@ WHERE grantee <> %(owner)s
 
 COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 
+DEFINITION = "SELECT pg_get_viewdef(to_regclass({name}))"
+
 # whether the SQL view is made from this table
 READS = """
 SELECT EXISTS (
@@ -104,7 +106,7 @@ class PlainName:
         """Drop the target's table, and the SQL view if it shows it; raises StillUsed if users' objects depend on it."""
         view, generation = self._target.view.name, self._target.generation
         try:
-            if self._reads():
+            if self.leads_to_target():
                 self._run("DROP VIEW {}", self._name)
             self._run("DROP TABLE IF EXISTS {}", self._table)
         except psycopg.errors.DependentObjectsStillExist as error:
@@ -140,6 +142,11 @@ class PlainName:
         what = sql.SQL(each.privilege) + column
         self._run("GRANT {} ON {} TO {}{}", what, self._name, _role(each.grantee), option)
 
+    def definition(self) -> str:
+        """Its query, as the catalog has it; empty if there is no view."""
+        row = self._connection.execute(sql.SQL(DEFINITION).format(name=self._literal(self._name))).fetchone()
+        return row[0] or "" if row is not None else ""
+
     def _found(self) -> Found | None:
         with self._connection.cursor(row_factory=class_row(Found)) as cursor:
             return cursor.execute(sql.SQL(FOUND).format(name=self._literal(self._name))).fetchone()
@@ -148,7 +155,8 @@ class PlainName:
         with self._connection.cursor(row_factory=class_row(Privilege)) as cursor:
             return cursor.execute(PRIVILEGES, {"oid": view.oid, "owner": view.owner_oid}).fetchall()
 
-    def _reads(self) -> bool:
+    def leads_to_target(self) -> bool:
+        """Whether the view is there, and shows the target."""
         names = {"name": self._literal(self._name), "table": self._literal(self._table)}
         row = self._connection.execute(sql.SQL(READS).format(**names)).fetchone()
         return row is not None and bool(row[0])

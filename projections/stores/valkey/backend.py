@@ -8,6 +8,7 @@ from typing import Final
 from projections.settings import StoreSettings
 from projections.stores.backend import Backend
 from projections.stores.row_reader import Compared
+from projections.stores.valkey.expired_rows import ValkeyExpiredRows
 from projections.stores.valkey.grants import grants
 from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
 from projections.stores.valkey.rankings import ranked_of
@@ -21,4 +22,11 @@ def _rankings(view: View, settings: StoreSettings) -> Mapping[str, Compared]:
     return {"valkey rankings": Compared(ValkeyRankings(settings), row_of)} if ranked_of(view) else {}
 
 
-BACKEND: Final = Backend(ValkeyStore, ValkeyRows, _rankings, grants=grants, single_rows=ValkeySingleRows)
+BACKEND: Final = Backend(
+    ValkeyStore,
+    ValkeyRows,
+    _rankings,
+    grants=grants,
+    single_rows=ValkeySingleRows,
+    expired_rows=ValkeyExpiredRows,
+)

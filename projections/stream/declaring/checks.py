@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from eventlog.declaring import must_be_flag, must_be_text, must_be_texts, shown
-from projections.stream.declaring.durations import duration
+from projections.durations import duration
 from projections.stream.declaring.sources import check_source
 from projections.table.argument_checks import check_shared
 from projections.table.checks import check_columns, check_name

@@ -13,7 +13,7 @@ from commands.declaring.observation import Observation
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import word
 from eventlog.topics import EVENTS, OBSERVATIONS
-from projections.stream.declaring.durations import duration
+from projections.durations import duration
 from projections.table.declared import storage_word
 from projections.table.personal import sealed_names
 from projections.table.rows import CapturedRow

@@ -16,9 +16,9 @@ from eventlog.declaring import arguments_checked
 from eventlog.envelope import Envelope
 from eventlog.places import called_from
 from eventlog.topics import EVENTS
+from projections.durations import duration
 from projections.errors import ViewDeclarationError
 from projections.stream.declaring.checks import Late, Query, check_stream, check_stream_types
-from projections.stream.declaring.durations import duration
 from projections.stream.declaring.sources import Events, StreamSource
 from projections.stream.fingerprint.query_text import query_digest
 from projections.table.argument_checks import as_stores

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Final
 
+from projections.durations import duration
 from projections.stream.declaring.checks import is_column_type, is_key_type
-from projections.stream.declaring.durations import duration
 from projections.stream.in_order.completeness import complete_ms, declare_early
 from projections.stream.in_order.early import EarlySteps
 from projections.stream.in_order.steps import OnTime, Step, Steps

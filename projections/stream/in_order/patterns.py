@@ -10,8 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from commands.declaring.observation import Observation
+from projections.durations import duration
 from projections.limits import MAX_ROWS
-from projections.stream.declaring.durations import duration
 from projections.stream.in_order.ordered import in_order
 from projections.stream.in_order.steps import UNCHANGED, microseconds, time_at
 from projections.table.types import ColumnType

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import closing
 from typing import Any
@@ -10,9 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from api.known_persons_cli import app
+from commands.declaring.observation import ObservationRegistry
+from commands.sending.recorder import ObservationRecorder
 from compose.settings import StackSettings
 from eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from eventlog.kafka.log import KafkaLog
+from eventlog.personal.installed import install, uninstall
 from eventlog.personal.opening import open_vault
+from eventlog.settings import LogSettings
 from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.store import Batch, Target
@@ -26,6 +32,8 @@ from tests.support.audited import MemoryTrail
 __all__ = ["service", "stores"]
 
 HIDDEN = {"hidden": "personal"}
+PARTITIONS = 2
+"""Of the topics of a test."""
 
 
 def variables(stack: StackSettings, stores: StoreSettings, modules: str) -> dict[str, str]:
@@ -33,6 +41,7 @@ def variables(stack: StackSettings, stores: StoreSettings, modules: str) -> dict
         **stack.endpoints.environment(),
         "HEADWATER_ENVIRONMENT": stores.environment,
         "HEADWATER_MODULES": modules,
+        "HEADWATER_PARTITIONS": str(PARTITIONS),
         "HEADWATER_KEYS": stores.postgres,
         "HEADWATER_MASTER_KEY": MASTER,
     }
@@ -52,6 +61,23 @@ def happened(env: dict[str, str], stores: StoreSettings, servers: dict[str, Real
     servers["postgres"].open().apply([Target(VIEW, 1)], {0: Batch(200, {VIEW.tag: patches})})
 
 
+def reported(env: dict[str, str], stores: StoreSettings) -> None:
+    """ADA visits with GRACE, more often than there are observations on a page, at several doors."""
+    install(vault := open_vault(env, stores.environment))
+    try:
+        registry = ObservationRegistry.load(["tests.support.personal_visits"])
+        reports = []
+        for number in range(150):
+            data: dict[str, Any] = {"visitor_id": "ADA", "room": str(number), "name": "Ada", "age": None}
+            data["companions"] = [{"person_id": "GRACE", "phone": "+44"}]
+            report = {"id": str(number), "source": f"door{number % 5}", "data": data}
+            reports.append(registry.read("visited", json.dumps(report).encode()))
+        with closing(KafkaLog(LogSettings.from_environment(env))) as log:
+            asyncio.run(ObservationRecorder(log).record(reports))
+    finally:
+        uninstall(vault)
+
+
 @pytest.mark.usefixtures("service")
 def test_all_pages_are_printed_and_other_persons_are_hidden(
     stack: StackSettings,
@@ -64,6 +90,7 @@ def test_all_pages_are_printed_and_other_persons_are_hidden(
     monkeypatch.setattr("eventlog.audit.commands.Trail", trail)
     env = variables(stack, stores, "tests.support.personal_customers,tests.support.personal_visits")
     happened(env, stores, servers)
+    reported(env, stores)
     service.add_to_stores()
     done = CliRunner().invoke(app, ["ADA"], env=env)
     assert done.exit_code == 0, done.stderr
@@ -72,13 +99,17 @@ def test_all_pages_are_printed_and_other_persons_are_hidden(
     assert sorted(found, key=str) == sorted(((f"Ada {number}", HIDDEN) for number in range(1, 151)), key=str)
     views = {"customers", "last_visitor", "visits_at_once"}
     assert views <= set(known["left_out"]["views"])
-    assert known["left_out"]["observations"] == ["visited"]
+    visits = [(each["data"]["name"], each["data"]["companions"][0]["phone"]) for each in known["observations"]]
+    assert (visits, known["left_out"]["observations"]) == ([("Ada", HIDDEN)] * 150, [])
+    assert len({each["data"]["room"] for each in known["observations"]}) == 150
     (begun, ended) = trail.records
     assert (begun.arguments, ended.outcome) == ({"person": "ADA"}, "done")
     grace = json.loads(CliRunner().invoke(app, ["GRACE"], env=env).stdout)
     assert {each["data"]["payee_name"] for each in grace["events"]} == {"Grace"}
+    assert {each["data"]["companions"][0]["phone"] for each in grace["observations"]} == {"+44"}
     nobody = json.loads(CliRunner().invoke(app, ["NOBODY"], env=env).stdout)
-    assert nobody["events"] == []
+    assert (nobody["events"], nobody["observations"]) == ([], [])
     # of a deployment in which only observations have personal fields
     only = CliRunner().invoke(app, ["GRACE"], env=env | {"HEADWATER_MODULES": "tests.support.personal_visits"})
-    assert len(json.loads(only.stdout)["events"]) == 150
+    shown = json.loads(only.stdout)
+    assert (len(shown["events"]), len(shown["observations"])) == (150, 150)

@@ -49,11 +49,17 @@ def deployed(
 
 
 @pytest.fixture
-def replay(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def replay(local_replay: Command) -> Command:
     """Runs `replay` with `--json` in this process, whose Spark session it shares."""
+    session()
+    return local_replay
+
+
+@pytest.fixture
+def local_replay(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Likewise, without a session: a small log needs none."""
     for name, value in deployed.variables.items():
         monkeypatch.setenv(name, value)
-    session()
 
     def run(*words: str) -> Told:
         capsys.readouterr()

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from api.changes.feeds import ChangeFeeds
@@ -18,6 +18,7 @@ from api.ports import Applied, DeploymentLook, Live, Made, Page, Row
 from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
 from api.reads.instances import InstanceReader
+from api.reads.observations import ObservationReader
 from api.requests.cursor import typed_beyond
 from api.requests.query import DISTANCE, RELEVANCE, Query
 from api.service import Service
@@ -262,7 +263,10 @@ class MemoryReader:
         rows.sort(key=functools.cmp_to_key(lambda a, b: compare(values(a), values(b))))
         if query.beyond is not None:
             typed = typed_beyond(live.view, query)
-            beyond = [format_time(each) if isinstance(each, datetime) else each for each in typed]
+            beyond = [
+                format_time(each) if isinstance(each, datetime) else str(each) if isinstance(each, date) else each
+                for each in typed
+            ]
             rows = [row for row in rows if compare(values(row), beyond) > 0]
         page = rows[: query.limit]
         shown = [{name: row.get(name) for name in query.stored(live.view)} for row in page]
@@ -343,6 +347,7 @@ def fake_service(
         recorder=FakeRecorder(),
         events=events,
         audit=AuditReader(log),
+        observed=ObservationReader(log),
         captured=captured,
         processes=ProcessRegistry.load(modules).processes,
         instances=InstanceReader(log),

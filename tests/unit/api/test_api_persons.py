@@ -100,7 +100,7 @@ def test_all_events_and_rows_of_a_person_are_there_and_values_of_others_are_hidd
     assert (row["email"], row["payees"], row["payments"]) == ("ada@canary", [HIDDEN, None], 2)
     (other,) = answer["rows"]["customers_everywhere"]
     assert other["email"] == "ada@canary"
-    assert orjson.loads(other["contacts"]) == [{"person_id": "C3", "phone": HIDDEN, "note": "note-canary"}]
+    assert other["contacts"] == [{"person_id": "C3", "phone": HIDDEN, "note": "note-canary"}]
     assert (answer["left_out"], answer["links"]) == ({"streams": [], "views": [], "observations": []}, {})
 
 

@@ -224,7 +224,7 @@ def test_without_a_reader_nothing_is_readable(service: FakeService) -> None:
     view = service.views["notes"]
     live = Live(view, 1, view.tag, {})
     assert not any(map(live.shows, ROWS))
-    assert all(not each.values for each in live.conditions)
+    assert all(not each.values for each in live.of_reader)
     assert Live(service.views["streams"], 1, "", {}).conditions == ()
 
 

@@ -324,12 +324,12 @@ def test_a_store_of_keys_that_hangs_holds_back_no_other_stream_and_the_order_of_
         assert not client._turns
 
     with memory_vault() as keys:
-        key_of = keys.key_of
+        key_of = keys.key_unless_erased
 
-        def hanging(person: str) -> PersonKey:
+        def hanging(person: str) -> PersonKey | None:
             asks.set()
             assert hangs.wait(5)
             return key_of(person)
 
-        keys.key_of = hanging  # type: ignore[method-assign]
+        keys.key_unless_erased = hanging  # type: ignore[method-assign]
         play(scenario, log, ["tests.support.personal_customers"])

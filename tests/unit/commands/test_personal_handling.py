@@ -178,6 +178,49 @@ def test_another_command_with_its_id_is_refused_as_far_as_keys_that_are_left_tel
     assert len(world.events) == 1
 
 
+def test_without_keys_it_still_gets_its_first_receipt(keys: MemoryKeys) -> None:
+    world = World()
+    first = world.send("customer.register", ADA, "c-1")
+    keys.erase("C1")
+    keys.key_of("C1")
+    again = prepare(REGISTRY.command("customer.register"), orjson.dumps(ADA), TIME, command_id="c-1")
+    keys.is_away = True
+    assert world.decide(again.entry.key, again.entry.value or b"", "c-1") == first
+
+
+def test_a_command_that_only_asks_for_its_receipt_is_not_decided_and_hides_no_other(keys: MemoryKeys) -> None:
+    world, body = World(), orjson.dumps({"customer_id": "C1", "address": "canary-mail"})
+    keys.key_of("C1")
+    keys.erase("C1")
+    asks = prepare(REGISTRY.command("customer.mail"), body, TIME, command_id="c-1")
+    assert asks.complete is not None
+    away = world.decide(asks.entry.key, asks.entry.value or b"", "c-1")
+    assert (away.error and away.error.code, world.events) == (KEYS_UNAVAILABLE, [])
+    assert asks.is_answered_by(away)
+    mails = asks.complete()
+    assert (mails.complete, mails.command_id, mails.is_answered_by(away)) == (None, "c-1", False)
+    # one process asks when another one sends, and the handler decides both at once
+    both = [Record("commands", 0, 5 + at, each.stream, each.entry.value, 0) for at, each in enumerate((asks, mails))]
+    batch = world.batch(both)
+    (receipt,) = (Receipt.from_json(each or b"") for each in batch.receipts(range(len(batch.entries))).values())
+    assert (receipt.outcome, len(batch.events)) == ("accepted", 1)
+    assert mails.is_answered_by(receipt)
+    assert asks.is_answered_by(receipt)
+
+
+def test_a_command_of_a_process_that_is_decided_again_makes_no_key(keys: MemoryKeys) -> None:
+    world, body = World(), orjson.dumps({"customer_id": "C1", "address": "canary-mail"})
+    out = prepare(REGISTRY.command("customer.mail"), body, TIME)
+    value = encode(replace(decode(out.entry.value), origin=PROCESS))
+    world.batch([Record("commands", 0, 0, out.entry.key, value, 0)])  # the handler is killed before it commits
+    keys.erase("C1")
+    world.restarted()
+    assert world.decide(out.entry.key, value, out.command_id).outcome == "accepted"
+    assert world.read(0).address is None
+    assert world.decide(out.entry.key, value, out.command_id).outcome == "accepted"
+    assert (len(world.events), [each.erased is None for each in keys.keys_of("C1")]) == (1, [False])
+
+
 def test_the_api_knows_a_receipt_of_the_same_command_and_receipts_of_earlier_releases(keys: MemoryKeys) -> None:
     def out(**changes: Any) -> Outgoing:
         body = orjson.dumps({**ADA, **changes})

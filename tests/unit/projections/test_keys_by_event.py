@@ -357,7 +357,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         "key of ledger.transferred has 'to_account' twice",
     ),
     (lambda: view(key=KEYS | {Transferred: ["from_account", 5]}), "a key of ledger.transferred is 5, which is no"),
-    (lambda: view(key={Transferred: ["from_account", "cents"]}, columns=ONE), "its key must be text, not integer"),
+    (
+        lambda: view(key={Transferred: ["from_account", "cents"]}, columns=ONE),
+        "its key is integer in ledger.transferred and text in ledger.transferred: give all events a key of one type",
+    ),
     (lambda: view(key={EVERY: ["id", "stream"]}, columns={"n": count(EVERY)}), "the key of EVERY lists fields, which"),
     (lambda: view(key={Opened: "account_id", Transferred: "to_account"}), "changes one row only: write Transferred"),
     (lambda: view(key="account_id"), "changes one row only: write Transferred, or list its keys, as in key={Opened"),

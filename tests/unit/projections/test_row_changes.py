@@ -13,9 +13,11 @@ from eventlog.envelope import Envelope, Position, encode
 from projections.folding.row_changes import RowChanges, is_folded, streams_of_row
 from projections.registry import ViewRegistry
 from projections.table.expressions import Source, envelope
+from projections.table.json_forms import json_value, with_json
 from projections.table.reference import fold
 from projections.table.view import TableView
 from tests.support.listed import LISTING
+from tests.support.planned import planned, plans_in_postgres, sources
 
 VIEWS = ViewRegistry.load(["listings", "orders", "shop"]).views
 AGGREGATES = list(CommandRegistry.load(["listings", "orders", "shop"]).aggregates.values())
@@ -65,7 +67,7 @@ def test_the_last_row_is_that_of_the_reference(view: str) -> None:
         changes = RowChanges(declared, key)
         for at, each in enumerate(HISTORY):
             changes.add(Position(0, at), encode(each))
-        assert changes.row == row
+        assert [changes.row] == with_json([row], declared.json_forms, json_value)
 
 
 def test_other_events_and_records_that_cannot_be_read_change_nothing() -> None:
@@ -111,3 +113,16 @@ def test_a_stream_view_is_not_folded() -> None:
     assert is_folded(VIEWS["listings"]) and not is_folded(VIEWS["hourly_views"])
     with pytest.raises(TypeError, match="hourly_views"):
         RowChanges(VIEWS["hourly_views"], "x")
+
+
+def test_a_change_of_json_has_the_values_and_names_every_column_that_differs() -> None:
+    given = [planned("P1", details={"n": 1}), planned("P1", details={"n": 1.0}), planned("P1", details={"n": [True]})]
+    changes = RowChanges(plans_in_postgres, "P1")
+    first, same, other = (changes.add(each.position, each.record.encode()) for each in sources(*given))
+    assert first is not None and same is not None and other is not None
+    assert (first.after or {})["details"] == {"n": 1}
+    assert "details" in same.columns and "whole_parts" not in same.columns, "1 and 1.0 are two texts"
+    assert (other.before or {})["details"] == {"n": 1.0}
+    assert (other.after or {})["details"] == {"n": [True]}
+    story = [{"details": each["details"], "note": ["of", "two"], "rank": 1} for each in given[1:]]
+    assert (other.after or {})["story"] == story

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from eventlog.topics import EVENTS
 from projections.generations.rebuild import single_rows
 from projections.generations.rebuild.engine import Load
 from projections.generations.rebuild.single_rows import RowFolder
-from projections.stores.declared import Cache
+from projections.stores.declared import Cache, Postgres
 from projections.stores.single_rows import StoredRow
 from projections.stores.store import Target
 from projections.table.folds import add
@@ -154,3 +155,26 @@ def test_a_row_without_events_is_removed() -> None:
     store = Store([row(5, 0)])
     (found,) = folder(log_with(1), Engine([]), store).fold(["a"], None, write=True)
     assert (found.outcome, store.written, found.folded) == ("replaced", [None], None)
+
+
+BY_DAY = TableView(
+    "by_day",
+    ("group", "due"),
+    {"total": add({Put: "small"})},
+    (Postgres(), Cache()),
+    key_name="key",
+    expires={"due": "30d"},
+)
+
+
+@pytest.mark.parametrize("age_days", [29, 31])
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_row_that_was_removed_because_it_expired_is_not_asked_back(age_days: int, stored: bool) -> None:
+    due = str(datetime.now(UTC).date() - timedelta(days=age_days))
+    whole = {"group": "g", "due": due, "total": 3}
+    store = Store([StoredRow({**whole, "total": 2} if stored else None, {"0": Place(0, 0)})])
+    engine = Engine([Patch("a", "0", Place(0, 0), dict(whole))])
+    (found,) = replace(folder(log_with(1), engine, store), target=Target(BY_DAY, 1)).fold(["a"], None, write=True)
+    is_removed = not stored and age_days == 31
+    assert found.outcome == ("equal" if is_removed else "replaced")
+    assert store.written == ([] if is_removed else [whole]), "a row that is still there is put right"

@@ -41,6 +41,8 @@ from tests.contracts.fold_views import FOLD_VIEWS, odd_moves
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.support.bad_records import BAD
 from tests.support.domains import SHIPPED
+from tests.support.numbered import NUMBERS, balances, days, issued, numbers, references
+from tests.support.numbered import sources as numbered_sources
 from tests.support.seeds import examples, seed_of
 from tests.support.spark_histories import history
 from tests.support.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, record, records_of, session
@@ -191,7 +193,7 @@ def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
 
 OF_LISTS = ("lists_by_group", "by_sku", "by_packed_group", "between_groups", "items_and_moves", "with_own_fold")
 OF_KEYS = ("by_group_and_small", "moves_of_small")
-EXACT = ("exact_by_group", "exact_by_sku", "exact_by_due")
+EXACT = ("exact_by_group", "exact_by_sku", "exact_by_due", "exact_by_number", "exact_by_day")
 
 
 @pytest.mark.parametrize("name", OF_LISTS + OF_KEYS + EXACT)
@@ -212,6 +214,23 @@ def test_an_event_that_is_odd_changes_all_of_its_rows_or_none() -> None:
     assert 0 < len(letters) < len(sources)
     found = patches((row.key, row.value) for row in rows if row.topic.endswith("patches"))
     assert differences(found, expected_patches(views, sources)) == []
+
+
+def test_keys_that_are_numbers_days_and_uuids_have_one_text_and_other_values_are_dead_letters() -> None:
+    wrong: list[Any] = [True, 1.0, 1.5, "1", None, [1], 2**63, -(2**63) - 1]
+    given = [issued(each) for each in (*NUMBERS, -0, *wrong)]
+    given += [issued(1, day=each) for each in ("0001-01-01", "9999-12-31", "2026-02-29", "20260301", None)]
+    given += [issued(1, reference=each) for each in ("ABCDEF00-0000-0000-0000-000000000000", "x", None)]
+    given += [{"from_number": each, "to_number": -5, "cents": 1} for each in (-5, 2**53 + 1, True, None)]
+    views, found = [numbers, days, references, balances], numbered_sources(given)
+    rows = made_of(records_of(found), views, SETTINGS)
+    letters = {row.key: json.loads(row.value)["reason"] for row in rows if row.topic.endswith("dead-letters")}
+    plans = [view.plan for view in views]
+    told = {f"events/{each.position.partition}/{each.position.offset}": problem(plans, each.envelope) for each in found}
+    assert letters == {place: reason for place, reason in told.items() if reason is not None}
+    assert 0 < len(letters) < len(found)
+    patched = patches((row.key, row.value) for row in rows if row.topic.endswith("patches"))
+    assert differences(patched, expected_patches(views, found)) == []
 
 
 def _check(views: Sequence[TableView], sources: Sequence[Source]) -> None:

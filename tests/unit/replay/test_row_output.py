@@ -7,6 +7,7 @@ import pytest
 from headwater.samples.listings.views import listings
 from projections.generations.rebuild.single_rows import FoldedRow
 from replay.row import RowsFound
+from tests.support.planned import plans_in_postgres
 from tests.unit.replay.played import Stage, generation
 
 
@@ -28,6 +29,15 @@ def test_what_differs_is_printed_by_store_and_field(capsys: pytest.CaptureFixtur
         "postgres\tprice\t6\t5",
         "valkey\tprice\tmissing\t5",
     ]
+
+
+def test_json_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    folded = {"details": '{"n":1}', "note": "5", "_state0": [{"_value": '["a"]', "_order": 1}]}
+    found = RowsFound(plans_in_postgres, 3, None, [FoldedRow("P1", "postgres", "equal", folded)])
+    row = found.to_json()["row"]
+    assert (row["details"], row["note"]) == ({"n": 1}, "5")
+    found.show()
+    assert '"details": {"n": 1}, "note": "5"' in capsys.readouterr().out
 
 
 def test_a_row_that_the_log_does_not_have_is_said_to_be_missing(capsys: pytest.CaptureFixture[str]) -> None:

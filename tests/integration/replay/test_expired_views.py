@@ -1,0 +1,63 @@
+"""Views whose rows expire, as operators see them: compared, rebuilt and mended, before and after rows were removed."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from commands.testing.past import at
+from projections.generations.upkeep.expired_rows import remove_rows
+from projections.stores.open import open_reader
+from projections.stores.store import Target
+from projections.testing.rows import sources_of
+from tests.integration.replay.deployed import Command, Deployed
+from tests.support.expiring import Seen, days, sessions
+
+AGES = (0, 1, 29, 31, 40, 40, 90)
+"""In days."""
+
+
+@pytest.fixture
+def modules() -> tuple[str, ...]:
+    return ("tests.support.expiring",)
+
+
+def stored(deployed: Deployed, store: str, generation: int) -> set[str]:
+    return {key for key, _ in open_reader(store, deployed.stores).rows(Target(days, generation))}
+
+
+def test_verify_row_and_rebuild_know_what_was_removed(deployed: Deployed, local_replay: Command) -> None:
+    deployed.generations.prepare()
+    now = datetime.now(UTC)
+    times = [now - timedelta(days=age) for age in sorted(AGES, reverse=True)]
+    seen = [at(time, Seen(session_id=f"s{number}", user="ada", day=time.date())) for number, time in enumerate(times)]
+    deployed.append(sources_of([days, sessions], seen))
+    deployed.emit([days, sessions])
+    for view in ("days", "sessions"):
+        told = local_replay("rebuild", view)
+        assert told.code == 0, told.complaint
+    keys = {f"ada/{time.date()}" for time in times}
+    last_day = now.date() - timedelta(days=31)
+    left = {key for key in keys if key > f"ada/{last_day}"}
+
+    with deployed.served([days, sessions]):
+        for removed in (False, True):
+            told = local_replay("verify", "days", "sessions")
+            assert told.code == 0, told.complaint
+            whole = {each["view"]: {store["rows"] for store in each["stores"]} for each in told.document["views"]}
+            assert whole == {"days": {3}, "sessions": {len(AGES)}}, "what expired for good is not compared"
+            if not removed:
+                assert remove_rows(deployed.stores, Target(days, 1), last_day, threading.Event()) == len(keys - left)
+            assert all(stored(deployed, store, 1) == left for store in deployed.servers)
+        gone = f"ada/{times[0].date()}"
+        told = local_replay("row", "days", gone, "--write")
+        assert (told.code, {each["outcome"] for each in told.document["stores"]}) == (0, {"equal"})
+        assert all(stored(deployed, store, 1) == left for store in deployed.servers)
+
+    assert local_replay("rebuild", "days").code == 0
+    generation = deployed.generations.live()["days"].generation
+    assert stored(deployed, "valkey", generation) == keys, "until the read side looks again"
+    assert remove_rows(deployed.stores, Target(days, generation), last_day, threading.Event()) == len(keys - left)
+    assert all(stored(deployed, store, generation) == left for store in deployed.servers)
