@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from eventlog.capturing.holding import BUSY, Hold
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Database, Engine
+from eventlog.capturing.schema_history import read_statements
 from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.snapshot_queue import is_after_snapshot
 
@@ -75,6 +76,9 @@ class Operated:
             self.note(control_notes.STOPPED, {BEFORE: before})
         self.connect.stop(self.names.connector)
         wait_until_stopped(self.connect, self.source, self.names)
+        with suppress(SourceProblem), self.open_database() as database:  # the database may not answer
+            if (past := database.past_statements(self.stored_statements)) is not None:
+                self.connect.change_offset(self.names.connector, lambda _: past)
 
     def let_run(self) -> None:
         """Let a connector run that is stopped or paused."""
@@ -156,7 +160,15 @@ class Operated:
         with self.open_database() as database:
             place = database.place()
             database.beat()  # something to capture behind that place
-            return is_reached(lambda: is_after_snapshot(self.offset()) and database.has_captured(place), timeout_s)
+            return is_reached(
+                lambda: is_after_snapshot(self.offset()) and database.has_captured(place, self.stored_statements),
+                timeout_s,
+            )
+
+    def stored_statements(self) -> Collection[str]:
+        """The GTIDs of the statements that the connector has read and stored; raises LogUnavailable."""
+        statements, _ = read_statements(self.settings.log, self.source)
+        return {each.position.transaction_id for each in statements if each.position.transaction_id}
 
 
 PAUSED, RUNNING = "PAUSED", "RUNNING"

@@ -210,8 +210,8 @@ class Operator(Operated):
     def _resume(self) -> None:
         give_up_reading(self)
         late = late_tables(self)
-        if late:
-            self.stop()  # a paused task keeps its earlier configuration
+        if late or self._skips_events():
+            self.stop()  # a paused task keeps its earlier configuration, and may start anew at any time
         with self.open_database() as database:
             database.beat()
             problems = unchunked(self.source, database, late)
@@ -244,11 +244,33 @@ class Operator(Operated):
                 database.beat()
             except SourceProblem as error:
                 raise SourceProblem(self.source.name, *problems, *error.problems) from error
+            skips = database.past_statements(frozenset) is not None
         with self.holding(timeout_s=0.0):
             give_up_reading(self)
+            if skips:
+                self.stop()
             if is_stopped(self.connect.state(self.names.connector)):
                 self.let_run()
         return problems
+
+    def step_over_statements(self) -> bool:
+        """Restart a connector behind statements that it has read, so that it skips no changes when Kafka Connect starts
+        it anew; whether it was necessary. Nothing while a command runs.
+        """
+        if not self._skips_events():
+            return False
+        with self.open_database() as database:
+            if database.past_statements(frozenset) is None:
+                return False
+        with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:
+            if is_held:
+                self.stop()
+                self.go_on()
+            return is_held
+
+    def _skips_events(self) -> bool:
+        """Whether the connector's place says so, as in the middle of a transaction, or behind a statement."""
+        return "event" in (self.offset() or {})
 
     def snapshot(self, tables: Sequence[type[Captured]], where: str = "") -> None:
         """Read the rows of these tables again, between the changes that go on; resumes after a restart.

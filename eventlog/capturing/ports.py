@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -190,8 +190,18 @@ class Database(Protocol):
         """SQL for the rows with these keys, given as texts per column; empty for all rows."""
         ...
 
-    def has_captured(self, place: Mapping[str, Any]) -> bool:
-        """Whether the connector has captured all before a place of `place`, as far as the database says it."""
+    def has_captured(self, place: Mapping[str, Any], stored: Callable[[], Collection[str]]) -> bool:
+        """Whether the connector has captured all before a place of `place`, as far as the database says it.
+
+        stored: returns the GTIDs of statements that the connector has read and stored.
+        """
+        ...
+
+    def past_statements(self, stored: Callable[[], Collection[str]]) -> dict[str, Any] | None:
+        """Where a connector that starts is to go on instead, behind statements that it has read; None: where it is.
+
+        It would skip changes, or read rows by an earlier definition, if it went on before them. stored: see above.
+        """
         ...
 
     def place(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ Prepare = Callable[[Operator], Sequence[str]]
 FindLost = Callable[[Operator], str | None]
 ReadLate = Callable[[Operator, float], bool]
 BringBack = Callable[[Operator], bool]
+StepOver = Callable[[Operator], bool]
 log = logging.getLogger(__name__)
 
 
@@ -87,7 +88,8 @@ class Watcher:
     and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
     find_lost: says what a connector that runs has not captured, as `uncaptured` does. read_late: lets it read tables
     that it should have read before, as `Operator.read_late` does. bring_back: lets one run that a command has left
-    stopped, as `Operator.bring_back_if_left` does. clock: seconds that never go back.
+    stopped, as `Operator.bring_back_if_left` does. step_over: keeps it from skipping changes at its next start, as
+    `Operator.step_over_statements` does. clock: seconds that never go back.
     """
 
     def __init__(
@@ -97,11 +99,12 @@ class Watcher:
         find_lost: FindLost = uncaptured,
         read_late: ReadLate = Operator.read_late,
         bring_back: BringBack = Operator.bring_back_if_left,
+        step_over: StepOver = Operator.step_over_statements,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watched = [_Watched(operator) for operator in operators]
         self._prepare, self._find_lost, self._read_late, self._clock = prepare, find_lost, read_late, clock
-        self._bring_back_if_left = bring_back
+        self._bring_back_if_left, self._step_over = bring_back, step_over
         self._connect_is_away = False
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -183,6 +186,8 @@ class Watcher:
             lost = self._find_lost(watched.operator)
             if lost is not None and lost == watched.lost and self._read_late(watched.operator, CAPTURED_S):
                 log.info('source "%s": its connector reads tables again', watched.operator.source.name)
+            elif self._step_over(watched.operator):
+                log.info('source "%s": its connector goes on behind the last statement', watched.operator.source.name)
         except ConnectError:
             raise
         except SourceProblem as error:

@@ -13,7 +13,7 @@ from eventlog.capturing.column_checks import why_misread
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.mysql.address import MySqlAddress
-from eventlog.capturing.mysql.captured_log import has_captured
+from eventlog.capturing.mysql.captured_log import Stored, has_captured, past_statements
 from eventlog.capturing.mysql.checks import account_sql, check_server
 from eventlog.capturing.mysql.database import CapturedServer, open_server, quoted
 from eventlog.capturing.mysql.layouts import missed, read_layouts, sees_parts
@@ -124,6 +124,19 @@ class BinlogSession:
         """None: the log has no timelines."""
 
     def warnings(self) -> list[str]:
+        return [*self._skipping(), *self._unseen()]
+
+    def _skipping(self) -> list[str]:
+        if self.past_statements(frozenset) is None:
+            return []
+        name = self.server.source.name
+        return [
+            "the last statement in the binary log changed no rows, and nothing has changed since. If Kafka Connect "
+            "starts its connector anew before anything does, Debezium may skip changes that come then: run headwater "
+            f"sources watch, which prevents it, or headwater sources restart {name}"
+        ]
+
+    def _unseen(self) -> list[str]:
         if sees_parts(self.server):
             return []
         account = account_sql(self.server.rows(SERVER)[0]["account"])
@@ -185,11 +198,18 @@ class BinlogSession:
         """All rows: a binary log has all values of each row, so no record is ever incomplete."""
         return ""
 
-    def has_captured(self, place: Mapping[str, Any]) -> bool:
+    def has_captured(self, place: Mapping[str, Any], stored: Stored) -> bool:
+        offset = self._place_here()
+        return offset is not None and has_captured(self.server, offset, place, stored)
+
+    def past_statements(self, stored: Stored) -> dict[str, Any] | None:
+        offset = self._place_here()
+        return None if offset is None else past_statements(self.server, offset, stored)
+
+    def _place_here(self) -> Mapping[str, Any] | None:
+        """Likewise; None after a failover: until it has captured something, its place is one of the earlier server."""
         offset = self._place()
-        if offset is None or offset.get("server_id") not in (None, self._server_id()):
-            return False  # after a failover, its place is one of the earlier server until it has captured something
-        return has_captured(self.server, offset, place)
+        return None if offset is None or offset.get("server_id") not in (None, self._server_id()) else offset
 
     def hold(self) -> bool:
         self.server.rows(HOLD_SESSION)

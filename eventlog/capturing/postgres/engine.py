@@ -184,7 +184,10 @@ class PostgresSession:
     def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
         return condition(self.database, table, keys)
 
-    def has_captured(self, place: Mapping[str, Any]) -> bool:
+    def past_statements(self, stored: object) -> None:
+        """Nothing: the log has no statements, and the definition of a table comes with its changes."""
+
+    def has_captured(self, place: Mapping[str, Any], stored: object) -> bool:
         return offset_lsn(self.offset() or {}) >= int(place["lsn"])
 
     def hold(self) -> bool:

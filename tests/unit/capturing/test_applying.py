@@ -89,6 +89,7 @@ class World:
         self.found_layouts: dict[str, Layout] = {}
         self.uncompared: dict[str, str] = {}
         self.captured = True
+        self.past: dict[str, Any] | None = None
         self.refused: str | None = None
         self.warned: list[str] = []
         self.left: dict[int, str] = {}
@@ -183,8 +184,11 @@ class World:
     def beat(self) -> None:
         pass
 
-    def has_captured(self, place: Mapping[str, Any]) -> bool:
+    def has_captured(self, place: Mapping[str, Any], stored: object) -> bool:
         return self.captured
+
+    def past_statements(self, stored: object) -> dict[str, Any] | None:
+        return self.past
 
     def place(self) -> dict[str, Any]:
         return {}
@@ -784,3 +788,31 @@ def test_a_table_that_is_declared_once_more_is_swept(world: World, monkeypatch: 
     world.log.submit(Entry(Place.topic(), '{"id":1}', b"{}", 0), 1).result()
     world.operator(BOTH).apply(dry_run=False)
     assert world.read == tables == ["public.places"]
+
+
+BEHIND = {"lsn": 5}
+
+
+def test_a_connector_that_is_started_goes_on_behind_statements_that_it_has_read(world: World) -> None:
+    operator = world.operator(PEOPLE)
+    operator.apply(dry_run=False)
+    for act in (operator.restart, operator.prepare_restart, lambda: operator.snapshot([Person])):
+        world.stored_offset, world.past = {"lsn": 1, "event": 7}, BEHIND
+        act()
+        assert world.stored_offset.items() >= BEHIND.items()
+        assert "event" not in world.stored_offset
+        assert world.connector is RUNNING
+
+
+def test_the_watch_restarts_a_connector_only_if_it_would_skip_changes_later(world: World) -> None:
+    operator = world.operator(PEOPLE)
+    operator.apply(dry_run=False)
+    for offset, past in (({"lsn": 1}, BEHIND), ({"lsn": 1, "event": 3}, None)):
+        world.stored_offset, world.past = offset, past
+        assert not operator.step_over_statements()
+    world.past, world.is_held = BEHIND, True
+    assert not operator.step_over_statements(), "a command works with it"
+    assert world.stored_offset == {"lsn": 1, "event": 3}
+    world.is_held = False
+    assert operator.step_over_statements()
+    assert (world.stored_offset, world.connector) == (BEHIND, RUNNING)

@@ -49,12 +49,14 @@ class World:
         self.read: list[float] = []
         self.can_read: bool | Exception = False
         self.left: bool | Exception = False
+        self.steps: bool | Exception = False
         self.watcher = Watcher(
             [self._operator(name) for name in names],
             self.prepare,
             self.find_lost,
             self.read_late,
             self.bring_back,
+            self.step_over,
             lambda: self.now,
         )
 
@@ -70,6 +72,9 @@ class World:
     def prepare(self, operator: Operator) -> Sequence[str]:
         self.checked[operator.source.name].append(self.now)
         return found(self.databases[operator.source.name])
+
+    def step_over(self, operator: Operator) -> bool:
+        return found(self.steps)
 
     def find_lost(self, operator: Operator) -> str | None:
         self.looked.append(self.now)
@@ -396,6 +401,15 @@ def test_tables_that_were_not_read_are_read_once_two_looks_have_named_them(caplo
     world.pass_time(3 * LOST_S)
     assert len(world.read) == 3
     assert caplog.text.count("its connector reads tables again") == 1
+
+
+def test_a_connector_that_would_skip_changes_is_led_past_them(caplog: pytest.LogCaptureFixture) -> None:
+    world = World("crm")
+    world.states["crm"], world.steps = RUNNING, True
+    world.pass_time(1)
+    world.steps = False
+    world.pass_time(3 * LOST_S)
+    assert caplog.text.count("its connector goes on behind the last statement") == 1
 
 
 def test_a_connector_that_was_left_stopped_goes_on_once_that_can_be_known(caplog: pytest.LogCaptureFixture) -> None:
