@@ -19,6 +19,7 @@ from projections.table import reference
 from projections.table.expressions import Source
 from projections.table.patch import BATCHES, Patch, Place
 from projections.table.view import TableView
+from projections.testing.personal_values import answered_rows
 from tests.integration.api.api_deployment import Deployment
 from tests.support.table_views import table_views
 from tests.support.waiting import eventually
@@ -120,8 +121,9 @@ def batches_of(view: TableView, found: list[Source], end: int) -> dict[int, Batc
 
 
 def expected(name: str) -> dict[str, dict[str, Any]]:
-    """The rows of a view as the reference folds them."""
-    return reference.fold(table_views()[name], SOURCES)
+    """The rows of a view as the reference folds them, and the API answers them."""
+    view = table_views()[name]
+    return answered_rows(view, reference.fold(view, SOURCES))
 
 
 def wait_for_generation(api: httpx.Client, name: str, target: Target) -> None:
