@@ -12,9 +12,10 @@ from projections.errors import RebuildFailed
 from projections.generations.rebuild.build import Build, Options, Step
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.registry.sources import patch_ends
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
-from projections.stores.store import Ledger, Target, ViewStore
+from projections.stores.store import Target, ViewStore
 from projections.view import View
 from replay.comparison import Comparison, compare
 from replay.errors import CannotVerify
@@ -72,7 +73,7 @@ def verify(
 
 def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Iterator[Comparison]:
     """Of what the store has: its rows, and in Valkey the entries of its rankings."""
-    _wait_until_covered(store, current, build.noted.bulk_ends)
+    _wait_until_covered(rebuilder, build, store, current)
 
     def in_motion() -> Callable[[], Set[str]]:
         both = [store.ledgers(current), store.ledgers(build.target)]
@@ -121,15 +122,23 @@ def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) ->
     return {key for tag, _, key in keys if tag in tags}
 
 
-def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[str, int]) -> None:
+def _wait_until_covered(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> None:
     """Wait until the live generation has all events of the bulk phase, so that both have the same events.
 
-    Whatever it has to catch up with, it may take its time, as long as it makes progress.
+    Whatever it has to catch up with, it may take its time, as long as it makes progress: in the sources that it lacks,
+    or with the patches that are there now.
     """
+    bulk_ends, patches = build.noted.bulk_ends, patch_ends(rebuilder.log, rebuilder.settings)
     before, deadline = None, 0.0
-    while behind := _uncovered(ledgers := store.ledgers(current), bulk_ends):
-        if ledgers != before:
-            before, deadline = ledgers, time.monotonic() + COVER_S
+    while True:
+        ledgers = store.ledgers(current)
+        reached = position(ledgers, bulk_ends)
+        behind = {each: at for each, at in reached.items() if at < bulk_ends[each]}
+        if not behind:
+            return
+        now = behind, [min(ledgers[each].next_offset, end) for each, end in patches.items()]
+        if now != before:
+            before, deadline = now, time.monotonic() + COVER_S
         elif time.monotonic() > deadline:
             listed = ", ".join(behind)
             raise RebuildFailed(
@@ -139,8 +148,3 @@ def _wait_until_covered(store: ViewStore, current: Target, bulk_ends: Mapping[st
                 "`replay status`; without new events, it needs the heartbeats of a running `headwater handler`",
             )
         time.sleep(LOOK_S)
-
-
-def _uncovered(ledgers: Mapping[int, Ledger], bulk_ends: Mapping[str, int]) -> Sequence[str]:
-    reached = position(ledgers, bulk_ends)
-    return [each for each, end in bulk_ends.items() if reached[each] < end]

@@ -34,22 +34,29 @@ def test_a_live_generation_that_stays_behind_is_named_with_what_to_do(
     assert stage.registry.states == {("gates", 0): "live"}, "the rebuild is dropped"
 
 
-def test_a_live_generation_that_makes_progress_may_take_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moves", ["observations/1", "observations/0"])
+def test_a_live_generation_may_take_any_time_as_long_as_it_makes_progress_where_it_is_behind(
+    monkeypatch: pytest.MonkeyPatch, moves: str
+) -> None:
     stage, view = staged(monkeypatch, {}), gate_view()
     live_generation(stage)
-    observed(stage, "passed/s1/1")
-    live, patches = Target(view, 0), count(1)
+    for number in range(1, 6):
+        observed(stage, f"passed/s1/{number}")
+    live, offsets = Target(view, 0), count(1)
 
-    def a_patch_more(_: float) -> None:
-        number = next(patches)  # the ninth says that all before it was the whole log
-        progress = {live.tag: {"observations/0": 9, "observations/1": 9}} if number == 9 else {}
-        stage.store.apply([live], {each: Batch(number, progress=progress) for each in (0, 1)})
+    def a_record_more(_: float) -> None:
+        number = next(offsets)
+        stage.store.apply([live], {each: Batch(number, progress={live.tag: {moves: number}}) for each in (0, 1)})
 
-    monkeypatch.setattr("replay.separate_rebuild.time.sleep", a_patch_more)
+    monkeypatch.setattr("replay.separate_rebuild.time.sleep", a_record_more)
     monkeypatch.setattr(separate_rebuild, "COVER_S", 0.0)
     monkeypatch.setattr(separate_rebuild, "compared_of", lambda *_: {})  # rows of memory
-    verify(stage.rebuilder, view)
-    assert next(patches) == 10
+    if moves == "observations/1":
+        verify(stage.rebuilder, view)
+        assert next(offsets) == 5
+    else:
+        with pytest.raises(RebuildFailed, match="observations/1, and made no progress"):
+            verify(stage.rebuilder, view)
 
 
 @pytest.mark.parametrize(("ahead", "batches"), [(2, 3), (0, 1)])
