@@ -23,6 +23,8 @@ CHECKS: Final = RETRY_FOREVER
 
 LOST_S: Final = 10.0
 """Between looks at whether a connector that runs skips changes: the log of the database may pass its place soon."""
+STEP_S: Final = 60.0
+"""At least between two restarts that keep a connector from skipping changes: statements may come again and again."""
 CAPTURED_S: Final = 5.0
 """How long a look waits for a connector to capture all before it is told to read tables: there are other sources."""
 ABSENT_S: Final = 30.0
@@ -46,6 +48,7 @@ class _Watched:
     since: when it was first seen running; None if it does not run.
     absent: when it was first found not to be registered; None if it is.
     next_look: when to look whether it skips changes.
+    next_step: before then, it is not restarted so that it does not.
     lost: why it does, or why that is not known; None if it does not.
     reported: problems that are not solved yet.
     """
@@ -57,6 +60,7 @@ class _Watched:
     since: float | None = None
     absent: float | None = None
     next_look: float = 0.0
+    next_step: float = 0.0
     lost: str | None = None
     reported: set[str] = field(default_factory=set)
 
@@ -186,7 +190,8 @@ class Watcher:
             lost = self._find_lost(watched.operator)
             if lost is not None and lost == watched.lost and self._read_late(watched.operator, CAPTURED_S):
                 log.info('source "%s": its connector reads tables again', watched.operator.source.name)
-            elif self._step_over(watched.operator):
+            elif self._clock() >= watched.next_step and self._step_over(watched.operator):
+                watched.next_step = self._clock() + STEP_S
                 log.info('source "%s": its connector goes on behind the last statement', watched.operator.source.name)
         except ConnectError:
             raise

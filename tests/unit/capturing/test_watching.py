@@ -14,7 +14,7 @@ from eventlog.capturing.errors import ConnectError, ConnectUnavailable, SourcePr
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.watching import ABSENT_S, EVERY_S, LOST_S, RESTARTS, Watcher
+from eventlog.capturing.watching import ABSENT_S, EVERY_S, LOST_S, RESTARTS, STEP_S, Watcher
 from eventlog.errors import LogUnavailable
 
 RUNNING = ConnectorState("RUNNING", "RUNNING")
@@ -406,10 +406,13 @@ def test_tables_that_were_not_read_are_read_once_two_looks_have_named_them(caplo
 def test_a_connector_that_would_skip_changes_is_led_past_them(caplog: pytest.LogCaptureFixture) -> None:
     world = World("crm")
     world.states["crm"], world.steps = RUNNING, True
-    world.pass_time(1)
+    world.pass_time(STEP_S - 1)
+    assert caplog.text.count("its connector goes on behind the last statement") == 1, "not for each statement"
+    world.pass_time(LOST_S)
+    assert caplog.text.count("its connector goes on behind the last statement") == 2
     world.steps = False
-    world.pass_time(3 * LOST_S)
-    assert caplog.text.count("its connector goes on behind the last statement") == 1
+    world.pass_time(2 * STEP_S)
+    assert caplog.text.count("its connector goes on behind the last statement") == 2
 
 
 def test_a_connector_that_was_left_stopped_goes_on_once_that_can_be_known(caplog: pytest.LogCaptureFixture) -> None:
