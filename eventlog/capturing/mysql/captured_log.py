@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from eventlog.capturing.mysql.database import CapturedServer
@@ -58,14 +59,12 @@ def has_captured(
     """
     if _place(offset) >= _place(end):
         return True
-    known = None
+    known = cache(stored)
     for each in _transactions(server, offset, end):
         if each is None or each.has_rows:
             return False
-        if each.is_statement and each.gtid:
-            known = stored() if known is None else known
-            if not _is_read(each.gtid, offset, known):
-                return False
+        if each.is_statement and each.gtid and not _is_read(each.gtid, offset, known):
+            return False
     return True
 
 
@@ -76,7 +75,7 @@ def past_statements(server: CapturedServer, offset: Mapping[str, Any], stored: S
     """
     if not (gtids := offset.get("gtids")):
         return None
-    passed, known = None, stored()
+    passed, known = None, cache(stored)
     for each in _transactions(server, offset, None):
         if each is None or each.has_rows or not each.is_statement or not _is_read(each.gtid, offset, known):
             break
@@ -104,9 +103,10 @@ def with_gtid(gtids: str, gtid: str) -> str:
     return ",".join([*entries, gtid])
 
 
-def _is_read(gtid: str, offset: Mapping[str, Any], stored: Collection[str]) -> bool:
+def _is_read(gtid: str, offset: Mapping[str, Any], stored: Stored) -> bool:
     """Whether a connector has read this statement: some are not stored, such as GRANT."""
-    return gtid in stored or (gtid == offset.get("transaction_id") and int(offset.get("event", 0)) >= READ_EVENTS)
+    is_counted = gtid == offset.get("transaction_id") and int(offset.get("event", 0)) >= READ_EVENTS
+    return is_counted or gtid in stored()
 
 
 def _place(at: Mapping[str, Any]) -> tuple[int, int]:
