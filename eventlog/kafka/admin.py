@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -107,17 +107,29 @@ def topic_id(settings: LogSettings, topic: str, client: AdminClient | None = Non
 
 def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[dict[str, int], dict[str, int]]:
     """By topic, the end of `partition` for readers of committed records, and its real end; raises LogUnavailable."""
-    requests = {TopicPartition(settings.topic(name), partition): OffsetSpec.latest() for name in names}  # type: ignore[no-untyped-call]
+    places = {(settings.topic(name), partition): name for name in names}
     client = _client(settings)
     found = []
     try:
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
-            answers = client.list_offsets(requests, isolation_level=level, request_timeout=TIMEOUT_S)
-            offsets = {place.topic: answer.result().offset for place, answer in answers.items()}
-            found.append({name: offsets[settings.topic(name)] for name in names})
+            at = offsets(client, places, OffsetSpec.latest(), TIMEOUT_S, level)  # type: ignore[no-untyped-call]
+            found.append({places[place]: offset for place, offset in at.items()})
     except KafkaException as error:
         raise LogUnavailable("asking for the ends of partitions", error.args[0].str()) from error
     return found[0], found[1]
+
+
+def offsets(
+    client: AdminClient,
+    places: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    timeout_s: float,
+    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> dict[tuple[str, int], int]:
+    """The first or last offset of each partition, by the topic's full name and partition; raises KafkaException."""
+    requests = {TopicPartition(topic, partition): spec for topic, partition in places}
+    answers = client.list_offsets(requests, isolation_level=level, request_timeout=timeout_s)
+    return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
 
 
 def stored_ends(client: AdminClient, name: str) -> dict[int, int]:
@@ -131,10 +143,10 @@ def stored_ends(client: AdminClient, name: str) -> dict[int, int]:
         if error.args[0].code() in ABSENT_CODES:
             return {}
         raise
-    requests = {TopicPartition(name, each.id): OffsetSpec.latest() for each in described.partitions}  # type: ignore[no-untyped-call]
-    level = IsolationLevel.READ_UNCOMMITTED
-    answers = client.list_offsets(requests, isolation_level=level, request_timeout=ANSWER_S)
-    return {place.partition: answer.result().offset for place, answer in answers.items()}
+    places = [(name, each.id) for each in described.partitions]
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    found = offsets(client, places, latest, ANSWER_S, IsolationLevel.READ_UNCOMMITTED)
+    return {partition: offset for (_, partition), offset in found.items()}
 
 
 def remove(settings: LogSettings) -> None:

@@ -561,6 +561,22 @@ def test_every_topic_that_keeps_records_for_ever_bounds_how_long_erased_ones_sta
             assert int(spec.settings[COMPACTION_LAG]) == ERASED_DAYS * DAY_MS, spec.name
 
 
+def test_one_question_finds_the_ends_of_many_partitions(log: EventLog) -> None:
+    places = [(topic, partition) for topic in (EVENTS, COMMANDS, DEAD_LETTERS) for partition in range(2)][:5]
+    log.submit(Entry(COMMANDS, "c", b"3", 3), 0).result()
+    transaction = log.own(1).begin()
+    transaction.append([entry("a")])
+    eventually(lambda: any(log.stored_ends(EVENTS).values()), "the record is stored")
+    open_ends = log.ends(iter(places))
+    transaction.commit()
+    settle(log, 1)
+    ends = log.ends(iter(places))
+    assert ends == {place: log.end(*place) for place in places}
+    assert (open_ends[EVENTS, 1], open_ends[COMMANDS, 0], ends[EVENTS, 1] > 0) == (0, 1, True)
+    assert log.firsts(iter(places)) == dict.fromkeys(places, 0)
+    assert log.ends([]) == log.firsts([]) == {}
+
+
 def test_a_broker_that_has_not_learned_of_new_topics_is_asked_again(
     log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
