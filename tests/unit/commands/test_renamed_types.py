@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from api.guard.caller import Caller
+from api.guard.scopes import Scopes
 from api.openapi.model_schemas import message_components
-from commands.codec import fold
+from api.personal import PersonalValues
+from commands.codec import fold, read_event
 from commands.declaring.aggregate import Aggregate, Command, Event
 from commands.declaring.observation import ObservationRegistry
 from commands.declaring.process import Process, ProcessRegistry, Reaction
@@ -20,12 +24,14 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import DeclarationError
 from commands.testing.golden import GoldenFiles
 from commands.testing.past import Past, recorded
-from eventlog.envelope import Envelope, decode
+from eventlog.envelope import Envelope, decode, encode
 from eventlog.ports import PROCESSES, ROUTER
-from headwater import Postgres, TableView, add, after, by_key, count, envelope, last, rename, rename_type
+from headwater import Personal, Postgres, TableView, add, after, by_key, count, envelope, last, rename, rename_type
 from headwater.testing import rows_of
 from projections.generations.registry.event_versions import changes
+from tests.support.memory_vault import memory_vault
 from tests.support.process_world import World
+from tests.support.recording import recording
 from tests.support.seeds import seed_of
 
 
@@ -208,6 +214,33 @@ def test_rows_have_the_events_of_all_types_and_a_column_with_the_type_has_that_w
     rows = rows_of(view(Measured, kind=last({Measured: envelope("type")})), *given[:2])
     assert rows == {"C": {"crate_id": "C", "grams": 110, "times": 2, "kind": "crate.scaled"}}
     assert [decode(Past().add(each).value).type for each in given] == list(TYPES)
+
+
+def test_personal_values_of_an_earlier_type_are_opened_and_what_is_left_of_them_is_known() -> None:
+    class Booked(Event, type="guest.booked"):
+        guest_id: str
+        name: Annotated[str, Personal(erased_as="(erased)")]
+
+    class Reserved(
+        Event, type="guest.reserved", version=2, history=[after(1, rename_type("guest.booked", "guest.reserved"))]
+    ):
+        guest_id: str
+        name: Annotated[str, Personal(erased_as="(erased)")]
+
+    recording("guest", "guest_id", Booked)
+    guest = recording("guest", "guest_id", Reserved)
+    assert Booked.sealed_fields is not None
+    with memory_vault() as keys:
+        data = Booked.sealed_fields.sealed({"guest_id": "G", "name": "Ada"}, "G")
+        time = datetime(2026, 1, 2, tzinfo=UTC)
+        stored = Envelope("guest/G/1", "guest.booked", "guest/G", time, data, data_version=1, sequence=1)
+        assert read_event(guest, stored) == Reserved(guest_id="G", name="Ada")
+        keys.erase("G")
+        values = PersonalValues(CommandRegistry([("m", guest)]), ObservationRegistry([]))
+        (record,) = asyncio.run(
+            values.of_records([encode(stored)], Caller("operator", Scopes.of(["operate", "personal"])))
+        )
+        assert decode(record).data == {"guest_id": "G", "name": "(erased)"}
 
 
 # Processes
