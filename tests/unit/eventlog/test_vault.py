@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -239,3 +240,29 @@ def test_what_can_be_sealed_without_asking_is_known_without_waiting() -> None:
     assert not safe.can_seal(["P1", "P2"])
     clock.now += LEASE_S
     assert not safe.can_seal(["P1"])
+
+
+def test_what_was_reported_before_an_erasure_is_sealed_with_nothing_and_what_came_later_is() -> None:
+    safe, keys, clock = vault()
+    name = ("P1", "visited", "name", "canary")
+    long_ago, later = datetime.now(UTC) - timedelta(days=1), datetime.now(UTC) + timedelta(days=1)
+    first = safe.seal(*name, since=long_ago)
+    assert safe.open(first) == "canary"
+    (erased,) = keys.erase("P1")
+    clock.now += LEASE_S
+    left = safe.seal(*name, since=long_ago)
+    assert (left, len(keys.keys_of("P1"))) == (f"sealed:1:{erased.key_id}:visited:name:", 1)
+    assert safe.open(left) is ERASED
+    assert SealedText.parse(left).sealed == b""
+    again = safe.seal(*name, since=later)
+    assert safe.open(again) == "canary"
+    assert safe.seal(*name, since=long_ago) == left, "also if the person has come back"
+    other = Vault(keys)
+    other.fetch([again])
+    assert other.seal(*name, since=long_ago) == left
+    assert other.seal(*name) == again
+    keys.erase("P1")
+    clock.now += LEASE_S
+    assert safe.seal(*name, since=long_ago) != left
+    assert len(keys.keys_of("P1")) == 2
+    other.close()
