@@ -54,6 +54,8 @@ class Vault:
         """The id of the living key in the cache, by person."""
         self._sealers: OrderedDict[str, Sealer | None] = OrderedDict()
         """By key id; None for a destroyed key. The last used are at the end."""
+        self._destroyed: OrderedDict[str, KeyFacts] = OrderedDict()
+        """A destroyed key of a person, which stays destroyed: many values may come that were reported before."""
         self._number = -1
         """Of the last erasure that is known; -1 before the first look."""
         self._looked_at = float("-inf")
@@ -80,6 +82,8 @@ class Vault:
         """
         with self._lock:
             self._look()
+            if since is not None and _is_erased_after(last := self._destroyed.get(person), since):
+                return left_text(last.key_id, record_type, field)
             known = self._by_person.get(person)
             sealer = self._sealers.get(known) if known is not None else None
             if sealer is None:
@@ -164,6 +168,9 @@ class Vault:
         if since is not None:
             last = max(self.store.keys_of(person), key=lambda each: each.erased or each.created)
             if _is_erased_after(last, since):
+                self._destroyed[person] = last
+                if len(self._destroyed) > self._max_keys:
+                    self._destroyed.popitem(last=False)
                 return last
         return self.store.key_of(person) if revives else None
 
@@ -226,6 +233,7 @@ class Vault:
         self.erasures += 1
         self._sealers.clear()
         self._by_person.clear()
+        self._destroyed.clear()
         self._looked_at = float("-inf")
 
     def _keep_looking(self) -> None:

@@ -263,6 +263,21 @@ def test_what_was_reported_before_an_erasure_is_sealed_with_nothing_and_what_cam
     assert other.seal(*name) == again
     keys.erase("P1")
     clock.now += LEASE_S
-    assert safe.seal(*name, since=long_ago) != left
+    assert safe.open(safe.seal(*name, since=long_ago)) is ERASED
     assert len(keys.keys_of("P1")) == 2
     other.close()
+
+
+def test_many_values_from_before_an_erasure_ask_the_store_once() -> None:
+    safe, keys, clock = vault()
+    name, long_ago = ("P1", "visited", "name", "canary"), datetime.now(UTC) - timedelta(days=1)
+    safe.seal(*name)
+    keys.erase("P1")
+    clock.now += LEASE_S
+    asked, ask = list[str](), keys.key_unless_erased
+    keys.key_unless_erased = lambda person: asked.append(person) or ask(person)  # type: ignore[method-assign, func-returns-value]
+    assert len({safe.seal(*name, since=long_ago) for _ in range(100)}) == 1
+    assert asked == ["P1"]
+    assert safe.open(safe.seal(*name, since=datetime.now(UTC) + timedelta(days=1))) == "canary"
+    assert safe.open(safe.seal(*name, since=long_ago)) is ERASED
+    assert safe.open(safe.seal(*name)) == "canary"
