@@ -102,6 +102,9 @@ class EventReader(Protocol):
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics; raises LogUnavailable."""
 
+    async def hold_events(self, ends: Mapping[str, int]) -> bool:
+        """Whether sources have other records than heartbeats before these offsets; raises LogUnavailable."""
+
     async def slow_code(self) -> Sequence[str]:
         """What handlers report of code that does not return, one line each; raises LogUnavailable."""
 
