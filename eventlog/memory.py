@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
@@ -100,6 +100,10 @@ class MemoryLog:
         with self._changed:
             return self._end(topic, partition)
 
+    def ends(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """See EventLog.ends."""
+        return {place: self.end(*place) for place in places}
+
     def stored_ends(self, topic: str) -> Mapping[int, int]:
         """See EventLog.stored_ends; a topic exists from its first record on."""
         with self._changed:
@@ -114,6 +118,10 @@ class MemoryLog:
     def first(self, topic: str, partition: int) -> int:
         """See EventLog.first."""
         return self._first.get((topic, partition), 0)
+
+    def firsts(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """See EventLog.firsts."""
+        return {place: self.first(*place) for place in places}
 
     def delete(self, topic: str, partition: int, before: int) -> None:
         """Delete the records below offset `before`, as Kafka's retention does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -190,6 +190,9 @@ class EventLog(Protocol):
     def end(self, topic: str, partition: int) -> int:
         """The offset after the last committed record, where the next one may appear."""
 
+    def ends(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The `end` of each of these, given by topic and partition; one question for all of them."""
+
     def stored_ends(self, topic: str) -> Mapping[int, int]:
         """The offset after the last record of each partition, committed or not; empty if there is no such topic."""
 
@@ -198,6 +201,9 @@ class EventLog(Protocol):
 
     def first(self, topic: str, partition: int) -> int:
         """The lowest offset that retention has left; records before it are gone."""
+
+    def firsts(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The `first` of each of these, given by topic and partition; one question for all of them."""
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
         """The next offset of what `role` reads, as of its last committed transaction; 0 if none."""

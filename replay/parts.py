@@ -93,8 +93,8 @@ class Checks:
 
 def partitions(log: EventLog) -> Iterator[Part]:
     """Whether partitions have owners: a handler that works appends heartbeats. Raises LogUnavailable."""
-    for partition in range(log.partitions):
-        last_ms = last_time(log, str(partition), log.end(EVENTS, partition))
+    for (_, partition), end in log.ends((EVENTS, each) for each in range(log.partitions)).items():
+        last_ms = last_time(log, str(partition), end)
         age_s = None if last_ms is None else (now_ms() - last_ms) / 1000
         if age_s is not None and age_s <= OWNED_S:
             yield Part("partition", str(partition), f"owned, {age_s:.1f} s ago")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -41,6 +41,8 @@ REFUSED_CODES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 NEVER = ((RETENTION, FOR_EVER), (RETENTION_BYTES, UNLIMITED))
 """Settings that delete records if a topic has another value; they are altered."""
 FORBIDDEN_CODES = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+Answer = TypeVar("Answer")
 
 logger = logging.getLogger(__name__)
 
@@ -91,27 +93,43 @@ def topic_id(settings: LogSettings, topic: str, client: AdminClient | None = Non
     client: one that is connected already.
     """
     name = settings.topic(topic)
-    client = client or _client(settings)  # its requests end with it
+    asked = client or _client(settings)  # its requests end with it
+
+    def ask() -> str:
+        described = asked.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S)
+        return str(described[name].result().topic_id)
+
     try:
-        described = client.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S)[name].result()
+        return _of_existing(ask, ANSWER_S)
     except KafkaException as error:
         raise LogUnavailable(f'asking for the id of "{topic}"', error.args[0].str()) from error
-    return str(described.topic_id)
 
 
 def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[dict[str, int], dict[str, int]]:
     """By topic, the end of `partition` for readers of committed records, and its real end; raises LogUnavailable."""
-    requests = {TopicPartition(settings.topic(name), partition): OffsetSpec.latest() for name in names}  # type: ignore[no-untyped-call]
+    places = {(settings.topic(name), partition): name for name in names}
     client = _client(settings)
     found = []
     try:
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
-            answers = client.list_offsets(requests, isolation_level=level, request_timeout=TIMEOUT_S)
-            offsets = {place.topic: answer.result().offset for place, answer in answers.items()}
-            found.append({name: offsets[settings.topic(name)] for name in names})
+            at = offsets(client, places, OffsetSpec.latest(), TIMEOUT_S, level)  # type: ignore[no-untyped-call]
+            found.append({places[place]: offset for place, offset in at.items()})
     except KafkaException as error:
         raise LogUnavailable("asking for the ends of partitions", error.args[0].str()) from error
     return found[0], found[1]
+
+
+def offsets(
+    client: AdminClient,
+    places: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    timeout_s: float,
+    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> dict[tuple[str, int], int]:
+    """The first or last offset of each partition, by the topic's full name and partition; raises KafkaException."""
+    requests = {TopicPartition(topic, partition): spec for topic, partition in places}
+    answers = client.list_offsets(requests, isolation_level=level, request_timeout=timeout_s)
+    return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
 
 
 def stored_ends(client: AdminClient, name: str) -> dict[int, int]:
@@ -125,10 +143,10 @@ def stored_ends(client: AdminClient, name: str) -> dict[int, int]:
         if error.args[0].code() in ABSENT_CODES:
             return {}
         raise
-    requests = {TopicPartition(name, each.id): OffsetSpec.latest() for each in described.partitions}  # type: ignore[no-untyped-call]
-    level = IsolationLevel.READ_UNCOMMITTED
-    answers = client.list_offsets(requests, isolation_level=level, request_timeout=ANSWER_S)
-    return {place.partition: answer.result().offset for place, answer in answers.items()}
+    places = [(name, each.id) for each in described.partitions]
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    found = offsets(client, places, latest, ANSWER_S, IsolationLevel.READ_UNCOMMITTED)
+    return {partition: offset for (_, partition), offset in found.items()}
 
 
 def remove(settings: LogSettings) -> None:
@@ -230,13 +248,37 @@ def _check_partitions(client: AdminClient, settings: LogSettings, specs: Sequenc
             raise TopicMismatch(name, "partitions", str(spec.partitions), str(len(metadata.partitions)))
 
 
+def _of_existing(ask: Callable[[], Answer], timeout_s: float) -> Answer:
+    """The answer of `ask` about topics that exist.
+
+    It is repeated while the broker that happens to be asked has not learned of a new topic: brokers do not do so at
+    the same time. Raises KafkaException.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in ABSENT_CODES or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 def _check_settings(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
-    resources = {spec.name: ConfigResource(ResourceType.TOPIC, settings.topic(spec.name)) for spec in specs}
-    described = client.describe_configs(list(resources.values()), request_timeout=TIMEOUT_S)
+    topics = [ConfigResource(ResourceType.TOPIC, settings.topic(spec.name)) for spec in specs]
+
+    def ask() -> dict[str, dict[str, str]]:
+        answers = client.describe_configs(topics, request_timeout=TIMEOUT_S)
+        return {
+            topic.name: {entry.name: str(entry.value) for entry in answer.result().values()}
+            for topic, answer in answers.items()
+        }
+
+    described = _of_existing(ask, TIMEOUT_S)
     for spec in specs:
-        actual = described[resources[spec.name]].result()
+        actual = described[settings.topic(spec.name)]
         for setting, expected in spec.settings.items():
-            found = actual[setting].value
+            found = actual[setting]
             erases_late = setting == COMPACTION_LAG and int(found) > int(expected)
             deletes = found != expected and (setting, expected) in NEVER
             if erases_late or deletes:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from eventlog.errors import EventLogError, LeftOpen, LogUnavailable
-from eventlog.kafka.admin import ends, stored_ends, topic_id
+from eventlog.kafka.admin import ends, offsets, stored_ends, topic_id
 from eventlog.kafka.client import (
     ASK_S,
     GROUP,
@@ -123,6 +123,10 @@ class KafkaLog:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""
         return self._bounds(topic, partition)[1]
 
+    def ends(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """See EventLog.ends."""
+        return self._offsets(places, OffsetSpec.latest(), "ends")  # type: ignore[no-untyped-call]
+
     def stored_ends(self, topic: str) -> Mapping[int, int]:
         """See EventLog.stored_ends: the high watermarks, which no open transaction holds back."""
         name = self.settings.topic(topic)
@@ -142,6 +146,10 @@ class KafkaLog:
     def first(self, topic: str, partition: int) -> int:
         """See EventLog.first."""
         return self._bounds(topic, partition)[0]
+
+    def firsts(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """See EventLog.firsts."""
+        return self._offsets(places, OffsetSpec.earliest(), "starts")  # type: ignore[no-untyped-call]
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
         """See EventLog.next_offset."""
@@ -223,6 +231,12 @@ class KafkaLog:
             partition,
         )
         return int(first), int(end)
+
+    def _offsets(self, places: Iterable[tuple[str, int]], spec: OffsetSpec, what: str) -> dict[tuple[str, int], int]:
+        names = {(self.settings.topic(topic), partition): (topic, partition) for topic, partition in places}
+        doing = f"asking for the {what} of partitions"
+        found = self._repeated(lambda: offsets(self._admin_client(), names, spec, ASK_S), doing, 0) if names else {}
+        return {names[place]: offset for place, offset in found.items()}
 
     def _ask(self, question: Callable[[Consumer], Answer], doing: str, partition: int) -> Answer:
         """The answer to a request to the leader of a partition."""

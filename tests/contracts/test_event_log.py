@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -559,3 +559,48 @@ def test_every_topic_that_keeps_records_for_ever_bounds_how_long_erased_ones_sta
     for spec in topic_specs(LogSettings()):
         if spec.settings["cleanup.policy"] == "compact":
             assert int(spec.settings[COMPACTION_LAG]) == ERASED_DAYS * DAY_MS, spec.name
+
+
+def test_one_question_finds_the_ends_of_many_partitions(log: EventLog) -> None:
+    places = [(topic, partition) for topic in (EVENTS, COMMANDS, DEAD_LETTERS) for partition in range(2)][:5]
+    log.submit(Entry(COMMANDS, "c", b"3", 3), 0).result()
+    transaction = log.own(1).begin()
+    transaction.append([entry("a")])
+    eventually(lambda: any(log.stored_ends(EVENTS).values()), "the record is stored")
+    open_ends = log.ends(iter(places))
+    transaction.commit()
+    settle(log, 1)
+    ends = log.ends(iter(places))
+    assert ends == {place: log.end(*place) for place in places}
+    assert (open_ends[EVENTS, 1], open_ends[COMMANDS, 0], ends[EVENTS, 1] > 0) == (0, 1, True)
+    assert log.firsts(iter(places)) == dict.fromkeys(places, 0)
+    assert log.ends([]) == log.firsts([]) == {}
+
+
+def test_a_broker_that_has_not_learned_of_new_topics_is_asked_again(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers of a cluster do not do so at the same time. Here, the first answer is what Kafka says of no topic."""
+    asked = {"configs": 0, "topics": 0}
+
+    class Late(AdminClient):
+        def describe_configs(self, resources: list[ConfigResource], **options: Any) -> Any:  # type: ignore[override]
+            asked["configs"] += 1
+            if asked["configs"] > 1:
+                return super().describe_configs(resources, **options)
+            unknown = {ConfigResource(ResourceType.TOPIC, f"{each.name}-none"): each for each in resources}
+            answers = super().describe_configs(list(unknown), **options)
+            return {unknown[each]: answer for each, answer in answers.items()}
+
+        def describe_topics(self, topics: TopicCollection, **options: Any) -> Any:  # type: ignore[override]
+            asked["topics"] += 1
+            if asked["topics"] > 1:
+                return super().describe_topics(topics, **options)
+            (answer,) = super().describe_topics(TopicCollection(["none"]), **options).values()
+            return {log_settings.topic(EVENTS): answer}
+
+    expected = admin.topic_id(log_settings, EVENTS)
+    monkeypatch.setattr(admin, "AdminClient", Late)
+    admin.prepare(log_settings)
+    assert admin.topic_id(log_settings, EVENTS) == expected
+    assert asked == {"configs": 2, "topics": 2}

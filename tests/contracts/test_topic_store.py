@@ -327,13 +327,13 @@ def killed_by_chance(chance: random.Random) -> Any:
 
 def test_a_generation_whose_topic_goes_while_it_is_read_has_no_ledgers() -> None:
     class GoingLog(MemoryLog):
-        ends: Mapping[int, int] = {0: 1}
+        found: Mapping[int, int] = {0: 1}
 
         def stored_ends(self, topic: str) -> Mapping[int, int]:
-            return self.ends
+            return self.found
 
         def last(self, topic: str, partition: int, key: str) -> bytes | None:
-            self.ends = after
+            self.found = after
             raise LogUnavailable(f'reading "{topic}"', "nothing came for 10 s")
 
     after: Mapping[int, int] = {}

@@ -29,7 +29,8 @@ def ends_of(log: EventLog, sources: Iterable[str]) -> dict[str, int]:
     """The end of each source, 0 if it has no topic yet; raises LogUnavailable."""
     places = {source: topic_and_partition(source) for source in sources}
     absent = {topic for topic in {topic for topic, _ in places.values()} if is_absent(log, topic)}
-    return {source: 0 if topic in absent else log.end(topic, each) for source, (topic, each) in places.items()}
+    found = log.ends(place for place in places.values() if place[0] not in absent)
+    return {source: found.get(place, 0) for source, place in places.items()}
 
 
 def is_absent(log: EventLog, topic: str) -> bool:
@@ -42,7 +43,8 @@ def patch_ends(log: EventLog, settings: LogSettings) -> dict[int, int]:
 
     Read them before the ends of sources: then the patches of all events after those come after these.
     """
-    return {partition: log.end(PATCHES, partition) for partition in range(settings.patch_partitions)}
+    found = log.ends((PATCHES, partition) for partition in range(settings.patch_partitions))
+    return {partition: end for (_, partition), end in found.items()}
 
 
 class Noted(NamedTuple):
@@ -89,10 +91,11 @@ class Ends:
                 existing = range(0 if is_absent(self._log, topic) else partitions)
                 if existing:
                     self._ids[topic] = self._log.incarnation(topic)
-                self._found[topic] = {each: self._log.end(topic, each) for each in existing}
+                found = self._log.ends((topic, each) for each in existing)
+                self._found[topic] = {each: end for (_, each), end in found.items()}
             except Exception as error:  # noqa: BLE001 - it is raised for each view that needs them
                 self._found[topic] = error
-        found = self._found[topic]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        known = self._found[topic]
+        if isinstance(known, Exception):
+            raise known
+        return known

@@ -69,10 +69,9 @@ class Lags:
     def look(self) -> list[Lag]:
         """The state of all views in all their stores. Raises StoreUnavailable if the registry is unavailable."""
         live, ends = self.generations.serving(self.views.views.values()), self.ends()
-        patches = {
-            each: (self.log.first(PATCHES, each), self.log.end(PATCHES, each))
-            for each in range(self.settings.patch_partitions)
-        }
+        places = [(PATCHES, each) for each in range(self.settings.patch_partitions)]
+        firsts, patch_ends = self.log.firsts(places), self.log.ends(places)
+        patches = {place[1]: (firsts[place], patch_ends[place]) for place in places}
         with opened_once(self.stores) as opened:
             found = [
                 self._applied(view, store.name, live.get(view.name), opened)
