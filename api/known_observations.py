@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 from collections.abc import Collection, Sequence
 from typing import Final
 
-import orjson
-
 from api.errors import BadParameter, Overloaded
 from api.guard.caller import Caller
+from api.known_places import place_cursor, place_of
 from api.ports import FIRST_PLACE, ObservationsFound
 from api.requests.cursor import STALE
 from api.service import Service
@@ -42,21 +38,16 @@ class KnownObservations:
 
     def cursor(self, person: str, place: Position) -> str:
         """The cursor of the page from a place on."""
-        document = orjson.dumps([_KIND, _digest(person), place.partition, place.offset])
-        return base64.urlsafe_b64encode(document).rstrip(b"=").decode()
+        return place_cursor(_KIND, person, place.partition, place.offset)
 
     def place_in(self, caller: Caller, person: str, cursor: str | None) -> Position | None:
         """The place in a cursor of this person; None if it is no cursor of observations. Raises BadParameter."""
-        try:
-            text = cursor or ""
-            match orjson.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)):
-                case [kind, digest, int(partition), int(offset)] if kind == _KIND:
-                    if digest != _digest(person) or min(partition, offset) < 0 or not self._may_read(caller):
-                        raise BadParameter("cursor", STALE)
-                    return Position(partition, offset)
-        except (ValueError, binascii.Error):
-            return None  # the cursor of events is read, and refused, where they are
-        return None
+        match place_of(_KIND, person, cursor):
+            case None:
+                return None
+            case [int(partition), int(offset)] if min(partition, offset) >= 0 and self._may_read(caller):
+                return Position(partition, offset)
+        raise BadParameter("cursor", STALE)
 
     async def page(self, key_ids: Collection[str], limit: int, place: Position) -> ObservationsFound:
         """A page from a place on; raises LogUnavailable or Overloaded."""
@@ -83,7 +74,3 @@ class KnownObservations:
 
     def _may_read(self, caller: Caller) -> bool:
         return caller.scopes.allow(*self._service.own_streams.all_events)
-
-
-def _digest(person: str) -> str:
-    return hashlib.blake2b(person.encode(errors="surrogateescape"), digest_size=8).hexdigest()

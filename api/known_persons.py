@@ -1,4 +1,4 @@
-"""What is known about a person: events, the rows that these have changed, and observations, for their own request."""
+"""What is known about a person: events, rows of views, and observations, for their own request."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from api.guard.caller import Caller
 from api.guard.declared import STREAMS
 from api.known_observations import KnownObservations
+from api.known_stream_rows import KnownStreamRows
 from api.limits.portions import MAX_PAGE_BYTES
 from api.personal import PersonalValues
 from api.ports import Finder, Page, Row, ViewReader
@@ -30,19 +31,22 @@ from projections.view import View
 
 KEYS_AT_ONCE: Final = 1_000
 COLUMNS: Final = ("event_id", "stream", "time", "record")
+Reason = Literal["forbidden", "no_rows", "no_index"]
+"""Why a view is left out: the caller may not read it, it has no rows yet, or its rows are not found by persons."""
 
 
 class Known(NamedTuple):
     """A page of what is known. events, observations: opened. rows: by view. next: the cursor of the next page, if any.
 
     left_out: by kind, the names of what the caller may not read; also views that have no rows yet, and stream views
-    with sealed columns, which have no index by persons. searched: how many observations of all that the topic has were
-    searched, and how many it has; None on pages of events.
+    that have no index by persons. reasons: of the views among them, by name. searched: how many observations of all
+    that the topic has were searched, and how many it has; None on other pages.
     """
 
     events: Sequence[bytes]
     rows: Mapping[str, Sequence[Row]]
     left_out: Mapping[str, Sequence[str]]
+    reasons: Mapping[str, Reason]
     next: str | None
     observations: Sequence[bytes] = ()
     searched: tuple[int, int] | None = None
@@ -59,7 +63,7 @@ class KnownPersons:
     """Finds what is known about persons, in the views that a caller may read."""
 
     def __init__(self, service: Service) -> None:
-        self._service, self._observed = service, KnownObservations(service)
+        self._service, self._observed, self._in_streams = service, KnownObservations(service), KnownStreamRows(service)
         self._streams = service.views.get(STREAMS)
         self._finder: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
         views = (view for name, view in service.views.items() if name != STREAMS)
@@ -68,17 +72,18 @@ class KnownPersons:
             for view in views
             if any(store.answers for store in view.stores)
         }
-        self._not_searched = [name for name, view in service.views.items() if view.has_own_query and view.personal]
-        """Stream views: no event says which of their rows are about a person."""
         self._aggregates = [each for each in service.commands.aggregates.values() if each.is_personal]
         self._of_ids = frozenset(each.name for each in self._aggregates if _has_persons_as_ids(each))
 
     async def page(self, caller: Caller, person: str, limit: int, cursor: str | None, after: After | None) -> Known:
-        """A page of at most `limit` events, the oldest first, then of observations, in the order of their arrival.
+        """A page of at most `limit` events, the oldest first; then of rows of stream views, by view and key; then of
+        observations, in the order of their arrival.
 
         Raises BadParameter, and what reading raises.
         """
         found = await self._person(person)
+        if (start := self._in_streams.place_in(caller, person, cursor)) is not None:
+            return await self._stream_rows(caller, found, limit, start, after)
         if (place := self._observed.place_in(caller, person, cursor)) is not None:
             return await self._observations(caller, found, limit, place)
         view, finder = self._reader()
@@ -91,16 +96,33 @@ class KnownPersons:
         values = self._service.personal
         opened = await asyncio.to_thread(values.records_of_person, records, found.key_ids)
         if following is None:
+            following = self._in_streams.begin(caller, person, found.key_ids)
+        if following is None:
             following = self._observed.begin(caller, person, found.key_ids)
-        return Known(opened, rows, self._left_out(caller, unbuilt), following)
+        return Known(opened, rows, *self._left_out(caller, unbuilt), following)
 
     async def count(self, person: str) -> Counted:
-        """How many events and observations there are, whoever may read them."""
+        """How many events, observations and rows of stream views there are, whoever may read them."""
         found = await self._person(person)
         events: int | None = None
         with suppress(GenerationMissing, StoreUnavailable, UnknownView):
             events = (await self._find(replace(self._about(found), limit=1, count=True))).total
-        return Counted(events, await self._observed.count(found.key_ids))
+        observations = await self._observed.count(found.key_ids)
+        return Counted(events, observations, await self._in_streams.count(found.key_ids))
+
+    async def _stream_rows(
+        self, caller: Caller, person: _Person, limit: int, place: tuple[str, str | None], after: After | None
+    ) -> Known:
+        found = await self._in_streams.page(caller, person.name, person.key_ids, limit, place, after)
+        rows = {}
+        if found.view is not None:
+            about = [row for row in found.rows if _shows(found.view, row, person)]
+            if about:  # the index also finds what only looks like a sealed text
+                rows[found.view.name] = await self._shown(found.view, about, person)
+        following = found.next
+        if following is None:
+            following = self._observed.begin(caller, person.name, person.key_ids)
+        return Known((), rows, *self._left_out(caller, found.unbuilt), following)
 
     async def _observations(self, caller: Caller, person: _Person, limit: int, place: Position) -> Known:
         found = await self._observed.page(person.key_ids, limit, place)
@@ -108,7 +130,7 @@ class KnownPersons:
         opened = await asyncio.to_thread(values.records_of_person, found.records, person.key_ids)
         following = None if found.place is None else self._observed.cursor(person.name, found.place)
         searched = found.searched, found.size
-        return Known((), {}, self._left_out(caller, ()), following, opened, searched)
+        return Known((), {}, *self._left_out(caller, ()), following, opened, searched)
 
     async def _person(self, name: str) -> _Person:
         facts = await asyncio.to_thread(lambda: installed().store.keys_of(name))
@@ -171,16 +193,16 @@ class KnownPersons:
             except GenerationMissing:
                 unbuilt.append(name)
                 continue
-            about = [
-                row
-                for key, row in found.items()
-                if key in own or _mentions([row.get(each) for each in view.personal], person)
-            ]
+            about = [row for key, row in found.items() if key in own or _shows(view, row, person)]
             if about:
-                opened = self._service.personal.rows_of_person
-                shown = await asyncio.to_thread(opened, about, sorted(view.personal), person.key_ids)
-                rows[name] = with_json(shown, view.json_forms, stored=about)
+                rows[name] = await self._shown(view, about, person)
         return rows, unbuilt
+
+    async def _shown(self, view: View, rows: Sequence[Row], person: _Person) -> Sequence[Row]:
+        """Rows of this person as the answer has them."""
+        opened = self._service.personal.rows_of_person
+        shown = await asyncio.to_thread(opened, rows, sorted(view.personal), person.key_ids)
+        return with_json(shown, view.json_forms, stored=rows)
 
     def _keys_of(self, view: View, person: _Person, event: Envelope) -> Iterator[str]:
         """The keys of rows that the event changes and that are the person, and not another thing of the same name.
@@ -221,12 +243,16 @@ class KnownPersons:
             found |= await readers.ask(ask)
         return found
 
-    def _left_out(self, caller: Caller, unbuilt: Sequence[str]) -> dict[str, Sequence[str]]:
+    def _left_out(
+        self, caller: Caller, unbuilt: Sequence[str]
+    ) -> tuple[dict[str, Sequence[str]], Mapping[str, Reason]]:
+        """What is left out, and the reasons of views."""
         streams = [each.name for each in self._aggregates if not caller.scopes.allow("streams", each.name)]
-        views = {name for name in self._views if not caller.scopes.allow("views", name)}
-        views.update(unbuilt, self._not_searched)
+        reasons: dict[str, Reason] = dict.fromkeys(unbuilt, "no_rows")
+        reasons |= dict.fromkeys(self._in_streams.unsearched, "no_index")
+        reasons |= {name: "forbidden" for name in self._views if not caller.scopes.allow("views", name)}
         observations = self._observed.left_out(caller)
-        return {"streams": sorted(streams), "views": sorted(views), "observations": observations}
+        return {"streams": sorted(streams), "views": sorted(reasons), "observations": observations}, reasons
 
 
 def _has_persons_as_ids(aggregate: AnyAggregate) -> bool:
@@ -235,5 +261,6 @@ def _has_persons_as_ids(aggregate: AnyAggregate) -> bool:
     return any(not each.of for found in fields if found is not None for each in found.all)
 
 
-def _mentions(values: Sequence[Any], person: _Person) -> bool:
-    return not person.key_ids.isdisjoint(PersonalValues.key_ids_in(values))
+def _shows(view: View, row: Row, person: _Person) -> bool:
+    """Whether a row, as it is stored, has a value that is sealed with a key of the person."""
+    return not person.key_ids.isdisjoint(PersonalValues.key_ids_in([row.get(each) for each in view.personal]))

@@ -89,7 +89,7 @@ async def everything(service: Service, person: str) -> dict[str, Any]:
         "events": [orjson.Fragment(each) for page in pages for each in page.events],
         "rows": _rows(service, pages),
         "observations": [orjson.Fragment(each) for page in pages for each in page.observations],
-        "left_out": _joined(pages),
+        "left_out": {**_joined(pages), "reasons": {name: why for page in pages for name, why in page.reasons.items()}},
     }
 
 

@@ -58,6 +58,7 @@ def read_command(
     *,
     is_sealed: bool = False,
     revives: bool = True,
+    since: datetime | None = None,
 ) -> TypedCommand:
     """The typed command of a JSON body; raises MalformedCommand with pydantic's details, or UnfitClaim.
 
@@ -66,6 +67,7 @@ def read_command(
     command that is sent again is the same. claims: of the caller of the API, whose body has no filled field; None: the
     sender has filled them. is_sealed: the body is that of a record, whose personal values are sealed; those of other
     bodies are sealed here. revives: whether erased persons get new keys for that; if not, their values are withheld.
+    since: when it was made, if it may be read again later: values of persons who were erased later are left out.
     Raises KeysUnavailable or UnknownKey only for a command with personal fields.
     """
     aggregate, kind = command_type.aggregate, command_type.command
@@ -107,7 +109,7 @@ def read_command(
         raise MalformedCommand(kind.type, [detail])
     aggregate_id = aggregate.identity.of(command)
     is_stored = is_sealed or kind.sealed_fields is None
-    stored = text if is_stored else _sealed(command, aggregate_id, {*filled.times}.difference(data), revives)
+    stored = text if is_stored else _sealed(command, aggregate_id, {*filled.times}.difference(data), revives, since)
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), stored)
 
 
@@ -135,7 +137,7 @@ def _opened(kind: type[Command], text: bytes) -> tuple[Any, bytes]:
         raise MalformedCommand(kind.type, [{"type": "sealed", "loc": (), "msg": str(error)}]) from error
 
 
-def _sealed(command: Command, aggregate_id: str, unsent: set[str], revives: bool) -> bytes:
+def _sealed(command: Command, aggregate_id: str, unsent: set[str], revives: bool, since: datetime | None) -> bytes:
     """The canonical body of a command with sealed texts, as far as it was sent.
 
     It is made of the command, and not of what was sent: a validator may have found a value somewhere else.
@@ -143,7 +145,7 @@ def _sealed(command: Command, aggregate_id: str, unsent: set[str], revives: bool
     data = command.__pydantic_serializer__.to_python(command, mode="json", exclude_unset=True, exclude=unsent)
     try:
         fields = command.sealed_fields
-        sealed = data if fields is None else fields.sealed(data, aggregate_id, revives=revives)
+        sealed = data if fields is None else fields.sealed(data, aggregate_id, revives=revives, since=since)
         return canonical(sealed)[0]
     except ValueError as error:
         raise MalformedCommand(command.type, [{"type": "person_missing", "loc": (), "msg": str(error)}]) from error

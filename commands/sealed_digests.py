@@ -26,19 +26,23 @@ _DIGEST_BYTES: Final = 8
 def sealed_digests(command_type: str, body: bytes, expected_version: int | None) -> str:
     """The digests of a canonical body: `<what is in clear> <key id>:<its texts> …`; empty if nothing is sealed."""
     texts = defaultdict[str, list[str]](list)
-    places = 0
+    places, are_left = 0, False
 
     def place(text: str) -> str:
-        nonlocal places
+        nonlocal places, are_left
         places += 1
         try:
-            texts[SealedText.parse(text).key_id].append(f"{places} {text}")
+            parsed = SealedText.parse(text)
         except ValueError:  # somebody's own text
             return text
+        if parsed.sealed:
+            texts[parsed.key_id].append(f"{places} {text}")
+        else:  # without a value that could be another one
+            are_left = True
         return "sealed"
 
     clear = orjson.dumps(changed_texts(orjson.loads(body), place))
-    if not texts or len(texts) > MAX_KEYS:
+    if not (texts or are_left) or len(texts) > MAX_KEYS:
         return ""
     keys = [f"{key_id}:{_digest(each)}" for key_id, each in sorted(texts.items())]
     return " ".join([fingerprint_of(command_type, clear, expected_version), *keys])

@@ -4,6 +4,7 @@ ProjectionError
 ├── ViewDeclarationError a declaration of a view is wrong; found at start
 ├── UnknownView          no registered view has this name
 ├── StoreUnavailable     a store did not answer
+│   ├── TakenOver        another loader writes to this part of the store now
 │   ├── StoreLocked      somebody holds a lock that a change needs
 │   └── KeysAway         the store of keys, which columns in clear need, did not answer
 ├── Unloadable           a store cannot hold the values of a patch
@@ -64,6 +65,13 @@ class StoreUnavailable(ProjectionError):
     def __init__(self, store: str, cause: str) -> None:
         super().__init__(f"{store} is unavailable: {cause}; its views catch up automatically when it is back")
         self.store, self.cause = store, cause
+
+
+class TakenOver(StoreUnavailable):
+    """Another loader writes to this part of the store now, as in each hand-over; cause: which part."""
+
+    def __str__(self) -> str:
+        return f"{self.store}: {self.cause}"
 
 
 class StoreLocked(StoreUnavailable):

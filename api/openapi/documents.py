@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
-
-Schema = dict[str, Any]
 
 COMPONENT: Final = "component"
 """In the schema of a field: the name of the component that describes it, which is made elsewhere."""
@@ -204,6 +201,12 @@ class PersonErased(TypedDict):
     observations: Annotated[
         int | None, Field(description="how many observations; null: not known now, or the topic is too large to count")
     ]
+    stream_rows: Annotated[
+        dict[str, int | None] | None,
+        Field(
+            description="how many rows, by stream view with sealed columns; null: not known now, or no index by persons"
+        ),
+    ]
     in_clear: Annotated[
         list[InClearDocument] | None, Field(description="by generation with columns in clear, what was found in them")
     ]
@@ -221,6 +224,13 @@ class LeftOut(TypedDict):
     observations: Annotated[
         list[str], Field(description="observations with personal fields, if the caller may not read those of everybody")
     ]
+    reasons: Annotated[
+        dict[str, Literal["forbidden", "no_rows", "no_index"]],
+        Field(
+            description="by name of `views`: the caller may not read it; it has no rows yet; or it is a stream view "
+            "that has no table in PostgreSQL, whose index finds rows by persons"
+        ),
+    ]
 
 
 class Searched(TypedDict):
@@ -235,10 +245,13 @@ class PersonKnown(TypedDict):
 
     person: str
     events: list[Record]
-    rows: Annotated[dict[str, list[dict[str, Any]]], Field(description="by view")]
+    rows: Annotated[
+        dict[str, list[dict[str, Any]]],
+        Field(description="by view; of stream views, on the pages after those of events"),
+    ]
     observations: Annotated[
         list[dict[str, Any]],
-        Field(description="as CloudEvents, each copy that was reported, on the pages after those of events"),
+        Field(description="as CloudEvents, each copy that was reported, on the last pages"),
     ]
     searched: Annotated[Searched | None, Field(description="on pages of observations")]
     left_out: LeftOut
@@ -297,47 +310,3 @@ class Health(TypedDict):
     environment: NotRequired[str]
     instance: NotRequired[str]
     parts: NotRequired[dict[str, str]]
-
-
-BODIES: Final = (
-    Accepted,
-    AllStreams,
-    CapturedPosition,
-    CommandAnswer,
-    Health,
-    PersonErased,
-    PersonKnown,
-    Receipt,
-    Reported,
-    ReportedLines,
-    Views,
-)
-
-
-class _Untitled(GenerateJsonSchema):
-    """Without a title per field: it only repeats the field's name."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-
-def body_components() -> Schema:
-    """The components of all bodies, and of the types in them, by name."""
-    adapters = [(kind.__name__, "serialization", TypeAdapter(kind)) for kind in BODIES]
-    made, inner = TypeAdapter.json_schemas(
-        adapters,  # type: ignore[arg-type]
-        ref_template="#/components/schemas/{model}",
-        schema_generator=_Untitled,
-    )
-    alone = {name: schema for (name, _), schema in made.items() if "$ref" not in schema}
-    components: Schema = _linked(inner.get("$defs", {}) | alone)
-    return components
-
-
-def _linked(schema: Any) -> Any:
-    """The schema with references to the components that are made elsewhere."""
-    if isinstance(schema, dict):
-        if COMPONENT in schema:
-            return {"$ref": f"#/components/schemas/{schema[COMPONENT]}"}
-        return {name: _linked(each) for name, each in schema.items()}
-    return [_linked(each) for each in schema] if isinstance(schema, list) else schema

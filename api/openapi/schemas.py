@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from api.openapi.bodies import body_components
 from api.openapi.components import (
     AFTER,
     COLUMNS,
@@ -17,7 +18,6 @@ from api.openapi.components import (
     filtered,
     header,
 )
-from api.openapi.documents import body_components
 from api.openapi.model_schemas import json_column, message_components, reference
 from api.openapi.problem_documents import PROBLEM_SCHEMA
 from api.requests.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators

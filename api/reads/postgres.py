@@ -17,7 +17,7 @@ from api.requests.letter_case import in_either_case
 from api.requests.query import Order, Query
 from projections.stores.names import LEDGER, table_key, table_name
 from projections.stores.postgres.ddl import clear_name
-from projections.stores.postgres.sealed_keys import sealed_with_any
+from projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_with_any
 from projections.table.decimals import decimal_text
 from projections.table.patch import places_from_json
 from projections.table.shown import DELETED
@@ -234,8 +234,9 @@ def matching(condition: Condition, clear: Collection[str] = ()) -> Where:
             text, values = sql.SQL("{} <> ALL(%s)"), [values]
         case "prefix":
             text, values = sql.SQL("{} ^@ ANY(%s)"), [values]
-        case "sealed_with":
-            return Where((sql.SQL(sealed_with_any(condition.column)),), (values,))
+        case "sealed_with" | "sealed_copy" as operator:
+            text_of = quoted if operator == "sealed_with" else begun_with_quote
+            return Where((sql.SQL(sealed_with_any(text_of(condition.column))),), (values,))
         case "ieq" | "iprefix" as operator:
             end = "$" if operator == "ieq" else ""
             # one pattern: PostgreSQL keeps few compiled ones, and would compile each of many again for each row

@@ -25,6 +25,8 @@ SEVERAL: Final = {"eq": "in", "ne": "not_in", "in": "in", "not_in": "not_in"} | 
 """Operators that may be repeated, and their combined operator: any of the values, or none of them."""
 SEALED_WITH: Final = "sealed_with"
 """Of the view of all events, and not of requests: the record has a text that is sealed with any of these keys."""
+SEALED_COPY: Final = "sealed_copy"
+"""Likewise of a stream view: the column is, or has, such a text."""
 OR: Final = "or"
 MAX_VALUES: Final = 1000
 MAX_PATTERNS: Final = 100
@@ -62,8 +64,8 @@ _NAME: Final = re.compile(r"[^=,()]*")
 class Filter:
     """`column operator values`.
 
-    operator: `in` (any of the values) or `not_in` (none of them); one of TEXTS, or SEALED_WITH (any of the values); one
-    of RANGES or `is_null` (one value).
+    operator: `in` (any of the values) or `not_in` (none of them); one of TEXTS, SEALED_WITH or SEALED_COPY (any of the
+    values); one of RANGES or `is_null` (one value).
     """
 
     column: str

@@ -42,6 +42,9 @@ time; of these, those that the caller may read. Beside them, the rows that they 
 or whose key is the person: a row may come on several pages. Personal values of other persons are hidden, so that the
 answer can be given to the person. The audit log has a record of who asked, without what was found.
 
+Rows of stream views that show such a value come on pages of their own, after those of events; an index of their tables
+in PostgreSQL finds them.
+
 Observations with such a value come on the last pages, for callers who may read the events of all streams. Their topic
 is searched from its beginning, a limited part for each page: a page may have none, and `searched` says how far it got.
 """
@@ -78,7 +81,7 @@ class _Persons:
             "searched": None
             if found.searched is None
             else dict(zip(("observations", "of"), found.searched, strict=True)),
-            "left_out": found.left_out,
+            "left_out": {**found.left_out, "reasons": found.reasons},
             "links": links,
         }
         return Response(orjson.dumps(document), media_type="application/json")

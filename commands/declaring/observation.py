@@ -101,11 +101,12 @@ class Report(BaseModel, Generic[Body]):
     def stored_data(self) -> bytes:
         """The data as its record has it, with sealed values.
 
-        The first call seals them, which may wait for the store of keys. Raises KeysUnavailable, and
+        The first call seals them, which may wait for the store of keys. If it has a time of before the erasure of a
+        person, it may be sent again: values of this person are left out. Raises KeysUnavailable, and
         MalformedObservation if a value belongs to nobody.
         """
         if self._stored is None:
-            self._stored = _stored(self.data)
+            self._stored = _stored(self.data, self.time)
         return self._stored
 
 
@@ -115,12 +116,12 @@ def sealed_fields(kind: type[Observation]) -> PersonalFields | None:
     return personal_fields(kind, kind.type)
 
 
-def _stored(data: Observation) -> bytes:
+def _stored(data: Observation, time: datetime | None) -> bytes:
     body: bytes = data.__pydantic_serializer__.to_json(data)
     if (fields := sealed_fields(type(data))) is None:
         return body
     try:
-        return fields.sealed_json(body, "")
+        return fields.sealed_json(body, "", since=time)
     except ValueError as error:
         detail = {"type": "person_missing", "loc": ("data",), "msg": str(error)}
         raise MalformedObservation(data.type, [detail]) from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -93,13 +94,20 @@ class PersonalFields:
             yield from each.fields.all
 
     def sealed(
-        self, data: dict[str, Any], subject: str, *, revives: bool = True, keeps_empty: bool = False
+        self,
+        data: dict[str, Any],
+        subject: str,
+        *,
+        revives: bool = True,
+        keeps_empty: bool = False,
+        since: datetime | None = None,
     ) -> dict[str, Any]:
         """The data of a message with sealed texts; `data` is changed. Null stays null. Raises KeysUnavailable.
 
         subject: the id of the aggregate, or the key of the process. Raises ValueError if a value belongs to nobody.
         revives: whether erased persons get new keys; if not, their values are withheld. keeps_empty: whether empty
-        values of erased persons stay as they are, as those of a new state, which need no key.
+        values of erased persons stay as they are, as those of a new state, which need no key. since: when the message
+        was made; values of persons who were erased later are left out, as if they had been erased with the others.
         """
         vault, record_type = installed(), self.record_type
 
@@ -111,7 +119,7 @@ class PersonalFields:
             says_nothing = (keeps_empty and value in _EMPTY) or _is_left(field, value)
             if says_nothing and vault.is_erased(person):
                 return value  # a rule goes on with it, and the erased person needs no new key for that
-            return vault.seal(person, record_type, field.path, value, revives=revives)
+            return vault.seal(person, record_type, field.path, value, revives=revives, since=since)
 
         self._walk(data, (), subject, seal)
         return data
@@ -145,9 +153,9 @@ class PersonalFields:
         self._walk(data, (), "", open_)
         return data
 
-    def sealed_json(self, body: bytes, subject: str) -> bytes:
-        """Like `sealed`, of a JSON text that no client sends again, with members in their order."""
-        return orjson.dumps(self.sealed(orjson.loads(body), subject, keeps_empty=True))
+    def sealed_json(self, body: bytes, subject: str, since: datetime | None = None) -> bytes:
+        """Like `sealed`, of a JSON text that needs no canonical form, with members in their order."""
+        return orjson.dumps(self.sealed(orjson.loads(body), subject, keeps_empty=True, since=since))
 
     def opened_json(self, body: bytes) -> bytes:
         """Like `opened`, of a JSON text."""

@@ -142,8 +142,8 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
     """The record of `commands` for a message; None if the message is no command.
 
     Without an id of its own, a command has the place of the message in the database's log as its id: the same if the
-    message is read again, and not that of a client's command. Raises NotAnEnvelope, UnknownCommand, MalformedCommand
-    and TooLarge.
+    message is read again, and not that of a client's command. If a person was erased since the message was written, the
+    command has no values of this person. Raises NotAnEnvelope, UnknownCommand, MalformedCommand and TooLarge.
     """
     try:
         message = _MESSAGE.decode(record.value or b"")
@@ -159,7 +159,7 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
     # as text if the mapping may have rounded its numbers
     body = bytes(_BODY.decode(content).body) if may_be_rounded(content) else command.body
     time = datetime.fromtimestamp(message.source.ts_ms / 1000, UTC)
-    typed = read_command(commands.command(command.type), body, time)
+    typed = read_command(commands.command(command.type), body, time, since=time)
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
     place = f"{source}@{lsn_text(message.source.lsn)}"

@@ -49,10 +49,14 @@ class InClear(Protocol):
 
 class Counted(NamedTuple):
     """How many events and observations have values of a person; events also those of streams with this id. None:
-    nobody has counted them."""
+    nobody has counted them.
+
+    stream_rows: likewise rows, by stream view with sealed columns.
+    """
 
     events: int | None = None
     observations: int | None = None
+    stream_rows: Mapping[str, int | None] | None = None
 
 
 NOT_COUNTED: Final = Counted()
@@ -82,7 +86,9 @@ class PersonErasure(NamedTuple):
         if self.earlier:
             last = max(each.erased for each in self.earlier if each.erased is not None)
             text += f"; destroyed before: {len(self.earlier)}, the last at {_time(last)}"
-        for what, number in self.counted._asdict().items():
+        rows = {f"rows of {view}": number for view, number in (self.counted.stream_rows or {}).items()}
+        counts = {"events": self.counted.events, "observations": self.counted.observations, **rows}
+        for what, number in counts.items():
             if number is not None:
                 text += f"; {what} about the person: {number}"
         return text + "".join(f"; {each}" for each in self._in_clear())

@@ -70,7 +70,8 @@ class MemoryKeys:
         return next((each for each in found if each is not None), None)
 
     def _added(self, person: str) -> PersonKey:
-        key = PersonKey(new_key_id(), person, secrets.token_bytes(SECRET_BYTES))
+        erased = [facts for facts in self._facts.get(person, ()) if facts.erased is not None]
+        key = PersonKey(new_key_id(), person, secrets.token_bytes(SECRET_BYTES), erased[-1] if erased else None)
         self._keys[key.key_id] = key
         self._facts.setdefault(person, []).append(KeyFacts(key.key_id, datetime.now(UTC), None))
         return key

@@ -11,24 +11,26 @@ SECRET_BYTES: Final = 64
 """Of a person's key: half of it seals, half of it makes nonces."""
 
 
-@dataclass(frozen=True, slots=True)
-class PersonKey:
-    """A living key of a person. secret: SECRET_BYTES bytes.
-
-    key_id: random, and used for no other key; 24 hexadecimal digits in lower case.
-    """
-
-    key_id: str
-    person: str
-    secret: bytes = field(repr=False)
-
-
 class KeyFacts(NamedTuple):
     """What is known of a key without its secret. erased: when it was destroyed; None if it was not."""
 
     key_id: str
     created: datetime
     erased: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PersonKey:
+    """A living key of a person. secret: SECRET_BYTES bytes.
+
+    key_id: random, and used for no other key; 24 hexadecimal digits in lower case. earlier: the key of this person that
+    was destroyed last; None if none was.
+    """
+
+    key_id: str
+    person: str
+    secret: bytes = field(repr=False)
+    earlier: KeyFacts | None = None
 
 
 class Erasures(NamedTuple):

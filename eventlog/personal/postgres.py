@@ -107,8 +107,9 @@ class PostgresKeys:
         return None if row is None else self._key(row)
 
     def _key(self, row: Sequence[Any]) -> PersonKey:
-        key_id, person, wrapped, master = row
-        return PersonKey(key_id, person, self._masters.unwrap(master, key_id, person, wrapped))
+        key_id, person, wrapped, master, *last = row
+        earlier = KeyFacts(*last) if any(last) else None
+        return PersonKey(key_id, person, self._masters.unwrap(master, key_id, person, wrapped), earlier)
 
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(schema=sql.Identifier(self._schema))

@@ -63,6 +63,12 @@ def withheld(record_type: str, field: str) -> str:
     return str(SealedText(_NO_KEY, record_type, field, b""))
 
 
+def left_text(key_id: str, record_type: str, field: str) -> str:
+    """The text in place of a value from before an erasure, which nobody seals any more: as if it had been sealed with
+    the key that was destroyed."""
+    return str(SealedText(key_id, record_type, field, b""))
+
+
 def is_withheld(value: Any) -> bool:
     """Whether a value is a text of `withheld`."""
     return type(value) is str and value.startswith(f"{START}{_NO_KEY}:")

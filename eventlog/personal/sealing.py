@@ -26,7 +26,7 @@ class Sealer:
 
     def __init__(self, key: PersonKey) -> None:
         half = SECRET_BYTES // 2
-        self.key_id, self.person = key.key_id, key.person
+        self.key_id, self.person, self.earlier = key.key_id, key.person, key.earlier
         self._cipher, self._nonces = AESGCM(key.secret[:half]), key.secret[half:]
 
     def seal(self, record_type: str, field: str, value: Any) -> str:

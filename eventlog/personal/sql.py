@@ -26,9 +26,15 @@ CREATE UNIQUE INDEX IF NOT EXISTS person_keys_living ON {schema}.person_keys (pe
 CREATE INDEX IF NOT EXISTS person_keys_person ON {schema}.person_keys (person);
 """
 
-OF_PERSON: Final = """
-SELECT key_id, person, wrapped, wrapped_by FROM {schema}.person_keys WHERE person = %s AND wrapped IS NOT NULL
+# with the key of the same person that was destroyed last
+_KEYS: Final = """
+SELECT key.key_id, key.person, key.wrapped, key.wrapped_by, last.key_id, last.created, last.erased
+FROM {schema}.person_keys AS key LEFT JOIN LATERAL (
+    SELECT key_id, created, erased FROM {schema}.person_keys
+    WHERE person = key.person AND erasure IS NOT NULL ORDER BY erasure DESC LIMIT 1
+) AS last ON true
 """
+OF_PERSON: Final = f"{_KEYS} WHERE key.person = %s AND key.wrapped IS NOT NULL"
 
 # another process may add one at the same time: the first one counts
 ADD: Final = """
@@ -45,7 +51,7 @@ WHERE NOT EXISTS (SELECT FROM {schema}.person_keys WHERE person = %(person)s)
 ON CONFLICT (person) WHERE wrapped IS NOT NULL DO NOTHING
 """
 
-FIND: Final = "SELECT key_id, person, wrapped, wrapped_by FROM {schema}.person_keys WHERE key_id = ANY(%s)"
+FIND: Final = f"{_KEYS} WHERE key.key_id = ANY(%s)"
 
 FACTS: Final = "SELECT key_id, created, erased FROM {schema}.person_keys WHERE person = %s ORDER BY created, key_id"
 

@@ -6,11 +6,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from datetime import datetime
+from typing import Any, Final, TypeGuard, TypeVar
 
 from eventlog.errors import KeysUnavailable, UnknownKey, ValueWithheld
-from eventlog.personal.ports import KeyStore
-from eventlog.personal.sealed_text import SealedText, is_withheld, withheld
+from eventlog.personal.ports import KeyFacts, KeyStore, PersonKey
+from eventlog.personal.sealed_text import SealedText, is_withheld, left_text, withheld
 from eventlog.personal.sealing import Sealer
 
 LEASE_S: Final = 0.4
@@ -53,6 +54,8 @@ class Vault:
         """The id of the living key in the cache, by person."""
         self._sealers: OrderedDict[str, Sealer | None] = OrderedDict()
         """By key id; None for a destroyed key. The last used are at the end."""
+        self._destroyed: OrderedDict[str, KeyFacts] = OrderedDict()
+        """A destroyed key of a person, which stays destroyed: many values may come that were reported before."""
         self._number = -1
         """Of the last erasure that is known; -1 before the first look."""
         self._looked_at = float("-inf")
@@ -62,22 +65,38 @@ class Vault:
         self._closed = threading.Event()
         self._looking: threading.Thread | None = None
 
-    def seal(self, person: str, record_type: str, field: str, value: Any, *, revives: bool = True) -> str:
+    def seal(
+        self,
+        person: str,
+        record_type: str,
+        field: str,
+        value: Any,
+        *,
+        revives: bool = True,
+        since: datetime | None = None,
+    ) -> str:
         """The sealed text of a JSON value of a person; raises KeysUnavailable.
 
-        revives: whether a person who was erased gets a new key; if not, the text is that of `withheld`.
+        revives: whether a person who was erased gets a new key; if not, the text is that of `withheld`. since: when the
+        value was reported; if the person was erased later, nothing is sealed, and the text is that of `left_text`.
         """
         with self._lock:
             self._look()
+            if since is not None and _is_erased_after(last := self._destroyed.get(person), since):
+                return left_text(last.key_id, record_type, field)
             known = self._by_person.get(person)
             sealer = self._sealers.get(known) if known is not None else None
             if sealer is None:
-                ask = self.store.key_of if revives else self.store.key_unless_erased
-                if (key := self._asked(lambda: ask(person))) is None:
+                key = self._asked(lambda: self._key_for(person, revives, since))
+                if key is None:
                     return withheld(record_type, field)
+                if isinstance(key, KeyFacts):
+                    return left_text(key.key_id, record_type, field)
                 sealer = Sealer(key)
                 self._by_person[person] = sealer.key_id
             self._keep(sealer.key_id, sealer)
+        if since is not None and _is_erased_after(sealer.earlier, since):
+            return left_text(sealer.earlier.key_id, record_type, field)
         return sealer.seal(record_type, field, value)
 
     def can_seal(self, persons: Iterable[str]) -> bool:
@@ -139,6 +158,22 @@ class Vault:
             self._forget_all()
         self.store.close()
 
+    def _key_for(self, person: str, revives: bool, since: datetime | None) -> PersonKey | KeyFacts | None:
+        """The living key of a person. If the person was erased, and gets no new one: the key that was destroyed last,
+        if that was after `since`, or None."""
+        if revives and since is None:
+            return self.store.key_of(person)
+        if (key := self.store.key_unless_erased(person)) is not None:
+            return key
+        if since is not None:
+            last = max(self.store.keys_of(person), key=lambda each: each.erased or each.created)
+            if _is_erased_after(last, since):
+                self._destroyed[person] = last
+                if len(self._destroyed) > self._max_keys:
+                    self._destroyed.popitem(last=False)
+                return last
+        return self.store.key_of(person) if revives else None
+
     def _fetch(self, key_ids: Iterable[str]) -> None:
         wanted = list(key_ids)
         for key_id, key in self._asked(lambda: self.store.find(wanted)).items():
@@ -198,6 +233,7 @@ class Vault:
         self.erasures += 1
         self._sealers.clear()
         self._by_person.clear()
+        self._destroyed.clear()
         self._looked_at = float("-inf")
 
     def _keep_looking(self) -> None:
@@ -208,3 +244,8 @@ class Vault:
                         self._look()
                     except KeysUnavailable:  # the next use says so
                         continue
+
+
+def _is_erased_after(key: KeyFacts | None, time: datetime) -> TypeGuard[KeyFacts]:
+    """Whether this key was destroyed after a time."""
+    return key is not None and key.erased is not None and time < key.erased

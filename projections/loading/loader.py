@@ -24,7 +24,7 @@ from tenacity import (
 from eventlog.errors import LogUnavailable
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
-from projections.errors import CannotLoad, GenerationMissing, KeysAway, LedgerWentBack, StoreUnavailable
+from projections.errors import CannotLoad, GenerationMissing, KeysAway, LedgerWentBack, StoreUnavailable, TakenOver
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import NotAPatch, read_into
 from projections.loading.patch_reader import POLL_S, PatchReader
@@ -293,4 +293,5 @@ class Loader:
     def _waiting(self, state: RetryCallState) -> None:
         self.stats.add_wait(self._store.name)
         error = state.outcome.exception() if state.outcome else None
-        log.warning("%s; attempt %d", error, state.attempt_number)
+        level = logging.INFO if isinstance(error, TakenOver) else logging.WARNING  # each hand-over takes over
+        log.log(level, "%s; attempt %d", error, state.attempt_number)

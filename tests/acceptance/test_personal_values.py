@@ -305,14 +305,17 @@ def test_observations_are_sealed_and_stream_views_show_them_until_their_person_i
     if is_long():  # another time than below, with a key that is not destroyed
         deployment.verify("last_visitor", "visits_at_once")
     assert (shown(), at_once()) == ([visitor, VISITOR, 36, 1], {VISITOR})
-    known = deployment.http.get(f"/persons/{visitor}").raise_for_status().json()
-    assert (known["events"], known["left_out"]["observations"]) == ([], [])
-    assert {"last_visitor", "visits_at_once"} <= set(known["left_out"]["views"])
-    observed = json.loads(headwater(deployment, "person", visitor))["observations"]
+    known = json.loads(headwater(deployment, "person", visitor))
+    assert (known["events"], known["left_out"]["observations"], known["left_out"]["reasons"]) == ([], [], {})
+    assert {each["room"]: each["name"] for each in known["rows"]["last_visitor"]} == {room: VISITOR, f"{room}-2": MANY}
+    assert len(known["rows"]["visits_at_once"]) == 151
+    assert COMPANION not in str(known["rows"])
+    observed = known["observations"]
     assert sorted(each["data"]["name"] for each in observed) == [MANY] * 150 + [VISITOR]
     assert COMPANION not in str(observed)
     planned = deployment.http.delete(f"/persons/{visitor}?dry_run=true").raise_for_status().json()
     assert planned["observations"] == 151
+    assert planned["stream_rows"] == {"last_visitor": 2, "last_visitor_late": 0, "visits_at_once": 151}
 
     assert "destroyed: " in headwater(deployment, "erase", visitor, "--yes")
     eventually(lambda: row()["name"] == "(erased)", "the visitor is forgotten")

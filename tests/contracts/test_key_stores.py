@@ -68,6 +68,8 @@ def fulfils_the_contract(store: KeyStore) -> None:
     assert store.find([first.key_id, other.key_id]) == {first.key_id: None, other.key_id: other}
     again = store.key_of("P1")
     assert again.key_id != first.key_id
+    assert (first.earlier, again.earlier) == (None, erased)
+    assert store.find([again.key_id]) == {again.key_id: again}
     assert [each.erased is None for each in store.keys_of("P1")] == [False, True]
     number, key_ids = store.erasures(0)
     assert list(key_ids) == [first.key_id]
@@ -83,6 +85,8 @@ def fulfils_the_contract(store: KeyStore) -> None:
     later = store.erasures(number)
     assert later.number > number
     assert list(later.key_ids) == [again.key_id]
+    third, earlier = store.key_of("P1"), store.keys_of("P1")[1]
+    assert (third.earlier, earlier.key_id) == (earlier, again.key_id)
 
 
 def test_keys_in_memory() -> None:

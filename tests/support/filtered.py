@@ -43,6 +43,8 @@ def _compared(value: Any, name: str, wanted: tuple[Any, ...]) -> bool:
             return any(value.startswith(each) for each in wanted)
         case "sealed_with":
             return any(f'"sealed:1:{each}:' in value for each in wanted)
+        case "sealed_copy":
+            return any(f'"sealed:1:{each}:' in f'"{value}' for each in wanted)
         case "ieq":
             return any(len(value) == len(each) and _same(value, each) for each in wanted)
         case "iprefix":

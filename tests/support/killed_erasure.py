@@ -51,8 +51,8 @@ class Killed(PostgresKeys):
         self.step()
 
 
-def main() -> None:
-    person, at, log = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+def appending(log: Path) -> Callable[[AuditRecord], None]:
+    """Adds records to a file, each on disk before the next step."""
 
     def append(record: AuditRecord) -> None:
         with log.open("ab") as file:
@@ -60,9 +60,14 @@ def main() -> None:
             file.flush()
             os.fsync(file.fileno())
 
+    return append
+
+
+def main() -> None:
+    person, at, log = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     environment = os.environ["HEADWATER_ENVIRONMENT"]
     keys = Killed(os.environ["HEADWATER_KEYS"], environment, MasterKeys.from_environment(os.environ), at)
-    erase_person(keys, keys.stepped(append), person, environment, os.environ)
+    erase_person(keys, keys.stepped(appending(log)), person, environment, os.environ)
     keys.close()
     print(keys.steps)
 

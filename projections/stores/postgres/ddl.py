@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from zlib import crc32
 
 from projections.stores.clear_columns import KEYS
 from projections.stores.names import table_name
 from projections.stores.postgres.declared import Postgres, PostgresWithPersons
-from projections.stores.postgres.sealed_keys import sealed_index
+from projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_index
 from projections.stores.store import Target
 from projections.table.expiry import Expiry
 from projections.table.shown import DELETED
@@ -120,8 +121,8 @@ def index_statements(schema: str, target: Target) -> list[str]:
     statements = [f'ALTER TABLE {_table(schema, target)} ADD CONSTRAINT "{table}_pk" PRIMARY KEY ("{view.key_name}")']
     for number, columns in enumerate(indexes_of(target)):
         statements.append(f"CREATE INDEX {index_definition(schema, target, f'{table}_i{number}', columns)}")
-    if (column := sealed_column(target)) is not None:
-        statements.append(f"CREATE INDEX {sealed_definition(schema, target, column)}")
+    if texts := sealed_texts(target):
+        statements.append(f"CREATE INDEX {sealed_definition(schema, target, texts)}")
     if clear_types(view):
         statements.append(f'CREATE INDEX "{table}_c" ON {_table(schema, target)} USING gin ("{KEYS}")')
     statements.append(f"ANALYZE {_table(schema, target)}")
@@ -154,20 +155,23 @@ def index_definition(schema: str, target: Target, name: str, columns: Sequence[s
     return f'"{name}" ON {_table(schema, target)} ({", ".join(map(_indexed, columns))})'
 
 
-def sealed_column(target: Target) -> str | None:
-    """The column with whose sealed texts rows are found; None if the view has none."""
+def sealed_texts(target: Target) -> Sequence[str]:
+    """By whose sealed texts rows are found, as SQL: of all events, and of stream views, whose rows no event names."""
     declared = target.view.store("postgres")
-    return declared.sealed if isinstance(declared, PostgresWithPersons) else None
+    if isinstance(declared, PostgresWithPersons):
+        return [quoted(declared.sealed)]
+    return [begun_with_quote(each) for each in sorted(target.view.personal)] if target.view.has_own_query else []
 
 
-def sealed_definition(schema: str, target: Target, column: str) -> str:
+def sealed_definition(schema: str, target: Target, texts: Sequence[str]) -> str:
     """What follows CREATE INDEX for the index of these rows."""
-    return f'"{sealed_name(target)}" ON {_table(schema, target)} {sealed_index(column)}'
+    return f'"{sealed_name(target)}" ON {_table(schema, target)} {sealed_index(texts)}'
 
 
 def sealed_name(target: Target) -> str:
-    """The name of this index."""
-    return f"{table_name(*target.id)}_s"
+    """The name of this index. A stream view may get a sealed column without a new version, and then another index."""
+    columns = ",".join(sorted(target.view.personal)) if target.view.has_own_query else ""
+    return f"{table_name(*target.id)}_s{f'{crc32(columns.encode()):08x}' if columns else ''}"
 
 
 def indexes_of(target: Target) -> Sequence[Sequence[str]]:

@@ -14,7 +14,7 @@ from projections.errors import StoreUnavailable
 from projections.settings import StoreSettings
 from projections.stores.names import table_name
 from projections.stores.postgres.connection import LimitedConnection, connect
-from projections.stores.postgres.ddl import index_definition, indexes_of, sealed_column, sealed_definition, sealed_name
+from projections.stores.postgres.ddl import index_definition, indexes_of, sealed_definition, sealed_name, sealed_texts
 from projections.stores.postgres.errors import meaning
 from projections.stores.postgres.text import NAME
 from projections.stores.store import Target
@@ -112,12 +112,12 @@ def _missing(found: Sequence[_Found], target: Target) -> list[list[str]]:
 
 
 def _has_any(target: Target) -> bool:
-    return bool(indexes_of(target)) or sealed_column(target) is not None
+    return bool(indexes_of(target) or sealed_texts(target))
 
 
 def _is_sealed_valid(table: _Table, target: Target) -> bool | None:
     """Whether the index by sealed texts was built to its end, or is not declared; None if it is not there."""
-    if sealed_column(target) is None:
+    if not sealed_texts(target):
         return True
     found = table.connection.execute(NAMED, [table.place, sealed_name(target)]).fetchone()
     return None if found is None else bool(found[0])
@@ -125,12 +125,12 @@ def _is_sealed_valid(table: _Table, target: Target) -> bool | None:
 
 def _with_sealed(table: _Table, schema: str, target: Target) -> Sequence[str]:
     """Create the index by sealed texts, if it is declared and missing."""
-    column, is_valid = sealed_column(target), _is_sealed_valid(table, target)
-    if column is None or is_valid:
+    texts, is_valid = sealed_texts(target), _is_sealed_valid(table, target)
+    if not texts or is_valid:
         return []
     if is_valid is False:
         table.execute("DROP INDEX CONCURRENTLY {}", sql.Identifier(schema, sealed_name(target)))
-    table.execute(f"CREATE INDEX CONCURRENTLY {sealed_definition(schema, target, column)}")
+    table.execute(f"CREATE INDEX CONCURRENTLY {sealed_definition(schema, target, texts)}")
     return [SEALED]
 
 

@@ -1,7 +1,8 @@
-"""Rows by the keys with which texts in a column of JSON are sealed: an index, and the condition that it serves."""
+"""Rows by the keys with which texts in their columns are sealed: an index, and the condition that it serves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from eventlog.personal.sealed_text import KEY_ID, START
@@ -13,19 +14,29 @@ takes, whatever somebody writes into a text. It begins with a constraint, becaus
 the first part is an alternative."""
 
 
-def sealed_with_any(column: str) -> str:
-    """The condition that a column has a text that is sealed with one of some keys; its parameter is their ids."""
-    return f"({_keys_in(column)} && %s::text[] AND {_has_any(column)})"
+def quoted(column: str) -> str:
+    """A column of JSON as its text: each sealed text in it begins with a quote."""
+    return f'"{column}"'
 
 
-def sealed_index(column: str) -> str:
+def begun_with_quote(column: str) -> str:
+    """The text of a column that is one sealed text, or JSON with some, so that each of them begins with a quote."""
+    return f"""('"' || "{column}")"""
+
+
+def sealed_with_any(text: str) -> str:
+    """The condition that a text has one that is sealed with one of some keys; its parameter is their ids."""
+    return f"({_keys_in(text)} && %s::text[] AND {_has_any(text)})"
+
+
+def sealed_index(texts: Sequence[str]) -> str:
     """What follows CREATE INDEX … ON a table: rows without sealed texts are not in the index."""
-    return f"USING gin ({_keys_in(column)}) WHERE {_has_any(column)}"
+    return f"USING gin ({', '.join(map(_keys_in, texts))}) WHERE {' OR '.join(map(_has_any, texts))}"
 
 
-def _keys_in(column: str) -> str:
-    return f"""regexp_split_to_array("{column}", '{_BETWEEN}')"""
+def _keys_in(text: str) -> str:
+    return f"regexp_split_to_array({text}, '{_BETWEEN}')"
 
 
-def _has_any(column: str) -> str:
-    return f"""strpos("{column}", '{_SEALED}') > 0"""
+def _has_any(text: str) -> str:
+    return f"strpos({text}, '{_SEALED}') > 0"

@@ -17,7 +17,7 @@ from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Entry, EventLog, abort_on_error
 from eventlog.times import now_ms
-from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
+from projections.errors import GenerationMissing, StoreUnavailable, TakenOver, Unloadable
 from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
@@ -199,7 +199,9 @@ def translated() -> Iterator[None]:
     """Raise the log's errors, and those of the copy of the rows, as StoreUnavailable."""
     try:
         yield
-    except (Fenced, LeftOpen, LogUnavailable) as error:
+    except Fenced as error:
+        raise TakenOver(NAME, str(error)) from error
+    except (LeftOpen, LogUnavailable) as error:
         raise StoreUnavailable(NAME, str(error)) from error
     except sqlite3.Error as error:
         raise StoreUnavailable(NAME, f"its loader cannot keep rows in HEADWATER_STATE: {error}") from error

@@ -64,6 +64,7 @@ NEVER_ANSWERED = {
     "projections.StillUsed",
     "projections.KeysAway",
     "projections.StoreLocked",
+    "projections.TakenOver",
 }
 """Errors that no request can meet, for they stay in another process; were one met, its root's meaning would hold."""
 

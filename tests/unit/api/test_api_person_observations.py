@@ -64,6 +64,12 @@ def pages(service: FakeService, path: str, *scopes: str) -> list[Any]:
     return found
 
 
+def of_observations(service: FakeService) -> str:
+    """The first page of the observations of V1, behind those of events and of rows."""
+    rows = read(service, "/persons/V1", *ALL).json()["links"]["next"]
+    return str(read(service, rows, *ALL).json()["links"]["next"])
+
+
 def rooms(found: list[Any]) -> list[int]:
     return sorted(int(each["data"]["room"][1:]) for page in found for each in page["observations"])
 
@@ -76,8 +82,9 @@ def test_pages_have_each_observation_once_and_say_how_far_they_searched(
     found = pages(service, f"/persons/V1?limit={limit}")
     assert rooms(found) == list(range(0, 40, 2))
     assert all(len(each["observations"]) <= limit for each in found)
-    first, *searching = found
-    assert (first["observations"], first["searched"]) == ([], None)
+    first, rows, *searching = found
+    for each in (first, rows):
+        assert (each["observations"], each["searched"]) == ([], None)
     size = 40 + 40 + PARTITIONS
     searched = [each["searched"]["observations"] for each in searching]
     assert searched == sorted(searched)
@@ -112,10 +119,10 @@ def test_after_an_erasure_they_are_shown_without_values(service: FakeService, ke
 
 def test_who_may_not_read_all_streams_gets_none_and_the_answer_says_so(service: FakeService) -> None:
     for scopes in (("personal",), ("personal", "streams:customer", "observations:*", "views:*")):
-        (found,) = pages(service, "/persons/V1", *scopes)
+        found = pages(service, "/persons/V1", *scopes)[-1]
         assert (found["observations"], found["left_out"]["observations"]) == ([], ["visited"])
     assert rooms(pages(service, "/persons/V1", "operate", "personal"))
-    cursor = read(service, "/persons/V1", *ALL).json()["links"]["next"].partition("cursor=")[2]
+    cursor = of_observations(service).partition("cursor=")[2]
     assert read(service, f"/persons/V1?cursor={cursor}", "personal").status_code == 422
     assert read(service, f"/persons/V2?cursor={cursor}", *ALL).status_code == 422, "it is of another person"
 
@@ -125,13 +132,13 @@ def test_with_tenants_observations_are_for_operators(keys: MemoryKeys) -> None:
     catch_up(made)
     made.readers["postgres"].rows["streams"] = {}
     keys.key_of("V1")
-    (found,) = pages(guarded(made), "/persons/V1")
+    found = pages(guarded(made), "/persons/V1")[-1]
     assert found["left_out"]["observations"] == ["visited"]
     assert pages(guarded(made), "/persons/V1", "operate", "personal")[-1]["left_out"]["observations"] == []
 
 
 def test_a_cursor_that_somebody_made_up_is_refused_or_finds_nothing(service: FakeService) -> None:
-    cursor = read(service, "/persons/V1", *ALL).json()["links"]["next"].partition("cursor=")[2]
+    cursor = of_observations(service).partition("cursor=")[2]
     kind, digest, *_ = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     client, headers = AppClient(create_app(service)), bearer(token(*ALL))
 
@@ -148,7 +155,7 @@ def test_a_cursor_that_somebody_made_up_is_refused_or_finds_nothing(service: Fak
 def test_a_log_that_is_away_is_answered_later(
     service: FakeService, audit_log: MemoryTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = read(service, "/persons/V1", *ALL).json()["links"]["next"]
+    path = of_observations(service)
 
     def away(*_: object) -> int:
         raise LogUnavailable("asking", "no answer")

@@ -36,6 +36,11 @@ def made(module: str) -> FakeService:
     return service
 
 
+def left_out(*streams: str, **reasons: str) -> dict[str, Any]:
+    """What the answer lacks; reasons: by view."""
+    return {"streams": list(streams), "views": sorted(reasons), "observations": [], "reasons": reasons}
+
+
 def happened(
     service: FakeService, aggregate: AnyAggregate, stream: str, version: int, kind: str, **data: Any
 ) -> dict[str, Any]:
@@ -101,7 +106,7 @@ def test_all_events_and_rows_of_a_person_are_there_and_values_of_others_are_hidd
     (other,) = answer["rows"]["customers_everywhere"]
     assert other["email"] == "ada@canary"
     assert other["contacts"] == [{"person_id": "C3", "phone": HIDDEN, "note": "note-canary"}]
-    assert (answer["left_out"], answer["links"]) == ({"streams": [], "views": [], "observations": []}, {})
+    assert (answer["left_out"], answer["links"]) == (left_out(), {})
 
 
 def test_a_person_that_others_name_has_only_the_events_and_rows_that_show_a_value(service: FakeService) -> None:
@@ -166,14 +171,10 @@ def test_scopes_decide_and_the_answer_says_what_it_lacks(service: FakeService) -
         assert read(service, "/persons/C1", *scopes).status_code == 403
     answer = read(service, "/persons/C1", "personal").json()
     assert (answer["events"], answer["rows"]) == ([], {})
-    assert answer["left_out"] == {
-        "streams": ["customer"],
-        "views": ["customers", "customers_everywhere"],
-        "observations": [],
-    }
+    assert answer["left_out"] == left_out("customer", customers="forbidden", customers_everywhere="forbidden")
     answer = read(service, "/persons/C1", "personal", "streams:customer", "views:customers").json()
     assert (len(answer["events"]), list(answer["rows"])) == (3, ["customers"])
-    assert answer["left_out"] == {"streams": [], "views": ["customers_everywhere"], "observations": []}
+    assert answer["left_out"] == left_out(customers_everywhere="forbidden")
     assert len(read(service, "/persons/C1", "personal", "operate").json()["events"]) == 3
 
 
@@ -210,7 +211,7 @@ def test_a_view_without_rows_is_named(service: FakeService) -> None:
     service.generations.missing.add("customers")
     answer = read(service, "/persons/C1", *ALL).json()
     assert (len(answer["events"]), list(answer["rows"])) == (3, ["customers_everywhere"])
-    assert answer["left_out"] == {"streams": [], "views": ["customers"], "observations": []}
+    assert answer["left_out"] == left_out(customers="no_rows")
 
 
 def test_without_keys_it_is_answered_later(service: FakeService, keys: MemoryKeys, audit_log: MemoryTrail) -> None:

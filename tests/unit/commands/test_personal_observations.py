@@ -116,3 +116,20 @@ def test_whose_a_value_is_must_be_declared() -> None:
 
     with pytest.raises(DeclarationError, match='field "who" of "seen" does not say whose it is: write Personal'):
         ObservationRegistry([("here", Seen)])
+
+
+def test_a_report_that_is_sent_again_after_an_erasure_makes_no_key(keys: MemoryKeys) -> None:
+    """It says when it was observed; of one that does not, nobody knows that it is an earlier one."""
+    body = orjson.dumps({"id": "1", "source": "door", "time": "2026-01-02T03:04:05Z", "data": DATA})
+    first = orjson.loads(record(body))["data"]
+    keys.erase("V1")
+    again = orjson.loads(record(body))["data"]
+    assert [each.erased is None for each in keys.keys_of("V1")] == [False]
+    assert b"anary 1" not in record(body)
+    fields = sealed_fields(Visited)
+    assert fields is not None
+    assert (again["room"], again["companions"]) == (first["room"], first["companions"]), "the other is not erased"
+    assert fields.opened(again) == fields.opened(first)
+    record(report())
+    assert [each.erased is None for each in keys.keys_of("V1")] == [False, True]
+    assert fields.opened(orjson.loads(record(body))["data"])["name"] == "(erased)"

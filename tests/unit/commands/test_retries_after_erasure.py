@@ -13,17 +13,22 @@ import pytest
 
 from commands.declaring.registry import CommandRegistry
 from commands.errors import IdempotencyKeyReused, Unanswered
+from commands.reacting.outbox import command_of
 from commands.receipt import Receipt
 from commands.sending.client import CommandClient, Request
 from commands.sending.gateway import CommandGateway
 from commands.sending.outgoing import Outgoing, prepare
+from eventlog.envelope import partition_of
 from eventlog.errors import KeysUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.personal.memory import MemoryKeys
+from eventlog.ports import Entry, Record
 from eventlog.topics import COMMANDS, EVENTS, RECEIPTS
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Contact, Register, customer
+from tests.support.waiting import eventually
 from tests.unit.commands.test_client import handled
+from tests.unit.commands.test_outbox import ROLE, message
 
 REGISTRY = CommandRegistry([("here", customer)])
 ADA: dict[str, Any] = {
@@ -198,5 +203,55 @@ def test_a_client_that_sends_again_makes_no_key(keys: MemoryKeys) -> None:
                 with pytest.raises(IdempotencyKeyReused):
                     await client.send(command.model_copy(update={"contacts": None}), command_id="c-1")
         assert living(keys) == [False]
+
+    play(scenario)
+
+
+def outbox_command(**changes: Any) -> Entry:
+    """Of a message of an outbox that was written in January 2026, whenever it is read."""
+    value = message({"type": "customer.register", "body": {**ADA, **changes}})
+    entry = command_of(REGISTRY, "shop", Record(ROLE.reads, 0, 0, "key", value, 0))
+    assert entry is not None
+    return entry
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_message_of_an_outbox_that_is_read_again_is_neither_decided_nor_refused(
+    keys: MemoryKeys, is_back: bool
+) -> None:
+    async def scenario(log: MemoryLog) -> None:
+        async with deciding(log):
+            partition = partition_of("customer/C1", log.partitions)
+            first = outbox_command()
+            log.submit(first, partition)
+            await asyncio.to_thread(eventually, lambda: records(log, RECEIPTS) == 1, "it is decided")
+            keys.erase("C1")
+            if is_back:
+                keys.key_of("C1")
+            again = outbox_command()
+            assert again.value != first.value
+            assert again.value is not None
+            assert b"anary.org" not in again.value
+            log.submit(again, partition)
+            async with gateway_on(log) as gateway:
+                await sent(gateway, made("customer.mail", LATER, None))
+            receipts = values(log, RECEIPTS)
+            assert receipts.count(b'"command_id":"shop@0/3E8"') == 2, "the first one, again"
+            assert b"idempotency_key_reused" not in receipts
+            assert values(log, EVENTS).count(b'"type":"customer.registered"') == 1
+            assert living(keys) == [False, True], "only the later command, or what came before, made a key"
+
+    play(scenario)
+
+
+def test_a_message_of_an_outbox_that_waited_through_an_erasure_is_decided_without_values(keys: MemoryKeys) -> None:
+    async def scenario(log: MemoryLog) -> None:
+        keys.key_of("C1")
+        keys.erase("C1")
+        async with deciding(log):
+            log.submit(outbox_command(), partition_of("customer/C1", log.partitions))
+            await asyncio.to_thread(eventually, lambda: b"customer.registered" in values(log, EVENTS), "it is decided")
+        assert (living(keys), living(keys, "C2")) == ([False], [True])
+        assert b'"name":"(erased)"' in values(log, EVENTS)
 
     play(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -239,3 +240,44 @@ def test_what_can_be_sealed_without_asking_is_known_without_waiting() -> None:
     assert not safe.can_seal(["P1", "P2"])
     clock.now += LEASE_S
     assert not safe.can_seal(["P1"])
+
+
+def test_what_was_reported_before_an_erasure_is_sealed_with_nothing_and_what_came_later_is() -> None:
+    safe, keys, clock = vault()
+    name = ("P1", "visited", "name", "canary")
+    long_ago, later = datetime.now(UTC) - timedelta(days=1), datetime.now(UTC) + timedelta(days=1)
+    first = safe.seal(*name, since=long_ago)
+    assert safe.open(first) == "canary"
+    (erased,) = keys.erase("P1")
+    clock.now += LEASE_S
+    left = safe.seal(*name, since=long_ago)
+    assert (left, len(keys.keys_of("P1"))) == (f"sealed:1:{erased.key_id}:visited:name:", 1)
+    assert safe.open(left) is ERASED
+    assert SealedText.parse(left).sealed == b""
+    again = safe.seal(*name, since=later)
+    assert safe.open(again) == "canary"
+    assert safe.seal(*name, since=long_ago) == left, "also if the person has come back"
+    other = Vault(keys)
+    other.fetch([again])
+    assert other.seal(*name, since=long_ago) == left
+    assert other.seal(*name) == again
+    keys.erase("P1")
+    clock.now += LEASE_S
+    assert safe.open(safe.seal(*name, since=long_ago)) is ERASED
+    assert len(keys.keys_of("P1")) == 2
+    other.close()
+
+
+def test_many_values_from_before_an_erasure_ask_the_store_once() -> None:
+    safe, keys, clock = vault()
+    name, long_ago = ("P1", "visited", "name", "canary"), datetime.now(UTC) - timedelta(days=1)
+    safe.seal(*name)
+    keys.erase("P1")
+    clock.now += LEASE_S
+    asked, ask = list[str](), keys.key_unless_erased
+    keys.key_unless_erased = lambda person: asked.append(person) or ask(person)  # type: ignore[method-assign, func-returns-value]
+    assert len({safe.seal(*name, since=long_ago) for _ in range(100)}) == 1
+    assert asked == ["P1"]
+    assert safe.open(safe.seal(*name, since=datetime.now(UTC) + timedelta(days=1))) == "canary"
+    assert safe.open(safe.seal(*name, since=long_ago)) is ERASED
+    assert safe.open(safe.seal(*name)) == "canary"
