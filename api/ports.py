@@ -28,7 +28,7 @@ from projections.generations.registry.generation import Generation
 from projections.generations.registry.rebuild_progress import RebuildProgress
 from projections.generations.upkeep.view_metrics import Sample
 from projections.table.patch import Place
-from projections.view import View, generation_tag
+from projections.view import View
 from replay.parts import Part
 
 Row = dict[str, Any]
@@ -245,7 +245,7 @@ class Live:
     @property
     def patch_tag(self) -> str:
         """Begins the keys of the patches that it takes."""
-        return generation_tag(self.tag, self.generation) if self.view.has_state else self.tag
+        return self.view.patch_tag(self.generation, self.tag)
 
 
 @dataclass(frozen=True, slots=True)

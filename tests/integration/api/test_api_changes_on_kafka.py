@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from compose.ports import free_port
 from eventlog.envelope import partition_of
 from eventlog.topics import PATCHES
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.loading.loader import Loader
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
