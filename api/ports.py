@@ -28,7 +28,7 @@ from projections.generations.registry.generation import Generation
 from projections.generations.registry.rebuild_progress import RebuildProgress
 from projections.generations.upkeep.view_metrics import Sample
 from projections.table.patch import Place
-from projections.view import View, generation_tag
+from projections.view import View
 from replay.parts import Part
 
 Row = dict[str, Any]
@@ -101,6 +101,9 @@ class EventReader(Protocol):
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics; raises LogUnavailable."""
+
+    async def hold_events(self, ends: Mapping[str, int]) -> bool:
+        """Whether sources have other records than heartbeats before these offsets; raises LogUnavailable."""
 
     async def slow_code(self) -> Sequence[str]:
         """What handlers report of code that does not return, one line each; raises LogUnavailable."""
@@ -242,7 +245,7 @@ class Live:
     @property
     def patch_tag(self) -> str:
         """Begins the keys of the patches that it takes."""
-        return generation_tag(self.tag, self.generation) if self.view.has_state else self.tag
+        return self.view.patch_tag(self.generation, self.tag)
 
 
 @dataclass(frozen=True, slots=True)

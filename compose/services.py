@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import ssl
 import sys
 import uuid
 from base64 import b64encode
@@ -29,6 +30,9 @@ PROBE_TIMEOUT_S = 2.0
 TLS_VARIABLES: Final = (CERTIFICATE, PRIVATE_KEY)
 METRICS_PORTS: Final = {"commands": 0, "projections": 20, "api": 40, "sources": 60}
 """What is added to HEADWATER_METRICS_PORT for each program, which may use several ports from there on."""
+_NO_AUTHORITIES: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For addresses without encryption: httpx would read the certificates of all authorities for each request, in 25 ms of
+the processor, ten times a second while the API starts."""
 API_INSTANCE: Final = "HEADWATER_API_INSTANCE"
 """Gives an API the name that its readiness shows, so that whoever has started it knows which one answers."""
 
@@ -122,7 +126,7 @@ def ready(url: str, environment: str, instance: str) -> str | None:
     Another one, which took the port, would get the commands of samples. An API that shows neither is taken as it is.
     """
     try:
-        answer = httpx.get(url, timeout=PROBE_TIMEOUT_S, trust_env=False)
+        answer = httpx.get(url, timeout=PROBE_TIMEOUT_S, trust_env=False, verify=_NO_AUTHORITIES)
     except httpx.HTTPError as error:
         return f"no answer yet: {error}"
     shown = _members(answer)

@@ -127,6 +127,11 @@ class ViewRegistry:
         return any(view.has_state for view in self.views.values())
 
     @property
+    def queried(self) -> frozenset[str]:
+        """The names of those with a query of their own, which may take hours to build."""
+        return frozenset(name for name, view in self.views.items() if view.has_own_query)
+
+    @property
     def tables(self) -> list[type[Captured]]:
         """The captured tables that views read."""
         classes = dict.fromkeys(each for view in self.views.values() for each in view.classes)

@@ -99,7 +99,7 @@ class Service:
         views, current = self.views.views.values(), self.generations.live()
         lacks = {view.name: self._lack(view, current.get(view.name)) for view in views}
         missing = [view for view in views if lacks[view.name] == "rows"]
-        others = [view for view in missing if only_folded and view.has_own_query]
+        others = [view for view in missing if only_folded and view.name in self.views.queried]
         unbuilt = self._build([view for view in missing if view not in others])
         for view in views:
             if lacks[view.name] == "names":
@@ -320,7 +320,7 @@ class Service:
         return found[0].place if found else None
 
     def why_lost(self, target: Target) -> str | None:
-        """Why the query of a generation with state cannot continue here, after "its state"; None if it can.
+        """See `continuing.why_lost`.
 
         Stores that do not answer are left out; raises StoreUnavailable if none answers, and EventLogError.
         """
@@ -329,8 +329,6 @@ class Service:
 
     def _why_lost_if_known(self, view: View, own: Generation) -> str | None:
         """Likewise; None as well if it cannot be known now: before its query starts, its process looks again."""
-        if not view.has_state:
-            return None
         try:
             return self.why_lost(Target(view, own.generation))
         except (StoreUnavailable, EventLogError, OSError) as error:

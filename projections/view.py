@@ -131,21 +131,17 @@ class View(Protocol):
     def without_expiry(self) -> View:
         """The same view with rows that do not expire."""
 
-    def patch_tag(self, generation: int) -> str:
-        """Begins the keys of the patches that this generation takes."""
+    def patch_tag(self, generation: int, tag: str = "") -> str:
+        """Begins the keys of the patches that this generation takes. tag: of its version, if it is another one."""
 
     @property
     def has_own_query(self) -> bool:
-        """Whether each generation has a query of its own, whose state no bulk fold could make."""
-
-    @property
-    def is_realtime(self) -> bool:
-        """Whether its own query has no state: then all generations of a version share one, and any range of the log
-        can be computed apart."""
+        """Whether a query of its own makes its rows; otherwise its events are folded."""
 
     @property
     def has_state(self) -> bool:
-        """Whether its rows come from the state of a query that each generation has of its own."""
+        """Whether that query has state, so that each generation has one of its own. Without state, all generations of a
+        version share one, and any range of the log can be computed apart."""
 
     @property
     def every_s(self) -> float:

@@ -86,8 +86,7 @@ def compare(
         reader = _Unexpired(reader, left.view.expiry, datetime.now(UTC))
     moving = in_motion()
     differing = dict[str, Difference]()
-    forgets = not left.view.has_own_query and bool(left.view.tables)
-    between = partial(_between, ignored=ignored, texts=texts, forgets_deleted=forgets)
+    between = partial(_between, ignored=ignored, texts=texts, forgets_deleted=bool(left.view.tables))
     for number, difference in _differing(reader, left, right, between):
         result.rows += number
         if difference is not None:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS
-from projections.folding.row_changes import is_folded
 from projections.view import View
 from replay.deployment import Deployment
 from replay.erasing import Target
@@ -45,7 +44,7 @@ def fold_without(deployment: Deployment, views: Iterable[View], erased: Target) 
 
 
 def _of_view(deployment: Deployment, view: View, erased: Target, on_step: OnStep) -> RowsWithout:
-    if not is_folded(view):
+    if view.has_own_query:
         return RowsWithout(view.name, left="Spark computes its rows")
     keys = _keys(view, erased)
     if keys is None:

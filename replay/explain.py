@@ -9,7 +9,7 @@ import typer
 
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.spark.patch_sql import live_sql
 from replay.deployment import open_deployment
 from replay.output import say

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from commands.declaring.registry import CommandRegistry
-from projections.folding.row_changes import Row, is_folded, shown_row, streams_of_row
+from projections.folding.row_changes import Row, shown_row, streams_of_row
 from projections.generations.rebuild.build import Step
 from projections.generations.rebuild.single_rows import FoldedRow, RowFolder
 from projections.generations.registry.generation import paused_text
@@ -125,7 +125,7 @@ def fold_rows(
     after: Mapping[str, int] = MappingProxyType({}),
 ) -> RowsFound:
     """Fold rows of the live generation; see RowFolder. Raises CannotFoldRow, and what it raises."""
-    if not is_folded(view):
+    if view.has_own_query:
         raise CannotFoldRow(view.name, "Spark computes its rows, and not from the events of one row: rebuild it")
     if view.layout.retraction is not None:
         raise CannotFoldRow(

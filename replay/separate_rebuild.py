@@ -12,6 +12,7 @@ from projections.errors import RebuildFailed
 from projections.generations.rebuild.build import Build, Options, Step
 from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.rebuild import Rebuilder
+from projections.generations.rebuild.strategies import strategy_of
 from projections.generations.registry.sources import patch_ends
 from projections.stores.ledgers import position
 from projections.stores.open import compared_of
@@ -67,7 +68,7 @@ def verify(
             with build.phase("compare"):
                 found.extend(each for store in build.stores for each in _compare(rebuilder, build, store, current))
 
-        wait_for(rebuilder.fill(build, compare_all))
+        wait_for(strategy_of(view).fill(rebuilder, build, compare_all))
         return Verified(view.name, live.generation, build.result.events, found)
 
 

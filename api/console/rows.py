@@ -25,7 +25,7 @@ from commands.declaring.observation import Observation
 from eventlog.envelope import Position
 from eventlog.errors import LogUnavailable
 from eventlog.topics import EVENTS
-from projections.folding.row_changes import RowChange, RowChanges, is_folded, streams_of_row
+from projections.folding.row_changes import RowChange, RowChanges, streams_of_row
 from projections.stream.declaring.sources import types_of
 from projections.view import View
 
@@ -92,10 +92,10 @@ class RowPage:
             found=None if shown is None else shown[-MAX_SHOWN:],
             hidden=0 if shown is None else max(0, len(shown) - MAX_SHOWN),
             folded=found[-1].after if found else None,
-            is_folded=is_folded(view),
+            is_folded=not view.has_own_query,
             too_many=too_many,
             captured=list(view.tables),
-            log_events=await self._log_events() if found is None and is_folded(view) else 0,
+            log_events=await self._log_events() if found is None and not view.has_own_query else 0,
         )
 
     async def _changes(self, view: View, key: str) -> tuple[list[RowChange] | None, bool]:
@@ -123,7 +123,7 @@ class RowPage:
         view, key, column = routes.view, plain.get("key", ""), plain.get("column")
         check_text("key", key)
         _check_column(view, column)
-        if not is_folded(view):
+        if view.has_own_query:
             raise BadParameter("view", "is a stream view: Spark makes its rows, and no event alone tells which")
         row, live = await routes.read_row(caller_of(request), key)
         total = await self._log_events()

@@ -16,6 +16,7 @@ from eventlog.ports import EventLog, Record
 from eventlog.source_positions import SourcePosition, sources_of, topic_and_partition
 from eventlog.times import now_ms
 from eventlog.topics import EVENTS
+from projections.generations.rebuild.engine import holds_events
 
 ASK_S: Final = 0.005
 """How old the end of a source may be, for a position beyond it."""
@@ -64,6 +65,10 @@ class LogReader:
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics."""
         return await self._threads.run(self._ends, topics)
+
+    async def hold_events(self, ends: Mapping[str, int]) -> bool:
+        """Whether sources have other records than heartbeats before these offsets."""
+        return await self._threads.run(holds_events, self._log, {source: (0, end) for source, end in ends.items()})
 
     async def slow_code(self) -> Sequence[str]:
         """What handlers report of code that does not return, one line each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -307,61 +308,52 @@ def _add_routes(router: APIRouter, routes: ViewRoutes) -> None:
     """The route by key comes last, because its path matches every key, also with slashes."""
     view, path = routes.view, f"/views/{routes.view.name}"
     finds = routes.finder is not None or bool(routes.rankings)
-    router.add_api_route(
+    add = partial(router.add_api_route, methods=["GET"], response_class=Response)
+    add(
         path,
         routes.rows,
-        methods=["GET"],
         operation_id=f"find {view.name}",
         summary=view.doc or view.name,
         include_in_schema=finds,
-        response_class=Response,
         responses={
             200: schemas.row_answer("One page of rows.", f"{view.name}.page"),
             **documented(400, 409, 422, 500, 503),
         },
         openapi_extra={"parameters": schemas.query_parameters(view)},
     )
-    router.add_api_route(
+    add(
         f"{path}/search",
         routes.search,
-        methods=["GET"],
         operation_id=f"search {view.name}",
         include_in_schema=routes.searcher is not None,
-        response_class=Response,
         responses={200: schemas.row_answer("One page.", f"{view.name}.found"), **documented(409, 422, 500, 503)},
         openapi_extra={"parameters": schemas.query_parameters(view, searching=True)},
     )
-    router.add_api_route(
+    add(
         f"{path}/rows",
         routes.rows_of_keys,
-        methods=["GET"],
         operation_id=f"get some {view.name}",
         summary="Several rows by key.",
         description=KEYS_DESCRIPTION,
-        response_class=Response,
         responses={200: schemas.row_answer("The rows.", f"{view.name}.rows"), **documented(409, 422, 500, 503)},
         openapi_extra={"parameters": [schemas.keys_parameter(MAX_KEYS), *schemas.row_parameters(view)]},
     )
-    router.add_api_route(
+    add(
         f"{path}/changes",
         changes.following(routes.service, view),
-        methods=["GET"],
         operation_id=f"follow {view.name}",
         summary="Follow the changes of rows.",
         description=changes.DESCRIPTION,
-        response_class=Response,
         responses={
             200: {"description": "Events.", "content": {changes.MEDIA_TYPE: {"schema": CHANGE}}},
             **documented(409, 422, 500, 503),
         },
         openapi_extra={"parameters": schemas.following_parameters(changes.MAX_KEYS, changes.MAX_FOLLOWING_MS)},
     )
-    router.add_api_route(
+    add(
         f"{path}/{{key:key}}",
         routes.row,
-        methods=["GET"],
         operation_id=f"get {view.name}",
-        response_class=Response,
         responses={200: schemas.row_answer("The row.", f"{view.name}.row"), **documented(404, 409, 422, 500, 503)},
         openapi_extra={"parameters": schemas.row_parameters(view)},
     )

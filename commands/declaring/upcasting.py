@@ -178,11 +178,6 @@ class History:
         """The types under which the event was recorded, the first one first; without a renaming, its type alone."""
         return tuple(dict.fromkeys(self._types[number] for number in sorted(self._types)))
 
-    @property
-    def first_type(self) -> str:
-        """The type of version 1, which stands for the event in what is stored about its views: it never changes."""
-        return self._types[1]
-
     def type_of(self, version: int) -> str:
         """The type under which a version was recorded; the current one for a version that is not known."""
         return self._types.get(version, self._types[self.version])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -26,6 +25,7 @@ from commands.handling.decision import Known, ReceivedCommand, answered, clipped
 from commands.handling.decision_spans import begin_decision, note_decision
 from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
 from commands.handling.erasing import ERASE, Erasure, decide_erasure
+from commands.handling.known_streams import KnownStreams
 from commands.local_state.state import StateStore
 from commands.owning.running_code import running
 from commands.receipt import (
@@ -43,16 +43,10 @@ from eventlog import topics
 from eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
 from eventlog.errors import KeysUnavailable, NotAnEnvelope
 from eventlog.letters import Letter, time_of
-from eventlog.limits import MAX_NAMES_BYTES, MAX_RECORD_BYTES
-from eventlog.personal.installed import installed
+from eventlog.limits import MAX_NAMES_BYTES
 from eventlog.ports import Entry, Record
 
-CACHED_STREAMS = 60_000
-"""For a whole process, independent of the number of its partitions; a decoded state takes two to three kilobytes."""
-CACHED_BYTES = 128 * 1024 * 1024
-"""Likewise for a whole process: of the states as JSON. Decoded, a state takes a few times as much."""
 WATCHED_STREAMS = 1_000
-NOTHING_KNOWN = Known(None, 0)
 LOOKED_UP = 250
 """Commands whose receipts are looked up at once."""
 LAST_TIME_MS = 253_402_300_799_999
@@ -72,13 +66,7 @@ class Handler:
         self._registry = registry
         self._partition, self._partitions = partition, partitions
         self._store = store
-        self._max_states = max(1, CACHED_STREAMS // partitions)
-        self._max_states_bytes = max(MAX_RECORD_BYTES, CACHED_BYTES // partitions)
-        self._states: OrderedDict[str, Known] = OrderedDict()
-        self._states_bytes = 0
-        """The sum of their `size_bytes`."""
-        self._erasures = 0
-        """Those that the vault had noticed when states were last forgotten because of one."""
+        self._streams = KnownStreams(partitions)
         self._watched: set[str] = set()
         """Streams with a state that could not be stored; it is stored after each command, to find the faulty one."""
 
@@ -92,25 +80,14 @@ class Handler:
         if len(self._watched) > WATCHED_STREAMS:
             self._watched.clear()
         if self._registry.personal:
-            self._forget_opened()
+            self._streams.forget_opened(self._registry.personal)
         while unkept := self._keep(batch := self._decide_all(records, now_ms)):
             logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
             for stream in batch.changed:
-                # the store has the committed state
-                self._states_bytes -= self._states.pop(stream, NOTHING_KNOWN).size_bytes
-        while len(self._states) > self._max_states or self._states_bytes > self._max_states_bytes:
-            self._states_bytes -= self._states.popitem(last=False)[1].size_bytes
+                self._streams.forget(stream)
+        self._streams.shrink()
         return batch
-
-    def _forget_opened(self) -> None:
-        """Forget opened states if a key was destroyed since: the store has them sealed, and they are opened anew."""
-        erasures = installed().erasures
-        if erasures == self._erasures:
-            return
-        self._erasures = erasures
-        for stream in [each for each in self._states if each.partition("/")[0] in self._registry.personal]:
-            self._states_bytes -= self._states.pop(stream).size_bytes
 
     def _decide_all(self, records: Sequence[Record], now_ms: int) -> Batch:
         batch = Batch(self._partition, now_ms)
@@ -140,8 +117,7 @@ class Handler:
                     aggregate = self._registry.aggregates[stream.partition("/")[0]]
                     with running("write the state", aggregate.name, stream, decision.command_id):
                         known, snapshot = kept(aggregate, stream, after)
-                    self._states[stream] = known
-                    self._states_bytes += known.size_bytes - after.size_bytes
+                    self._streams.put(stream, known)
                 batch.snapshots[stream] = snapshot
             except BaseException:  # noqa: BLE001 - the validators of a state are a user's, and may raise anything
                 unkept.add(stream)
@@ -224,7 +200,7 @@ class Handler:
         if received is None:
             return
         aggregate = self._registry.aggregates.get(stream.partition("/")[0])
-        known = self._states.get(stream)
+        known = self._streams.get(stream)
         value = self._store.snapshot(stream) if known is None else None
         if known is None and stream in batch.changed:
             known = batch.changed[stream].after  # an unknown aggregate's, whose states are not kept
@@ -232,10 +208,9 @@ class Handler:
         batch.add(decision)
         if decision.after is not None:
             batch.erased.append(stream)
-            self._states_bytes -= self._states.pop(stream, NOTHING_KNOWN).size_bytes
+            self._streams.forget(stream)
             if aggregate is not None:
-                self._states[stream] = decision.after
-                self._states_bytes += decision.after.size_bytes
+                self._streams.put(stream, decision.after)
 
     def _check_partition(self, stream: str) -> None:
         if partition_of(stream, self._partitions) != self._partition:
@@ -277,7 +252,7 @@ class Handler:
         if typed is None:
             batch.add(answered(received, "failed", 0, error))
             return
-        first = typed.stream not in self._states
+        first = typed.stream not in self._streams
         snapshot = self._store.snapshot(typed.stream) if first else None
         try:
             known = self._known(typed.aggregate, typed.stream, snapshot)
@@ -295,26 +270,22 @@ class Handler:
             reason = failure(received.envelope, unreadable, is_personal=typed.aggregate.is_personal)
             batch.add(answered(received, "failed", 0, reason))
             return
-        if first:
-            self._states_bytes += known.size_bytes
         decision = decide(received, typed, known, keep=typed.stream in self._watched)
         batch.add(decision)
         if decision.after is not None:
-            self._states[typed.stream] = decision.after
-            self._states_bytes += decision.after.size_bytes - known.size_bytes
+            self._streams.put(typed.stream, decision.after)
         elif first:
             batch.size_bytes += known.size_bytes  # it fills the memory as well
 
     def _known(self, aggregate: AnyAggregate, stream: str, snapshot: bytes | None) -> Known:
-        known = self._states.get(stream)
+        known = self._streams.get(stream)
         if known is not None:
-            self._states.move_to_end(stream)
             return known
         if snapshot is None:
             known = Known(aggregate.initial, 0)
         else:
             known = Known(*read_snapshot(aggregate, snapshot), len(snapshot), snapshot_time_ms(snapshot))
-        self._states[stream] = known
+        self._streams.put(stream, known)
         return known
 
     def _add_dead_letter(self, record: Record, error: Exception, batch: Batch) -> None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -15,7 +16,15 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from eventlog import topics
 from eventlog.envelope import partition_of
 from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import ABORT_TIMEOUT_S, TIMEOUT_S, WRITER, Contact, client_config, translated
+from eventlog.kafka.client import (
+    ABORT_TIMEOUT_S,
+    CONTACT_TIMEOUT_S,
+    TIMEOUT_S,
+    WRITER,
+    Contact,
+    client_config,
+    translated,
+)
 from eventlog.ports import NEXT_OFFSET, Entry, Failed, Role
 from eventlog.settings import LogSettings
 from eventlog.times import FIRST_RECORD_MS, now_ms
@@ -42,6 +51,7 @@ class KafkaWriter:
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
         }
         self._producer = Producer(client_config(settings, **WRITER, **transactional))
+        _connect(self._producer, settings.topic(role.owns[0]))
         with translated("taking over the partition", partition):
             self._producer.init_transactions(TIMEOUT_S)
 
@@ -58,6 +68,15 @@ class KafkaWriter:
             self._producer.flush(0)
         except KafkaException as error:  # it was fenced, so there is nothing to abort
             logger.info("partition %d: closing its producer: %s", self.partition, error)
+
+
+def _connect(producer: Producer, topic: str) -> None:
+    """Let a new producer connect before it takes over: if it has no connection yet at that moment, librdkafka looks
+    again only half a second later. The first answer names the brokers, the second one comes from one of them.
+    """
+    with suppress(KafkaException):  # taking over fails with the reason
+        for _ in range(2):
+            producer.list_topics(topic, timeout=CONTACT_TIMEOUT_S)
 
 
 class KafkaTransaction:

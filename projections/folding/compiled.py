@@ -21,7 +21,7 @@ from projections.folding.program import OnlySpark, Program
 from projections.table.expressions import Expression, Value, attribute
 from projections.table.fold_plan import Lift, RowLift
 from projections.table.folds.fold import EVERY, Case, event_of
-from projections.table.items import items_python
+from projections.table.item_lists import items_python
 from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
 from projections.table.types import ColumnType, is_required
 from projections.table.view import TableView

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from commands.declaring.aggregate import Event
 from projections.table.expressions import Expression
-from projections.table.items import Entries, LogPlace, items_python
+from projections.table.item_lists import items_python
+from projections.table.items import Entries, LogPlace
 from projections.table.monoids import Extreme, Keyed, Monoid, Pick, Ranked, Sum
 
 INDENT = "    "

@@ -15,7 +15,8 @@ from commands.declaring.upcasting import Lineage
 from projections.table.changes import TableReader
 from projections.table.expressions import attribute
 from projections.table.fold_plan import Lift
-from projections.table.items import ItemField, items_function, items_read
+from projections.table.item_lists import ItemField, items_function
+from projections.table.items import items_read
 from projections.table.rows import CapturedRow
 from projections.table.types import ByType, ColumnType, field_types, is_required, item_types
 from projections.table.view import TableView

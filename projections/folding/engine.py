@@ -30,6 +30,7 @@ from projections.folding.unclear import Unreadable
 from projections.folding.workers import SparkWorkers, TaskFailed, Workers
 from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
 from projections.generations.registry.selection import Selection
+from projections.kinds import table_view
 from projections.limits import MAX_PATCH_OFFSETS, SLICE_OFFSETS
 from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import patch_key, patch_partition, table_key
@@ -141,7 +142,7 @@ class FoldingEngine:
 
     def patches(self, view: View, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
         """See Engine.patches."""
-        if view.is_realtime:
+        if view.has_own_query:
             yield from self.spark_for(view, "it is a real-time view").patches(view, ranges)
             return
         folded = table_view(view)
@@ -286,13 +287,6 @@ class _Read:
         self.records += records
         total = self.passes * offsets_in(self.load.ranges)
         self.load.on_progress(min(self.records, total), total)
-
-
-def table_view(view: View) -> TableView:
-    """The view itself; raises TypeError if it is of another kind, which is not folded."""
-    if isinstance(view, TableView):
-        return view
-    raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only a TableView is folded')
 
 
 def only_spark(view: View, selection: Selection) -> str | None:

@@ -10,6 +10,7 @@ from commands.declaring.aggregate import Event
 from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import Envelope, Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from projections.kinds import table_view
 from projections.table.expressions import Field, FromEnvelope, Source
 from projections.table.fold_plan import Lift
 from projections.table.json_forms import json_value, with_json
@@ -43,7 +44,7 @@ class RowChanges:
 
     def __init__(self, view: View, key: str) -> None:
         """Raises TypeError if the view is not folded: Spark makes the rows of a stream view."""
-        self._view, self._key = _folded(view), key
+        self._view, self._key = table_view(view), key
         self._state: State = {}
         self._stored: Row | None = None
         self.row: Row | None = None
@@ -69,17 +70,12 @@ class RowChanges:
         return RowChange(event, position, before, self.row, columns)
 
 
-def is_folded(view: View) -> bool:
-    """Whether the events of a row can be folded here: not those of a view that Spark computes."""
-    return isinstance(view, TableView)
-
-
 def shown_row(view: View, key: str, state: State | None) -> Row | None:
     """The visible columns of a row with this state, with the values of JSON texts; None if there is no such row.
 
     Raises TypeError, as RowChanges.
     """
-    folded = _folded(view)
+    folded = table_view(view)
     if state is None or is_deleted(state):
         return None
     return _with_values(folded, finish(folded, key, state))
@@ -91,20 +87,14 @@ def _with_values(view: TableView, row: Row) -> Row:
     return shown
 
 
-def _folded(view: View) -> TableView:
-    if not isinstance(view, TableView):
-        raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only the rows of a TableView are folded')
-    return view
-
-
 def streams_of_row(view: View, key: str, aggregates: Iterable[AnyAggregate]) -> list[str] | None:
     """The streams that have all events of a row; None if the key does not tell, so that the log must be read.
 
     aggregates: all that are declared.
     """
-    if not isinstance(view, TableView) or view.tables:
+    if view.has_own_query or view.tables:
         return None
-    plan, found = view.plan, dict[str, None]()
+    plan, found = table_view(view).plan, dict[str, None]()
     for case, each in plan.lifts.items():
         event = plan.events.get(getattr(case, "type", ""))
         if event is not None and is_row(event):

@@ -17,7 +17,7 @@ from projections.table.changes import NotAChange, RecordPlace, TableReader, enve
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.fold_plan import Lift
-from projections.table.items import list_in
+from projections.table.item_lists import list_in
 from projections.table.json_text import as_text, loads
 from projections.table.patch import Patch
 from projections.table.rows import row_of

@@ -150,9 +150,9 @@ class Loader:
 
     def _loadable(self) -> tuple[Target, ...]:
         """The known generations that need no keys, or all if these can be had."""
-        return tuple(each for each in self._known if not (self._without_keys and self._is_clear(each)))
+        return tuple(each for each in self._known if not (self._without_keys and self._needs_keys(each)))
 
-    def _is_clear(self, target: Target) -> bool:
+    def _needs_keys(self, target: Target) -> bool:
         return bool(ClearColumns.of(target.view, self._store.name, ""))
 
     def _is_possible(self, target: Target) -> bool:
@@ -189,7 +189,7 @@ class Loader:
             return
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
-            self._without_keys = self._without_keys and not any(map(self._is_clear, back))
+            self._without_keys = self._without_keys and not any(map(self._needs_keys, back))
             self._serving, self._reader.must_reposition = self._loadable(), True
 
     def _repositioned(self, stop: threading.Event) -> bool:
@@ -279,7 +279,7 @@ class Loader:
         """Call until the store answers; raises StoreUnavailable once `stop` is set, and KeysAway if there are views
         that need no keys."""
         waits: retry_base = retry_if_exception_type(StoreUnavailable)
-        if not all(map(self._is_clear, self._serving)):
+        if not all(map(self._needs_keys, self._serving)):
             waits = waits & retry_if_not_exception_type(KeysAway)
         return Retrying(
             retry=waits,

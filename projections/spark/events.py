@@ -21,7 +21,7 @@ from projections.spark.captured_rows import TableRead, Tables
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from projections.table.event_data import lacking_columns
 from projections.table.expressions import Field, identifier, literal
-from projections.table.items import FittingField, ItemField, Required, missing_items
+from projections.table.item_lists import FittingField, ItemField, Required, missing_items
 from projections.table.rows import CapturedRow
 from projections.table.types import SPARK_TYPES, ColumnType, field_types
 from projections.table.view import TableView

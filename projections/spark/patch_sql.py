@@ -23,7 +23,7 @@ from projections.spark.events import (
 from projections.spark.upcasting import is_type
 from projections.spark.view_sql import Lifted, LiftedRow, lifts
 from projections.table.expressions import identifier, literal
-from projections.table.items import INDEX, ITEM, Required
+from projections.table.item_lists import INDEX, ITEM, Required
 from projections.table.rows import is_row
 from projections.table.view import TableView
 from projections.view import View

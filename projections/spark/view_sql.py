@@ -10,7 +10,7 @@ from projections.spark.events import LogSchema, unchanged, unreadable
 from projections.stores.names import keeps_partitions, partition_text
 from projections.table.expressions import literal
 from projections.table.fold_plan import Lift, RowLift
-from projections.table.items import Required, items_spark, single_item
+from projections.table.item_lists import Required, items_spark, single_item
 from projections.table.rows import is_row
 from projections.table.types import ColumnType, spark_stored
 from projections.table.view import TableView

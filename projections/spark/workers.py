@@ -17,7 +17,6 @@ from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id, topic_and_partition
 from eventlog.topics import DEAD_LETTERS, PATCHES
 from projections.errors import BulkLoadFailed
-from projections.folding.engine import table_view
 from projections.folding.erasures import Tombstones
 from projections.folding.fold_records import Erased, UnclearRecord
 from projections.folding.program import Program
@@ -27,6 +26,7 @@ from projections.folding.workers import TaskFailed
 from projections.folding.writing import Written, together
 from projections.generations.rebuild.engine import Ranges
 from projections.generations.registry.selection import Selection
+from projections.kinds import stream_view, table_view
 from projections.limits import GROUP_BYTES, ROWS_IN_MEMORY
 from projections.loading.dead_letters import DeadLetters
 from projections.loading.decoding import PROGRESS, read_into
@@ -37,7 +37,6 @@ from projections.spark.selected_records import selected
 from projections.spark.stream_queries.realtime import realtime_records
 from projections.stores.names import NUL, REPLACEMENT, patch_key
 from projections.stores.store import Batch, BulkWriter
-from projections.stream.declaring.view import stream_view
 from projections.table.json_text import JsonTexts
 from projections.table.patch import Patch
 from projections.table.view import TableView
@@ -162,7 +161,7 @@ class SparkTasks:
         """See SparkWorkers.patches."""
         with _of_view(view):
             records = read_ranges(self._session, self._settings, ranges)
-            if view.is_realtime:
+            if view.has_own_query:
                 made = realtime_records(records, stream_view(view), self._settings)
             else:
                 made = patch_records(records, [table_view(view)], self._settings)

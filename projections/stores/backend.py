@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from projections.settings import StoreSettings
 from projections.stores.clear_rows import ClearRows
-from projections.stores.expired_rows import ExpiredRows
+from projections.stores.expired_rows import ExpiredRows, RowRemover
 from projections.stores.row_reader import Compared, RowReader
 from projections.stores.single_rows import SingleRows
 from projections.stores.store import Target, ViewStore
@@ -23,8 +23,9 @@ class Backend:
     such as indexes. add_missing: adds that while the generation is read and written, and returns it
     (see `DeclaredStore.of_rows`). grants: what `headwater grants` prints for its server; None if it has none
     of its own. single_rows: reads and replaces rows of table views; None if it replaces none. clear_rows: finds
-    and empties columns in clear; None if it has none. expired_rows: removes rows that expired for good; None if rows of
-    a view there cannot expire.
+    and empties columns in clear; None if it has none. expired_rows: finds and removes rows that expired for good.
+    row_remover: only removes those that another store has found. A store has neither if rows of a view there cannot
+    expire.
     """
 
     store: Callable[[StoreSettings], ViewStore]
@@ -36,3 +37,4 @@ class Backend:
     single_rows: Callable[[StoreSettings], SingleRows] | None = None
     clear_rows: Callable[[StoreSettings], ClearRows] | None = None
     expired_rows: Callable[[StoreSettings], ExpiredRows] | None = None
+    row_remover: Callable[[StoreSettings], RowRemover] | None = None

@@ -21,13 +21,9 @@ class ByKey:
     key: str | tuple[str, ...]
 
     def __str__(self) -> str:
-        return self.text(getattr(self.event, "type", self.event.__name__))
-
-    def text(self, event_type: str) -> str:
-        """As it is declared, with this type of the event."""
         names = [f'"{name}"' for name in ([self.key] if isinstance(self.key, str) else self.key)]
         key = names[0] if isinstance(self.key, str) else f"({', '.join(names)})"
-        return f"by_key({event_type}, {key})"
+        return f"by_key({getattr(self.event, 'type', self.event.__name__)}, {key})"
 
 
 @in_views('by_key(Transferred, "from_account")')

@@ -7,8 +7,6 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from commands.declaring.upcasting import History
-
 Class = TypeVar("Class", bound=type)
 
 
@@ -29,7 +27,7 @@ def described(what: Any) -> str:
     """A text that changes if the meaning of a declaration does, and is the same in every process."""
     match what:
         case type():
-            return _type_of(what) or _word(what, what.__qualname__)
+            return str(getattr(what, "type", None) or _word(what, what.__qualname__))
         case Mapping():
             return "{" + ", ".join(sorted(f"{described(key)}: {described(each)}" for key, each in what.items())) + "}"
         case tuple() | list():
@@ -44,12 +42,6 @@ def described(what: Any) -> str:
             return f"{described(what.func)}({described(what.keywords)})"
         case _:
             return repr(what)
-
-
-def _type_of(what: type) -> str:
-    """The type of a message; of an event the first one, so that a renamed event is no other declaration."""
-    history = getattr(what, "history", None)
-    return history.first_type if isinstance(history, History) else str(getattr(what, "type", None) or "")
 
 
 def _word(cls: type, name: str) -> str:

@@ -71,19 +71,15 @@ class DeclaredView(ABC):
         return False
 
     @property
-    def is_realtime(self) -> bool:
-        return False
-
-    @property
     def has_state(self) -> bool:
-        return self.has_own_query and not self.is_realtime
+        return False
 
     @property
     def every_s(self) -> float:
         return 0.0
 
-    def patch_tag(self, generation: int) -> str:
-        return self.tag
+    def patch_tag(self, generation: int, tag: str = "") -> str:
+        return tag or self.tag
 
     @property
     def tag(self) -> str:

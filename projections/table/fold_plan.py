@@ -20,16 +20,8 @@ from projections.table.folds.current import Current
 from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
 from projections.table.folds.retracting import arrange_retracting
 from projections.table.group_keys import ContributionKey
-from projections.table.items import (
-    FittingField,
-    Item,
-    ItemIndex,
-    LogPlace,
-    Required,
-    items_read,
-    items_required,
-    list_in,
-)
+from projections.table.item_lists import FittingField, Required, list_in
+from projections.table.items import Item, ItemIndex, LogPlace, items_read, items_required
 from projections.table.json_columns import json_forms
 from projections.table.json_forms import JsonForms
 from projections.table.key_parts import KeyPart, KeyParts

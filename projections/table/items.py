@@ -1,38 +1,36 @@
-"""Lists in events: their items, the order of events in the log, and the entries that an event adds to a row."""
+"""What views read of items in lists, of the order of events, and of the entries that an event adds to a row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
-
-import orjson
+from dataclasses import dataclass
+from typing import Any
 
 from commands.declaring.aggregate import Event
-from commands.declaring.times import is_time
-from eventlog.integers import fits_64_bits
 from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Source, attribute, identifier, literal, typed
-from projections.table.json_text import as_text, canonical_text
+from projections.table.expressions import Expression, Source, attribute, identifier, typed
+from projections.table.item_lists import (
+    INDEX,
+    ITEM,
+    ItemField,
+    items_of,
+    items_python,
+    items_spark,
+    list_in,
+    typed_item,
+)
 from projections.table.mistaken import in_views
 from projections.table.monoids.monoid import StateField
 from projections.table.monoids.sketches import register_of, register_spark
 from projections.table.types import (
-    SPARK_TYPES,
     ColumnType,
-    exact_value,
     in_milliseconds,
     is_exact,
     is_required_item,
     item_types,
     spark_exact,
     spark_stored,
-    within_years,
 )
-
-ITEM: Final = "item"
-INDEX: Final = "i"
-"""The names of an item and its index in Spark SQL, in a lambda and in a column."""
 
 
 @storage_word("Item")
@@ -201,50 +199,6 @@ class Register:
         return f"registers({self.of.python(event)})"
 
 
-class FittingField(NamedTuple):
-    """A field that may be null, but no value that is none of its type, such as a decimal with too many places."""
-
-    name: str
-    kind: ColumnType
-
-    def __str__(self) -> str:
-        return self.name
-
-    def is_missing(self, data: Mapping[str, Any]) -> bool:
-        """Whether it has such a value. data: as it was recorded."""
-        value = data.get(self.name)
-        return value is not None and exact_value(value, self.kind) is None
-
-
-class ItemField(NamedTuple):
-    """A field that every item of a list must have; written `list[].name`.
-
-    nullable: it may be null, but see FittingField.
-    """
-
-    list: str
-    name: str
-    kind: ColumnType
-    nullable: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.list}[].{self.name}"
-
-    def is_missing(self, data: Mapping[str, Any]) -> bool:
-        """Whether the list, or the field of one of its items, is missing."""
-        items = list_in(data, self.list)
-        if self.nullable:
-            fitting = FittingField(self.name, self.kind)
-            return any(fitting.is_missing(each) for each in items or () if isinstance(each, dict))
-        return items is None or any(
-            not isinstance(each, dict) or not _fits(each.get(self.name), self.kind) for each in items
-        )
-
-
-Required = str | FittingField | ItemField
-"""What an event must have: a field by its name, or by what its value must be."""
-
-
 @in_views('item("lines", "sku")')
 def item(list: str, name: str) -> Item:
     """A field of each item of the event's list `list`, as in `item("lines", "sku")`.
@@ -252,25 +206,6 @@ def item(list: str, name: str) -> Item:
     Use it if items are handled one by one: in a view with `each`, and in the key and the columns of `nested`.
     """
     return Item(list, name)
-
-
-def items_of(source: Source, name: str) -> list[Source]:
-    """The event once per item of one of its lists."""
-    items = (source.lists or {}).get(name) or list_in(source.envelope.data, name) or []
-    return [
-        replace(source, item=each if isinstance(each, dict) else None, index=index) for index, each in enumerate(items)
-    ]
-
-
-def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
-    """The list with this name; None if there is none. A text with a JSON list counts too, because of Spark."""
-    found = data.get(name)
-    if isinstance(found, str) and found.startswith("["):
-        try:
-            found = orjson.loads(found)
-        except orjson.JSONDecodeError:
-            return None
-    return found if isinstance(found, list) else None
 
 
 def lists_read(data: Mapping[str, Any], read: frozenset[Item], event: type[Event] | None) -> dict[str, list[Any]]:
@@ -281,17 +216,7 @@ def lists_read(data: Mapping[str, Any], read: frozenset[Item], event: type[Event
     kinds: dict[str, dict[str, ColumnType]] = {}
     for each in read:
         kinds.setdefault(each.list, {})[each.name] = each.kind(event)
-    return {name: [_typed_item(each, kinds[name]) for each in list_in(data, name) or ()] for name in kinds}
-
-
-def items_python(name: str, event: type[Event] | None) -> str:
-    """Python source of the items of the event's list `name`."""
-    return f"{items_function(name, event)}(data.{attribute(name)})"
-
-
-def items_function(name: str, event: type[Event] | None) -> str:
-    """The name in compiled source of the function that decodes the items of this list."""
-    return f"items_{attribute(event.type if event else '')}_{attribute(name)}"
+    return {name: [typed_item(each, kinds[name]) for each in list_in(data, name) or ()] for name in kinds}
 
 
 def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
@@ -307,65 +232,6 @@ def parts_of(expressions: Sequence[Expression]) -> Iterator[Expression]:
         yield from parts_of([part for slot in slots for part in _inside(slot)])
 
 
-def missing_items(required: Sequence[ItemField]) -> list[str]:
-    """Spark SQL of the conditions, one per list, that the list, or one of these fields of its items, is missing."""
-    lists: dict[str, dict[str, ItemField]] = {}
-    for each in required:
-        lists.setdefault(each.list, {})[each.name] = each
-    conditions = []
-    for name, fields in lists.items():
-        absent = " or ".join(map(_is_absent, fields.values()))
-        items = items_spark(name, {each.name: each.kind for each in fields.values()})
-        without = "false" if all(each.nullable for each in fields.values()) else "true"
-        conditions.append(f"coalesce(exists({items}, {ITEM} -> {absent}), {without})")
-    return conditions
-
-
-def _is_absent(field: ItemField) -> str:
-    missing = f"{_read_item(field.name, field.kind)} is null"
-    return f"({ITEM}.{identifier(field.name)} is not null and {missing})" if field.nullable else missing
-
-
-def _typed_item(found: Any, kinds: Mapping[str, ColumnType]) -> Any:
-    if not isinstance(found, dict):
-        return found
-    return {**found, **{name: _typed(found.get(name), kind) for name, kind in kinds.items()}}
-
-
-def _typed(value: Any, kind: ColumnType) -> Any:
-    if is_exact(kind):
-        return exact_value(value, kind)
-    if not _fits(value, kind):
-        return None
-    if isinstance(value, str):
-        return canonical_text(value) if kind is ColumnType.JSON else value
-    return as_text(value) if kind is ColumnType.TEXT else value
-
-
-def _read_item(name: str, kind: ColumnType) -> str:
-    column = f"{ITEM}.{identifier(name)}"
-    if is_exact(kind):
-        return spark_exact(column, kind)
-    return within_years(column) if kind is ColumnType.TIME else column
-
-
-def _fits(value: Any, kind: ColumnType) -> bool:
-    """Whether Spark reads a value of this JSON as one of this type; it reads any value as text."""
-    match kind:
-        case ColumnType.INTEGER:
-            return isinstance(value, int) and not isinstance(value, bool) and fits_64_bits(value)
-        case ColumnType.FLOAT:
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case ColumnType.BOOLEAN:
-            return isinstance(value, bool)
-        case ColumnType.TIME:
-            return is_time(value)
-        case _ if is_exact(kind):
-            return exact_value(value, kind) is not None
-        case _:
-            return value is not None
-
-
 def _inside(slot: Any) -> list[Expression]:
     match slot:
         case tuple():
@@ -374,24 +240,6 @@ def _inside(slot: Any) -> list[Expression]:
             return list(slot.values())
         case _:
             return [slot] if hasattr(slot, "evaluate") else []
-
-
-def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
-    """Spark SQL of the event's list `name`, each item with these fields; null if it is not a list."""
-    column = f"data.{identifier(name)}"
-    parsed = f"from_json({column}, {literal(f'array<{item_type(kinds)}>')})"
-    return f"if(startswith({column}, '['), {parsed}, null)"
-
-
-def single_item(kinds: Mapping[str, ColumnType]) -> str:
-    """Spark SQL of the list of an event without one: one item, which is null."""
-    return f"array(cast(null as {item_type(kinds)}))"
-
-
-def item_type(kinds: Mapping[str, ColumnType]) -> str:
-    """Spark's type of an item with these fields."""
-    fields = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in sorted(kinds.items()))
-    return f"struct<{fields}>"
 
 
 def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Expression]) -> tuple[ItemField, ...]:

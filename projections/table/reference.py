@@ -13,7 +13,8 @@ from eventlog.topics import EVENTS
 from projections.table.declared_view import DeclaredView
 from projections.table.event_data import current_data, is_partial, problem, with_json_texts
 from projections.table.expressions import Source
-from projections.table.items import items_of, lists_read
+from projections.table.item_lists import items_of
+from projections.table.items import lists_read
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
 from projections.table.shown import DELETED

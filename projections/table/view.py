@@ -28,7 +28,7 @@ from projections.table.declared_view import DeclaredView
 from projections.table.expiry import Expiry, check_expires, expiry_of
 from projections.table.expressions import Expression, Field
 from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import Column, case_word, row_case
+from projections.table.folds.fold import Column, case_text, row_case
 from projections.table.json_forms import JsonForms
 from projections.table.key_parts import KeyParts
 from projections.table.layout import Layout
@@ -163,10 +163,10 @@ class TableView(DeclaredView):
         parts = [self.tag, described_key(self.key), self.key_name]
         parts += [f"{name}={described(column)}" for name, column in sorted(self.columns.items())]
         parts += [store.declaration for store in self.stores]
-        parts += [f"deleted by {case_word(event)}" for event in self.deleted_by]
-        parts += [f"restored by {case_word(event)}" for event in self.restored_by]
+        parts += [f"deleted by {case_text(event)}" for event in self.deleted_by]
+        parts += [f"restored by {case_text(event)}" for event in self.restored_by]
         parts += [f"where {described(self._where)}"] if self.where else []
-        parts += [f"each {event.history.first_type}: {name}" for event, name in self.each.items()]
+        parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # their rows were wrong before, so that they need a new version
         parts += ["events of several aggregates ordered by time"] if self.plan.had_versions_of_several_streams else []
         # rows that are removed are not there again if they expire later than before
@@ -175,7 +175,7 @@ class TableView(DeclaredView):
         parts += self._types_that_changed()
         # if an older version of an event is read differently now, the rows differ too
         return parts + [
-            f"past of {event.history.first_type}: {version} {name}: {lineage_text(lineage)}"
+            f"past of {event.type}: {version} {name}: {lineage_text(lineage)}"
             for event in self.plan.events.values()
             for version in range(1, event.version)
             for name, lineage in sorted(event.history.changed(version, self.plan.lifts[event].fields).items())
@@ -191,7 +191,7 @@ class TableView(DeclaredView):
             for model, name, shown in read:
                 kind = field_types(model)[name]
                 if kind is not earlier_type(model, name):
-                    found.append(f"type of {event.history.first_type}: {shown} {kind.value}")
+                    found.append(f"type of {event.type}: {shown} {kind.value}")
         return sorted(found)
 
     def named(self, name: str) -> TableView:

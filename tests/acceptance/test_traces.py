@@ -50,7 +50,7 @@ def test_a_request_is_one_trace_into_the_rows_of_each_store_and_through_a_proces
         found.update(paths(collector.trace(sampled)))
         return EXPECTED.keys() <= found.keys()
 
-    eventually(is_whole, f"of {sorted(EXPECTED)} these have come: {sorted(found)}", 60)
+    eventually(is_whole, f"of {sorted(EXPECTED)} these have come: {sorted(found)}")
     assert {path: found[path].service for path in EXPECTED} == EXPECTED
     assert all(each.began_ns <= each.ended_ns for each in found.values())
     assert not any(each.failed for each in found.values())

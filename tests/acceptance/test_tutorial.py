@@ -158,7 +158,7 @@ def running(terminal: Terminal, words: str, settings: dict[str, str], log: Path)
             yield eventually(exported, "headwater run is up")
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(120) == 0, log.read_text()
+            assert process.wait(240) == 0, log.read_text()
 
 
 def installing(script: str, wheel: Path, folder: Path) -> str:

@@ -74,4 +74,4 @@ def test_records_are_kept_for_ever_in_order(settings: LogSettings) -> None:
     kept = client.describe_configs([resource])[resource].result()
     shown = {name: kept[name].value for name in ("cleanup.policy", "retention.ms", "retention.bytes")}
     assert shown == {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-    assert list(client.list_topics(timeout=10).topics[settings.topic(AUDIT)].partitions) == [0]
+    assert list(client.list_topics(timeout=60).topics[settings.topic(AUDIT)].partitions) == [0]

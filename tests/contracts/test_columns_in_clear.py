@@ -246,7 +246,7 @@ def test_an_erasure_waits_for_rows_that_a_loader_has_opened_and_not_committed(
 
     patches = [Patch("C1", "0", Place(0, 0), dict(states["C1"]))]
     server.open(erase).apply([target], {0: Batch(1, {target.tag: patches})})
-    erasing[0].join(30)
+    erasing[0].join(240)
     assert in_clear(server, target)["C1"]["email"] is None
 
 

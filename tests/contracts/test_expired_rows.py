@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.ports import Live, ViewReader
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.reads.valkey import ValkeyReader
+from api.ports import Live
 from api.requests.filters import Filter
 from api.requests.query import read_query
 from commands.declaring.filled_fields import Claim
@@ -29,11 +25,10 @@ from projections.table.expressions import Source
 from projections.table.folds import last
 from projections.table.reference import fold, lift
 from projections.table.view import TableView
-from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
+from tests.contracts.opened_readers import PARTITIONS, READ, opened_reader
 from tests.contracts.view_histories import Put, Removed
 from tests.unit.api.fake_service import MemoryReader
 
-PARTITIONS = 2
 VIEW = TableView(
     name="expiring",
     key="thing_id",
@@ -41,11 +36,6 @@ VIEW = TableView(
     deleted_by=(Removed,),
     stores=(Postgres(indexes=(("at",),)), Elasticsearch(text=("text",), facets=("flag",)), Cache()),
 )
-SERVERS: dict[str, Callable[[StoreSettings], RealServer]] = {
-    "postgres": OnPostgres,
-    "elasticsearch": OnElasticsearch,
-    "valkey": OnValkey,
-}
 TIMES = (
     *("1926-01-01T00:00:00.000Z", "1969-12-31T23:59:59.999Z", "2026-02-28T23:59:59.999Z", "2026-03-01T00:00:00.000Z"),
     *("2026-03-01T00:00:00.001Z", "2026-03-29T01:30:00.000Z", "9999-12-31T23:59:59.999Z", None),
@@ -100,7 +90,7 @@ def lives(row: Mapping[str, Any], expires: Mapping[str, str], now: datetime) -> 
     return now - begins < timedelta(**{unit: int(after[:-1])})
 
 
-@pytest.fixture(scope="module", params=["memory", *SERVERS])
+@pytest.fixture(scope="module", params=["memory", *READ])
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
     """Opens a reader of a store that has the rows."""
     if request.param == "memory":
@@ -113,41 +103,17 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
         for patch in lift(VIEW, source):
             batch = batches[partition_of(patch_key(VIEW.tag, patch.key), PARTITIONS)]
             batch.patches.setdefault(VIEW.tag, []).append(patch)
-    with SERVERS[request.param](settings) as server:
+    with READ[request.param](settings) as server:
         store, target = server.open(), Target(VIEW, 1)
         store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
         store.finish(target)
         store.apply([target], batches)
-        yield lambda: real(request.param, settings)
+        yield lambda: opened_reader(request.param, settings, VIEW)
 
 
 @asynccontextmanager
 async def memory() -> AsyncIterator[MemoryReader]:
     yield MemoryReader("memory", rows={VIEW.name: dict(ROWS)})
-
-
-@asynccontextmanager
-async def real(name: str, settings: StoreSettings, view: TableView = VIEW) -> AsyncIterator[ViewReader]:
-    if name == "postgres":
-        database = Database(settings.postgres, settings.environment)
-        await database.open()
-        try:
-            yield PostgresReader(database, settings.environment)
-        finally:
-            await database.close()
-        return
-    reader: ElasticsearchReader | ValkeyReader = (
-        ElasticsearchReader(settings.elasticsearch, settings.environment, PARTITIONS)
-        if name == "elasticsearch"
-        else ValkeyReader(settings.valkey, settings.environment)
-    )
-    await reader.open()
-    try:
-        if isinstance(reader, ElasticsearchReader):
-            await reader.refresh(Live(view, 1, view.tag, {}))
-        yield reader
-    finally:
-        await reader.close()
 
 
 def ask(opened: Callable[[], Any], question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:

@@ -107,7 +107,7 @@ def test_many_processes_get_the_same_key(opened: Callable[..., PostgresKeys]) ->
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert (len(found), len(set(found))) == (80, 20)
 
 

@@ -29,7 +29,7 @@ def run(stack: StackSettings, environment: str, person: str, step: int, log: Pat
     }
     words = [sys.executable, "-m", "tests.support.killed_erasure", person, str(step), str(log)]
     env = {**os.environ, **variables}
-    return subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=300)
 
 
 def records(log: Path) -> list[AuditRecord]:

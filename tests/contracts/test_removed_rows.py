@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -29,13 +29,13 @@ from projections.table.folds import add, count, last
 from projections.table.reference import fold, lift, states
 from projections.table.view import TableView
 from replay.comparison import compare
+from tests.contracts.opened_readers import PARTITIONS, READ, opened_reader
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
-from tests.contracts.test_expired_rows import ask, real
+from tests.contracts.test_expired_rows import ask
 from tests.contracts.test_view_stores import arrow
 from tests.contracts.view_histories import Put
 from tests.support.seeds import seed_of
 
-PARTITIONS = 2
 VIEW = TableView(
     name="by_day",
     key=("group", "due"),
@@ -48,11 +48,6 @@ VIEW = TableView(
     stores=(Postgres(indexes=(("due",),)), Elasticsearch(), Cache()),
     expires={"due": "30d"},
 )
-SERVERS: dict[str, Callable[[StoreSettings], RealServer]] = {
-    "postgres": OnPostgres,
-    "elasticsearch": OnElasticsearch,
-    "valkey": OnValkey,
-}
 FIRST = date(2026, 1, 1)
 LIVE, REBUILT = Target(VIEW, 1), Target(VIEW, 2)
 
@@ -75,7 +70,7 @@ class World:
             store.create(LIVE, {}, dict.fromkeys(range(PARTITIONS), 0))
             store.finish(LIVE)
 
-    def apply(self, events: Sequence[Source], *, only: Sequence[str] = tuple(SERVERS)) -> None:
+    def apply(self, events: Sequence[Source], *, only: Sequence[str] = tuple(READ)) -> None:
         self.events += events
         batches = {partition: Batch(next_offset=len(self.events)) for partition in range(PARTITIONS)}
         for source in events:
@@ -107,7 +102,7 @@ class World:
         async def read(reader: Any) -> dict[str, Any]:
             return dict(await reader.get_many(live, keys))
 
-        found: dict[str, Any] = ask(lambda: real(store, self.settings, VIEW), read)
+        found: dict[str, Any] = ask(lambda: opened_reader(store, self.settings, VIEW), read)
         return found
 
 
@@ -134,7 +129,7 @@ def test_they_go_from_all_stores_in_portions(world: World, monkeypatch: pytest.M
     assert world.remove(FIRST - timedelta(days=1)) == 0
     assert world.remove(days[6]) == 14
     left = {key(group, day) for day in days[7:] for group in "ab"}
-    assert {name: world.stored(name) for name in SERVERS} == dict.fromkeys(SERVERS, left)
+    assert {name: world.stored(name) for name in READ} == dict.fromkeys(READ, left)
     assert world.remove(days[6]) == 0
 
 
@@ -145,15 +140,15 @@ def test_an_event_that_comes_late_brings_back_nothing(world: World) -> None:
     world.remove(old)
     world.apply([put(2, "a", old, 7), put(3, "a", new)])
     now = datetime.now(UTC)
-    for name in SERVERS:
+    for name in READ:
         assert key("a", old) in world.stored(name), "a part of the row is there"
         assert set(world.shown(name, now)) == {key("a", new)}, "which nobody sees"
     world.rebuild()
-    for name in SERVERS:
+    for name in READ:
         found = compare(open_reader(name, world.settings), name, LIVE, REBUILT, lambda: frozenset)
         assert (found.rows, found.differences) == (1, 0), name
     assert world.remove(old) == 1
-    assert all(world.stored(name) == {key("a", new)} for name in SERVERS)
+    assert all(world.stored(name) == {key("a", new)} for name in READ)
 
 
 def test_a_row_that_has_not_expired_and_differs_is_still_found() -> None:
@@ -179,10 +174,10 @@ def test_a_row_that_has_not_expired_and_differs_is_still_found() -> None:
 
 def test_what_was_killed_in_between_is_done_the_next_time(world: World) -> None:
     world.apply([put(0, "a", FIRST), put(1, "b", FIRST)])
-    made = backend("valkey").expired_rows
+    made = backend("valkey").row_remover
     assert made is not None and made(world.settings).remove(LIVE, [key("a", FIRST), key("x", FIRST)]) == 1
     assert world.remove(FIRST) == 2
-    assert not any(world.stored(name) for name in SERVERS)
+    assert not any(world.stored(name) for name in READ)
 
 
 def test_a_row_that_a_loader_holds_is_left_for_the_next_time(world: World) -> None:
@@ -228,7 +223,7 @@ def test_the_read_side_removes_what_expired_a_day_ago(world: World) -> None:
     removed = {name for name, day in days.items() if day <= datetime.now(UTC).date() - timedelta(days=31)}
     assert removed >= {"c", "d"}
     left = {key(name, days[name]) for name in days.keys() - removed}
-    assert {name: world.stored(name) for name in SERVERS} == dict.fromkeys(SERVERS, left)
+    assert {name: world.stored(name) for name in READ} == dict.fromkeys(READ, left)
     assert set(world.shown("postgres", datetime.now(UTC))) <= {key("a", days["a"])}
 
 
@@ -247,10 +242,10 @@ def test_live_rows_are_those_of_a_rebuild_and_of_the_reference_whatever_was_remo
             world.remove(day - timedelta(days=30))  # the last day at which it may
         bound = day - timedelta(days=30)
         whole = {name: row for name, row in fold(VIEW, world.events).items() if date.fromisoformat(row["due"]) > bound}
-        for name in SERVERS:
+        for name in READ:
             assert world.shown(name, at(day)) == whole, (name, day)
     world.rebuild()
-    for name in SERVERS:
+    for name in READ:
         ours, theirs = (dict(open_reader(name, world.settings).rows(each)) for each in (LIVE, REBUILT))
         assert {k: row for k, row in ours.items() if k in whole} == {k: row for k, row in theirs.items() if k in whole}
 

@@ -277,6 +277,7 @@ def test_a_ledger_without_rows_is_written_when_the_loader_is_idle(following: Fol
     store.apply([target], {PARTITION: progress})
     store._owned[target.view.name, 1, PARTITION]._noted_at -= 60.0
     store.settle()
+    following.read(generation_topic(target))  # readers see what was committed a moment later
     (ledger,) = (store.ledgers(target)[each] for each in (PARTITION,))
     assert (ledger.next_offset, ledger.reached("observations/0")) == (5, 42)
 
@@ -291,6 +292,7 @@ def test_a_ledger_that_was_written_a_moment_ago_is_written_again_if_another_stor
     store.settle()
     assert following.open().ledgers(target)[PARTITION].next_offset < 5
     store.settle(now=True)
+    following.read(generation_topic(target))
     assert following.open().ledgers(target)[PARTITION].next_offset == 5
 
 

@@ -14,10 +14,6 @@ import pytest
 
 from api.ports import Finder, GenerationGone, Live, Page, ViewReader
 from api.reads import elasticsearch_complete
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.reads.valkey import ValkeyReader
 from api.requests.filters import Filter
 from api.requests.query import read_query
 from commands.declaring.filled_fields import Claim
@@ -32,12 +28,11 @@ from projections.table.folds import last
 from projections.table.patch import Place
 from projections.table.reference import fold, lift, states
 from projections.table.view import TableView
-from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
+from tests.contracts.opened_readers import PARTITIONS, READ, opened_reader
 from tests.contracts.test_view_stores import arrow
 from tests.contracts.view_histories import Put, Removed
 from tests.unit.api.fake_service import MemoryReader
 
-PARTITIONS = 2
 VIEW = TableView(
     name="read",
     key="thing_id",
@@ -47,11 +42,6 @@ VIEW = TableView(
     stores=(Postgres(), Elasticsearch(), Cache()),
 )
 LIVE = Live(VIEW, 1, VIEW.tag, {})
-SERVERS: dict[str, Callable[[StoreSettings], RealServer]] = {
-    "postgres": OnPostgres,
-    "elasticsearch": OnElasticsearch,
-    "valkey": OnValkey,
-}
 ORDERS = ("thing_id", "-thing_id", "text", "-text", "number,-text", "-number", "at,number", "-flag,real")
 
 
@@ -88,7 +78,7 @@ SOURCES = sources()
 ROWS = fold(VIEW, SOURCES)
 
 
-@pytest.fixture(scope="module", params=["memory", *SERVERS])
+@pytest.fixture(scope="module", params=["memory", *READ])
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
     """Opens a reader of a store that has the rows."""
     if request.param == "memory":
@@ -96,7 +86,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
         return
     endpoints, name = request.getfixturevalue("stack").endpoints, f"t_{uuid.uuid4().hex[:12]}"
     settings = StoreSettings(name, endpoints.postgres, endpoints.elasticsearch, endpoints.valkey, PARTITIONS)
-    with SERVERS[request.param](settings) as server:
+    with READ[request.param](settings) as server:
         store, target = server.open(), Target(VIEW, LIVE.generation)
         store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
         store.finish(target)
@@ -105,7 +95,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
         store.create(rebuilt, {}, dict.fromkeys(range(PARTITIONS), 0))
         store.bulk_writer(rebuilt).write(iter([arrow(VIEW, states(VIEW, SOURCES))]))
         store.finish(rebuilt)
-        yield lambda: real(request.param, settings)
+        yield lambda: opened_reader(request.param, settings, VIEW)
 
 
 @pytest.fixture
@@ -133,30 +123,6 @@ async def memory() -> AsyncIterator[MemoryReader]:
         for patch in batch.patches.get(VIEW.tag, ()):
             reader.applied[partition] = {patch.source: patch.place}
     yield reader
-
-
-@asynccontextmanager
-async def real(name: str, settings: StoreSettings) -> AsyncIterator[ViewReader]:
-    if name == "postgres":
-        database = Database(settings.postgres, settings.environment)
-        await database.open()
-        try:
-            yield PostgresReader(database, settings.environment)
-        finally:
-            await database.close()
-        return
-    reader: ElasticsearchReader | ValkeyReader = (
-        ElasticsearchReader(settings.elasticsearch, settings.environment, PARTITIONS)
-        if name == "elasticsearch"
-        else ValkeyReader(settings.valkey, settings.environment)
-    )
-    await reader.open()
-    try:
-        if isinstance(reader, ElasticsearchReader):
-            await reader.refresh(LIVE)
-        yield reader
-    finally:
-        await reader.close()
 
 
 def ask(opened: Callable[[], Any], question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from commands.declaring.aggregate import Event
 from eventlog.source_positions import source_id
 from projections.errors import LedgerWentBack
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.loading.decoding import read_into
 from projections.stores.names import patch_key, patch_partition
 from projections.stores.store import Batch, Target, ViewStore

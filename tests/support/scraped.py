@@ -9,6 +9,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from compose.ports import free_port
+from tests.support.local_http import local_http
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -29,7 +30,7 @@ def free_ports_in_a_row(number: int) -> int:
 def scraped(port: int, name: str) -> dict[Labels, float]:
     """The values of a metric, by its labels in their order; empty as long as nothing listens at the port."""
     try:
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=30).text
+        text = local_http().get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
     except httpx.TransportError:
         return {}
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]

@@ -51,9 +51,11 @@ def test_a_release_is_kept_to_be_tried_with() -> None:
 
 def test_a_team_upgrades_without_an_interruption_and_goes_back(versions: list[Version], tmp_path: Path) -> None:
     old, new = versions
-    old.start("commands", "projections", "api")
+    old.start("commands", "projections")
+    old.start_listening()  # it becomes ready with the first event, or else after a minute
     listed(old, 100_000)
     place(old, "O1")
+    old.wait("api")
 
     # handlers and APIs of both versions share the work
     new.start("commands", "api")

@@ -18,6 +18,8 @@ from compose.ports import free_port
 from compose.services import service_specs
 from compose.settings import HOST, StackSettings
 from projections.supervision.supervisor import Supervisor
+from tests.conftest import listens
+from tests.support.local_http import local_http
 from tests.support.waiting import BOUND_S, eventually
 
 ROOT: Final = Path(__file__).parents[2]
@@ -49,17 +51,33 @@ class Version:
         return {**self.stack.endpoints.environment(), **self.shared, "PYTHONPATH": str(self.code)}
 
     def start(self, *parts: Part, state: Path | None = None) -> None:
-        """Start these programs and wait until they are ready. state: if not its own."""
+        """Start these programs together and wait until they are ready. state: if not its own."""
         settings = StackSettings(state or self.state, self.stack.ports)
         specs = {each.name: each for each in service_specs(settings, self.api, self.variables)}
         for part in parts:
             self.running[part] = Supervisor([specs[part]])
-            self.running[part].start()
+            self.running[part].begin(part)
+        self.wait(*parts)
+
+    def start_listening(self) -> None:
+        """Start its API and wait until it listens, as it does before it is ready."""
+        specs = service_specs(StackSettings(self.state, self.stack.ports), self.api, self.variables)
+        self.running["api"] = Supervisor([each for each in specs if each.name == "api"])
+        self.running["api"].begin("api")
+        eventually(lambda: listens(self.api), "the API listens")
+
+    def wait(self, *parts: Part) -> None:
+        """Wait until these programs are ready."""
+        for part in parts:
+            self.running[part][part].wait_healthy()
 
     def stop(self, *parts: Part) -> None:
-        """Stop these programs, or all."""
-        for part in parts or tuple(self.running):
-            self.running.pop(part).stop()
+        """Stop these programs together, or all."""
+        stopping = {part: self.running.pop(part) for part in parts or tuple(self.running)}
+        for part, each in stopping.items():
+            each[part].release()
+        for each in stopping.values():
+            each.stop()
 
     def replay(self, *words: str, state: Path) -> str:
         """What `replay` of this version prints; it must succeed."""
@@ -77,7 +95,7 @@ class Version:
         """What its API answers, once it does."""
 
         def answered() -> httpx.Response | None:
-            answer = httpx.get(f"http://{HOST}:{self.api}{path}", params=parameters, timeout=60)
+            answer = local_http().get(f"http://{HOST}:{self.api}{path}", params=parameters)
             return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
 
         answer = eventually(answered, f"an answer of {path}")
@@ -87,7 +105,7 @@ class Version:
     def send(self, command: str, name: str, **body: Any) -> Any:
         """The answer to a command whose id is `name`."""
         url = f"http://{HOST}:{self.api}/commands/{command}"
-        answer = httpx.post(url, json=body, headers={"Idempotency-Key": name.replace(" ", "-")}, timeout=BOUND_S)
+        answer = local_http().post(url, json=body, headers={"Idempotency-Key": name.replace(" ", "-")}, timeout=BOUND_S)
         assert answer.is_success, answer.text
         return answer.json()
 

@@ -90,7 +90,8 @@ class Build:
     """A generation that is being built, and its progress.
 
     began: seconds of the monotonic clock. source: the view that a view made with --as is made from. doing: the current
-    phase. is_live: whether it was swapped. refused: by store, the rows that bulk did not write.
+    phase. is_live: whether it was swapped. loaded: the result of bulk. refused: by store, the rows that bulk did not
+    write.
     """
 
     target: Target
@@ -102,6 +103,7 @@ class Build:
     source: str | None = None
     doing: str = "start"
     is_live: bool = False
+    loaded: Loaded = None
     refused: list[Set[str]] = field(default_factory=list)
     result: Rebuilt = field(init=False)
 
@@ -144,8 +146,9 @@ class Build:
             self.options.skip_poison,
         )
 
-    def loaded(self, result: Loaded) -> None:
-        """Take the result of `bulk`; raises it if it failed, and BulkLoadFailed if a store refused too many rows."""
+    def take_loaded(self) -> None:
+        """Take the result of bulk; raises it if it failed, and BulkLoadFailed if a store refused too many rows."""
+        result = self.loaded
         if isinstance(result, Exception):
             raise result
         if result is None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
-from projections.errors import NotPublished, ProjectionError, RebuildFailed, StoreUnavailable, StreamQueryFailed
-from projections.generations.rebuild.build import DEFAULT, Build, Loaded, Options, Step
+from projections.errors import NotPublished, ProjectionError, RebuildFailed, StoreUnavailable
+from projections.generations.rebuild.build import DEFAULT, Build, Options, Step
 from projections.generations.rebuild.catching_up import loading
-from projections.generations.rebuild.cooperation import Waits, pause, wait_for
+from projections.generations.rebuild.cooperation import wait_for
 from projections.generations.rebuild.engine import (
     BulkResult,
     Engine,
@@ -23,10 +22,9 @@ from projections.generations.rebuild.engine import (
     Load,
     StreamQueries,
     failed,
-    holds_events,
-    offsets_in,
 )
 from projections.generations.rebuild.resources import Resources
+from projections.generations.rebuild.strategies import strategy_of
 from projections.generations.rebuild.top_up import top_up
 from projections.generations.registry.dropping import Drop, drop_unfinished
 from projections.generations.registry.generation import Generation, paused_text
@@ -37,15 +35,13 @@ from projections.generations.registry.selection import Selection
 from projections.generations.registry.sources import Ends, Noted
 from projections.generations.registry.state_places import why_not_here
 from projections.loading.dead_letters import DeadLetters
-from projections.loading.loader import REFRESH_S
+from projections.loading.loader import Loader
 from projections.settings import StoreSettings
 from projections.stores.open import opened
 from projections.stores.store import Target
 from projections.view import View
 
 log = logging.getLogger(__name__)
-
-HAND_OVER_S: Final = 4 * REFRESH_S
 
 
 @dataclass(frozen=True)
@@ -127,44 +123,20 @@ class Builder:
     def _begun(self, view: View, noted: Noted, selection: Selection, source: str | None) -> Generation:
         """The next generation, in the registry."""
         covered = {each: end for each, (_, end) in selection.ranges(noted.bulk_ends).items()}
-        base = {} if view.has_own_query else covered
+        base = covered if strategy_of(view).has_bulk else {}
         return self.generations.begin(
             view, base, noted.patch_starts, source, None if selection.is_all else str(selection), noted.topics
         )
 
-    def fill(self, build: Build, then: Callable[[], None]) -> Waits:
-        """Fill a generation, and call `then` when it has caught up; until that returns, it is kept up to date."""
-        view = build.target.view
-        if not view.has_state:
-            (self.compute if view.is_realtime else self.load)(build)
-            with loading(build.target, self.settings, self.stores) as loaders:
-                yield from build.catch_up(loaders)
-                then()
-            return
-        if holds_events(self.log, {each: (0, end) for each, end in build.noted.bulk_ends.items()}):
-            build.create(covered={})  # its own query says how far it has read
-            build.finish()
-            yield from self.stream(build, then, anew=True)
-        else:
-            build.create()
-            build.finish()
-            self.queries.begin(build.target)
-            then()
-
-    def load(self, build: Build) -> None:
-        """Create one generation, load all its events, and build its indexes."""
-        build.create()
-        build.loaded(*self.bulk([build]))
-        build.finish()
-
-    def bulk(self, builds: Sequence[Build]) -> list[Loaded]:
-        """Load the events of all generations in one pass; returns the result of each, or why it failed."""
+    def bulk(self, builds: Sequence[Build]) -> None:
+        """Load the events of all generations in one pass; see Build.take_loaded."""
         with ExitStack() as phases:
             for build in builds:
                 phases.enter_context(build.phase("bulk"))
             loads = [_load_of(build) for build in builds]
             found = iter(self._bulk_load([load for load in loads if isinstance(load, Load)]))
-            return [next(found) if isinstance(load, Load) else load for load in loads]
+            for build, load in zip(builds, loads, strict=True):
+                build.loaded = next(found) if isinstance(load, Load) else load
 
     def _bulk_load(self, loads: Sequence[Load[View]]) -> Sequence[BulkResult | Failure]:
         try:
@@ -172,36 +144,9 @@ class Builder:
         except Exception as error:  # noqa: BLE001 (it fails these views, and no other part of the process)
             return [failed(load.view.name, "bulk", error) for load in loads]
 
-    def compute(self, build: Build) -> None:
-        """Create a generation of a real-time view, and compute its rows up to the end of the log."""
-        build.create(covered={})
-        build.finish()  # first: patches need the keys of tables
-        with build.phase("bulk"):
-            began = time.monotonic()
-            build.result.rows = top_up(build.target, build.using)
-            build.result.events, build.result.offsets = None, offsets_in(build.ranges)
-            build.note_bulk(time.monotonic() - began)
-
-    def stream(self, build: Build, then: Callable[[], None], *, anew: bool) -> Waits:
-        """Run the generation's own query, with loaders of its own, and call `then` when it has caught up.
-
-        They continue shortly after the query has stopped: the regular loaders see a swap within REFRESH_S.
-        """
-        with loading(build.target, self.settings, self.stores) as loaders:
-            with ExitStack() as query:
-                self._hold(build.target, query)
-                with build.phase("bulk"):
-                    yield from query.enter_context(self.queries.running(build.target, anew=anew))
-                yield from build.catch_up(loaders)
-                then()
-            with build.phase("hand-over"):
-                yield from until_taken_over()
-
-    def _hold(self, target: Target, query: ExitStack) -> None:
-        """Hold the query until the context ends; raises StreamQueryFailed if another process does, on any machine."""
-        locks = query.enter_context(closing(self.generations.query_locks("replay")))
-        if (holder := locks.hold(target.tag)) is not None:
-            raise StreamQueryFailed(target.tag, f"another process runs it ({holder}): wait until it has stopped")
+    def loading(self, build: Build) -> AbstractContextManager[Sequence[Loader]]:
+        """Loaders of a generation, beside the regular ones."""
+        return loading(build.target, self.settings, self.stores)
 
     @contextmanager
     def going_live(self, build: Build) -> Iterator[None]:
@@ -209,7 +154,7 @@ class Builder:
 
         The regular loaders see the swap within REFRESH_S; until then, in this context, loaders of its own continue.
         """
-        with loading(build.target, self.settings, self.stores) as loaders:
+        with self.loading(build) as loaders:
             wait_for(build.catch_up(loaders))
             self.swap(build)
             yield
@@ -298,11 +243,6 @@ def failures_of(build: Build) -> Iterator[None]:
             raise
         view, generation = build.target.id
         log.error('generation %d of "%s" is live; an error came after that: %s', generation, view, error.cause)
-
-
-def until_taken_over() -> Waits:
-    """Until the regular loaders have seen a swap that was made before."""
-    return pause(HAND_OVER_S)
 
 
 def _load_of(build: Build) -> Load[View] | Failure | None:

@@ -12,15 +12,16 @@ from typing import Final
 
 from eventlog.settings import LogSettings
 from projections.errors import CannotCatchUp, GenerationMissing, LoaderDied
-from projections.generations.rebuild.cooperation import Waits
+from projections.generations.rebuild.cooperation import Waits, pause
 from projections.generations.rebuild.store_outages import patiently
 from projections.limits import AWAY_S, CAUGHT_UP_PATCHES, CAUGHT_UP_S, NO_CLOSER_S
-from projections.loading.loader import Loader
+from projections.loading.loader import REFRESH_S, Loader
 from projections.settings import StoreSettings
 from projections.stores.open import opened
 from projections.stores.store import Target, ViewStore
 
 LEDGERS_EVERY_S: Final = 1.0
+HAND_OVER_S: Final = 4 * REFRESH_S
 
 
 @contextmanager
@@ -78,6 +79,11 @@ def catch_up(
             _check(target, stores, loaders)
             looked = time.monotonic()
         yield
+
+
+def until_taken_over() -> Waits:
+    """Until the regular loaders have seen a swap that was made before."""
+    return pause(HAND_OVER_S)
 
 
 def _behind(ends: Mapping[int, int], loader: Loader) -> int:

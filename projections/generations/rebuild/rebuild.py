@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from projections.errors import NotPublished, RebuildFailed
-from projections.generations.rebuild.build import Build, Loaded, Options, Rebuilt, Step
-from projections.generations.rebuild.builder import Builder, until_taken_over
+from projections.generations.rebuild.build import DEFAULT, Build, Options, Rebuilt, Step
+from projections.generations.rebuild.builder import Builder
+from projections.generations.rebuild.catching_up import until_taken_over
 from projections.generations.rebuild.cooperation import LOOK_S, Waits, wait_for
+from projections.generations.rebuild.strategies import FOLDED, REALTIME, STATEFUL, strategy_of
 from projections.generations.registry.dropping import drop_old
 from projections.generations.registry.sources import Ends
-from projections.generations.registry.stream_report import read_report
 from projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
 from projections.view import View
 
@@ -27,13 +28,12 @@ Ended = Rebuilt | RebuildFailed | NotPublished
 
 @dataclass
 class _Run:
-    """The rebuild of one of several views. build: the generation. loaded: the result of its bulk load."""
+    """The rebuild of one of several views. build: the generation."""
 
     view: View
-    steps: Generator[Build, Loaded, Rebuilt]
+    steps: Generator[Build, None, Rebuilt]
     outcome: Ended | None = None
     build: Build | None = None
-    loaded: Loaded = None
 
     @property
     def is_live(self) -> bool:
@@ -47,12 +47,11 @@ class _Run:
     def advance(self) -> None:
         """Do what can be done without waiting for the other views."""
         try:
-            self.build = self.steps.send(self.loaded)
+            self.build = next(self.steps)
         except StopIteration as end:
             self.outcome = end.value
         except (NotPublished, RebuildFailed) as error:
             self.outcome = error
-        self.loaded = None
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,11 @@ class Rebuilder(Builder):
         See `rebuild`. A view that fails does not stop the others. Views with a query of their own come last, a few at a
         time; at their end real-time views, of which each is computed in one call.
         """
-        folded = [view for view in views if not view.has_own_query]
+        kinds = (FOLDED, STATEFUL, REALTIME)
+        folded, stateful, realtime = ([view for view in views if strategy_of(view) is kind] for kind in kinds)
         for first in range(0, len(folded), MAX_TOGETHER):
             yield from self._rebuild_together(folded[first : first + MAX_TOGETHER], on_step, skip_poison)
-        queried = sorted((view for view in views if view.has_own_query), key=lambda view: view.is_realtime)
-        yield from self._rebuild_in_turns(queried, on_step)
+        yield from self._rebuild_in_turns([*stateful, *realtime], on_step)
 
     def _rebuild_in_turns(self, views: Sequence[View], on_step: Callable[[Step], None]) -> Iterator[tuple[View, Ended]]:
         """Rebuild views by their own queries: while one waits for its query or for loaders, another one goes on."""
@@ -102,7 +101,7 @@ class Rebuilder(Builder):
         with ExitStack() as closing_all:
             while True:
                 for view in islice(left, QUERIES_TOGETHER - sum(not run.is_live for run in runs)):
-                    runs.append(_Run(view, self._query_steps(view, on_step)))
+                    runs.append(_Run(view, self._steps(view, on_step)))
                     closing_all.callback(runs[-1].steps.close)
                 if not runs:
                     return
@@ -112,48 +111,30 @@ class Rebuilder(Builder):
                 runs = [run for run in runs if run.outcome is None]
                 time.sleep(LOOK_S)
 
-    def _query_steps(self, view: View, on_step: Callable[[Step], None]) -> Generator[Build, Loaded, Rebuilt]:
-        """Rebuild a view by its own query; it waits for others whenever it has to wait."""
-        if view.has_state:
-            self.check_state_place(view, "start")
-        with self.building(view, on_step) as build:
-            with closing(self._take_over(build) if view.is_realtime else self._hand_over(build)) as waits:
+    def _steps(
+        self, view: View, on_step: Callable[[Step], None], options: Options = DEFAULT, ends: Ends | None = None
+    ) -> Generator[Build, None, Rebuilt]:
+        """Rebuild a view; whenever it has to wait, it yields, so that others go on."""
+        strategy = strategy_of(view)
+        strategy.check(self, view)
+        with self.building(view, on_step, options, ends=ends) as build:
+            with closing(strategy.rebuild(self, build)) as waits:
                 for _ in waits:
                     yield build
             self.drop_if_possible(drop_old, view)
         return build.result
 
-    def _hand_over(self, build: Build) -> Waits:
-        """Make a generation live by its own query, which afterwards continues elsewhere from where it stopped here."""
-
-        def go_live() -> None:
-            self.check_state_place(build.target.view, "swap")  # again: it may be hours later
-            self.swap(build)
-
-        yield from self.fill(build, go_live)
-        report = read_report(self.settings, build.target.tag)
-        build.result.events, build.result.rows = report.records if report else 0, None
-
-    def _take_over(self, build: Build) -> Waits:
-        """Make a generation live by its query over the log; afterwards it takes the patches of the running query."""
-        self.compute(build)
-        for _ in self._go_live(build):
-            yield from until_taken_over()
-
     def _rebuild_together(
         self, views: Sequence[View], on_step: Callable[[Step], None], skip_poison: bool
     ) -> Iterator[tuple[View, Ended]]:
         ends, options = Ends(self.log, self.settings), Options(skip_poison=skip_poison)
-        runs = [_Run(view, self._steps(view, ends, on_step, options)) for view in views]
+        runs = [_Run(view, self._steps(view, on_step, options, ends)) for view in views]
         with ExitStack() as closing_all:
             for run in runs:
                 closing_all.callback(run.steps.close)
             for run in runs:
                 run.advance()
-            building = [run for run in runs if run.build is not None]
-            results = self.bulk([run.build for run in building if run.build is not None])
-            for run, result in zip(building, results, strict=True):
-                run.loaded = result
+            self.bulk([run.build for run in runs if run.build is not None])
             for run in runs:
                 if run.outcome is None:
                     run.advance()
@@ -165,19 +146,7 @@ class Rebuilder(Builder):
                 run.advance()
                 yield from run.ended()
 
-    def _steps(
-        self, view: View, ends: Ends, on_step: Callable[[Step], None], options: Options
-    ) -> Generator[Build, Loaded, Rebuilt]:
-        """Rebuild a view; waits twice for others: until its rows are written, and until running loaders take over."""
-        with self.building(view, on_step, options, ends=ends) as build:
-            build.create()
-            build.loaded((yield build))
-            build.finish()
-            yield from self._go_live(build)
-            self.drop_if_possible(drop_old, view)
-        return build.result
-
-    def _go_live(self, build: Build) -> Generator[Build, Loaded, None]:
+    def go_live(self, build: Build) -> Waits:
         """Catch up and swap; if loaders take over, it yields once, so that they have time for it."""
         view = build.target.view
         current = self.generations.live().get(view.name)
@@ -187,7 +156,7 @@ class Rebuilder(Builder):
         with self.going_live(build):
             if current is not None and self.taken_over(view):
                 with build.phase("hand-over"):
-                    yield build
+                    yield
 
     def build_part(
         self,
@@ -197,10 +166,10 @@ class Rebuilder(Builder):
         on_step: Callable[[Step], None] = lambda _: None,
     ) -> Rebuilt:
         """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
-        if view.has_own_query:
+        if strategy_of(view) is not FOLDED:
             raise RebuildFailed(name, "start", f'"{view.name}" is a stream view, which is only built from all records')
         with self.building(view.named(name).without_expiry(), on_step, options, source=view.name) as build:
-            self.load(build)
+            FOLDED.load(self, build)
             self.swap(build)
             self.drop_if_possible(drop_old, build.target.view)
         return build.result

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from projections.generations.rebuild.engine import Engine
-from projections.generations.registry.registry import Generations, RebuildLock
+from projections.generations.registry.database import RebuildLock
+from projections.generations.registry.registry import Generations
 from projections.loading.dead_letters import DeadLetters
 from projections.stores.store import ViewStore
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed, RollbackFailed
 from projections.generations.rebuild.build import Build, Options, Rebuilt, Step
-from projections.generations.rebuild.builder import Builder, failures_of, until_taken_over
-from projections.generations.rebuild.cooperation import wait_for
+from projections.generations.rebuild.builder import Builder, failures_of
 from projections.generations.rebuild.resources import Resources
-from projections.generations.rebuild.top_up import top_up
+from projections.generations.rebuild.strategies import strategy_of
 from projections.generations.registry.generation import Generation, previous
 from projections.generations.registry.kept_up import missed, missed_since
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.sources import Noted
 from projections.generations.registry.topic_ids import made_again, topic_ids
-from projections.stores.ledgers import gap
 from projections.stores.store import Target
 from projections.view import View
 
@@ -42,26 +39,8 @@ def _roll_back(builder: Builder, view: View, on_step: Callable[[Step], None]) ->
         _check_topics(before, view, using)
         _check_deletions(before, build.target, using)
         with failures_of(build):
-            if view.has_state:
-                _continue(builder, build)
-            else:
-                _catch_up(builder, build)
+            strategy_of(view).roll_back(builder, build)
     return build.result
-
-
-def _continue(builder: Builder, build: Build) -> None:
-    """Make it live by its query, which continues from where it was."""
-    _check_continues(builder, build)
-    builder.check_state_place(build.target.view, "start")
-    wait_for(builder.stream(build, lambda: builder.swap(build), anew=False))
-
-
-def _catch_up(builder: Builder, build: Build) -> None:
-    """Make it live with the events that it misses, and then the patches of the running query."""
-    with build.phase("top-up"):
-        build.result.events = top_up(build.target, build.using)
-    with builder.going_live(build), build.phase("hand-over"):
-        wait_for(until_taken_over())
 
 
 def _previous(view: View, generations: Generations) -> Generation:
@@ -96,13 +75,3 @@ def _check_deletions(before: Generation, target: Target, using: Resources) -> No
         since = missed_since(target.view, before, store.name, store.ledgers(target), using.log)
         if since is not None:
             raise RebuildFailed(name, "start", f"generation {before.generation}: {missed(since, name)}")
-
-
-def _check_continues(builder: Builder, build: Build) -> None:
-    """Raise RebuildFailed if a generation with state cannot continue from where it was."""
-    name, ledgers = build.target.view.name, [store.ledgers(build.target) for store in build.stores]
-    first = {each: builder.log.first(PATCHES, each) for each in range(builder.settings.patch_partitions)}
-    if any(gap(found, first, first.__getitem__) for found in ledgers):
-        raise RebuildFailed(name, "start", f"the patches that it needs are gone: run `replay rebuild {name}`")
-    if (lost := builder.queries.why_lost(build.target, ledgers, builder.log)) is not None:
-        raise RebuildFailed(name, "start", f"its state {lost}: run `replay rebuild {name}`")

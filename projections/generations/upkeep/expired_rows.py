@@ -10,7 +10,8 @@ from typing import Final
 
 from projections.errors import ProjectionError
 from projections.settings import StoreSettings
-from projections.stores.expired_rows import ExpiredRows
+from projections.stores.backend import Backend
+from projections.stores.expired_rows import ExpiredRows, RowRemover
 from projections.stores.open import backend
 from projections.stores.store import Target
 
@@ -59,9 +60,9 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
     A store that finds no rows loses those that the first one has found, which has them until the others lost them: so
     a crash in between leaves none behind. Raises StoreUnavailable and GenerationMissing.
     """
-    declared = [store for store in target.view.stores if store.answers]
-    first, *finding = (_rows(settings, store.name) for store in declared if store.finds)
-    others = [_rows(settings, store.name) for store in declared if not store.finds]
+    answering = [backend(store.name) for store in target.view.stores if store.answers]
+    first, *finding = (each.expired_rows(settings) for each in answering if each.expired_rows)
+    others = [_remover(each, settings) for each in answering if each.expired_rows is None]
     removed = _remove_found(first, others, target, last_day, stop)
     for each in finding:
         _remove_found(each, [], target, last_day, stop)
@@ -69,7 +70,7 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
 
 
 def _remove_found(
-    finding: ExpiredRows, others: Sequence[ExpiredRows], target: Target, last_day: date, stop: threading.Event
+    finding: ExpiredRows, others: Sequence[RowRemover], target: Target, last_day: date, stop: threading.Event
 ) -> int:
     removed = 0
     while not stop.is_set() and (keys := finding.find(target, last_day, ROWS_AT_ONCE)):
@@ -82,7 +83,6 @@ def _remove_found(
     return removed
 
 
-def _rows(settings: StoreSettings, store: str) -> ExpiredRows:
-    made = backend(store).expired_rows
-    assert made is not None, store  # noqa: S101 - `check_expires` refuses the others
-    return made(settings)
+def _remover(store: Backend, settings: StoreSettings) -> RowRemover:
+    assert store.row_remover is not None  # noqa: S101 - `check_expires` refuses views in other stores
+    return store.row_remover(settings)

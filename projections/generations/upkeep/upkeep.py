@@ -109,7 +109,7 @@ class Upkeep:
         if self._looks % REPORT_EVERY == 1:
             self.lags.note_topics(now.lags)
         self._repeats.forget_helped(now.lags)
-        others = {name for name, view in self._views.items() if only_folded and view.has_own_query}
+        others = self.lags.views.queried if only_folded else frozenset[str]()
         due = self._due(now, just_tried=self._views.keys() - others if is_first else frozenset())
         self._others = [name for name in due if name in others]
         if due := [name for name in due if name not in others]:
@@ -176,11 +176,11 @@ class Upkeep:
         return to_replay(found, lambda lag: self._is_quicker_in_bulk(lag, generations))
 
     def _is_quicker_in_bulk(self, lag: Lag, generations: Sequence[Generation]) -> bool:
-        view = self.lags.views.view(lag.view)
-        if view.has_own_query:  # it reads only what is missing, and a rebuild reads all by the same query
+        # a query reads only what is missing, and a rebuild reads all by the same query
+        if lag.view in self.lags.views.queried:
             return False
         size = self._arrivals.size(lag.position)
-        expected = self.bulk(view, size)
+        expected = self.bulk(self.lags.views.view(lag.view), size)
         bulk = expected._replace(events_per_s=bulk_rate(lag.view, generations, expected.events_per_s))
         live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
         return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)

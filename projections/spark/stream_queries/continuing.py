@@ -17,7 +17,7 @@ from projections.stores.store import Ledger, Target
 def why_lost(
     target: Target, ledgers: Iterable[Mapping[int, Ledger]], settings: LogSettings, log: EventLog
 ) -> str | None:
-    """Why the query of a generation with state cannot continue here, after "its state"; None if it can.
+    """Why the query of a generation cannot continue here, after "its state"; None if it can, or if there is no state.
 
     ledgers: those of the generation in each store; not read if there is no checkpoint. A checkpoint may be older than
     the rows if its disk was restored, or lost its last writes. Its query would give the numbers of batches that the
@@ -26,6 +26,8 @@ def why_lost(
 
     Raises LogUnavailable.
     """
+    if not target.view.has_state:
+        return None
     checkpoint = Checkpoint.of(settings, target.tag)
     if not checkpoint.exists:
         return missing(settings)

@@ -15,6 +15,7 @@ from eventlog.settings import LogSettings
 from projections.errors import LiveQueryFailed, StoreUnavailable
 from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.stream_report import note_failure, recomputed
+from projections.kinds import stream_view
 from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.failures import reason
 from projections.spark.stream_queries.progress_sender import progress_sender
@@ -22,7 +23,6 @@ from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, strea
 from projections.spark.stream_queries.realtime import RealtimeQuery
 from projections.spark.stream_queries.running_query import RunningQuery
 from projections.stores.store import Target
-from projections.stream.declaring.view import stream_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,7 +165,7 @@ class Streams:
                 return
             run.held.callback(self._locks.release, tag)
             run.holder = None
-            if run.target.view.has_state and (lost := self._why_lost(run.target)) is not None:
+            if (lost := self._why_lost(run.target)) is not None:
                 self._lost(tag, run, lost)
                 return
             committed, run.is_of_other_spark = run.checkpoint.committed(), run.checkpoint.is_of_other_spark()

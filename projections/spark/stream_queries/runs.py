@@ -14,6 +14,7 @@ from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.rebuild.cooperation import Waits
 from projections.generations.registry.stream_report import write_report
+from projections.kinds import stream_view
 from projections.spark.session import uninterrupted
 from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.continuing import missing
@@ -22,7 +23,7 @@ from projections.spark.stream_queries.progress_sender import progress_sender
 from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from projections.spark.stream_queries.running_query import RunningQuery
 from projections.stores.store import Target
-from projections.stream.declaring.view import StreamView, stream_view
+from projections.stream.declaring.view import StreamView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -132,7 +132,7 @@ class OwnedPartition:
             self._progress = self._progress._replace(ledger=ledger)
             self.settle()
             return
-        parts = self._by_place(patches) if self._target.view.is_realtime else self._by_batch(patches)
+        parts = self._by_batch(patches) if self._target.view.has_state else self._by_place(patches)
         for progress, part in parts[:-1]:
             self._progress = progress
             self._write(part)

@@ -70,13 +70,13 @@ class TopicStore:
         return TopicWriter.of(self._settings, target)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
-        """A view with a query of its own has no bulk: its rows and ledgers are written together."""
-        if target.view.has_own_query:
-            return ()
+        """Without bulk it is complete already: rows and ledgers are written together."""
         with translated():
             found = read_progress(self._log, target)
             if not found:
                 raise GenerationMissing(*target.id)
+            if all(progress.complete for progress in found.values()):
+                return ()
             ledgers.check_rows(NAME, target, sum(count_rows(self._log, target, each) for each in found), at_least)
             for partition, progress in found.items():
                 self._note(target, partition, progress._replace(complete=True))

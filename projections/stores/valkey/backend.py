@@ -8,10 +8,10 @@ from typing import Final
 from projections.settings import StoreSettings
 from projections.stores.backend import Backend
 from projections.stores.row_reader import Compared
-from projections.stores.valkey.expired_rows import ValkeyExpiredRows
 from projections.stores.valkey.grants import grants
 from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
 from projections.stores.valkey.rankings import ranked_of
+from projections.stores.valkey.row_remover import ValkeyRowRemover
 from projections.stores.valkey.rows import ValkeyRows
 from projections.stores.valkey.single_rows import ValkeySingleRows
 from projections.stores.valkey.store import ValkeyStore
@@ -28,5 +28,5 @@ BACKEND: Final = Backend(
     _rankings,
     grants=grants,
     single_rows=ValkeySingleRows,
-    expired_rows=ValkeyExpiredRows,
+    row_remover=ValkeyRowRemover,
 )

@@ -32,7 +32,7 @@ from projections.table.personal import check_uses
 from projections.table.readable import check_readable
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
-from projections.view import View, generation_tag
+from projections.view import generation_tag
 
 BATCH: Final = "_batch"
 """State field with the number of the batch that computed the row, or the offset of the record that gave it: rows with
@@ -222,20 +222,13 @@ class StreamView(DeclaredView):
         return duration(self.every).total_seconds() if self.every else 0.0
 
     @property
-    def is_realtime(self) -> bool:
-        return self.realtime
+    def has_state(self) -> bool:
+        return not self.realtime
 
-    def patch_tag(self, generation: int) -> str:
+    def patch_tag(self, generation: int, tag: str = "") -> str:
         """Each generation has a query of its own, unless the query has no state."""
-        return self.tag if self.realtime else generation_tag(self.tag, generation)
+        return generation_tag(tag or self.tag, generation) if self.has_state else tag or self.tag
 
     def admitted(self, source: StreamSource) -> timedelta:
         """How much later than its time a record is taken in."""
         return duration(self.keep_state) if self.late == "amend" else source.late_by
-
-
-def stream_view(view: View) -> StreamView:
-    """The view itself; raises TypeError if it is of another kind, which has no query of its own."""
-    if isinstance(view, StreamView):
-        return view
-    raise TypeError(f'view "{view.name}" is a {type(view).__name__}: only a StreamView has a query of its own')

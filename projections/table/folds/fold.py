@@ -11,7 +11,7 @@ from commands.declaring.aggregate import Event
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import shown
 from projections.table.by_key import ByKey
-from projections.table.declared import described, storage_word
+from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, expression, without_digits
 from projections.table.monoids import Monoid, StateField
 from projections.table.rows import row_of
@@ -112,13 +112,6 @@ def event_of(case: Case) -> type[Event] | None:
 def case_text(case: Case) -> str:
     """A case in a message."""
     return str(getattr(case, "type", case.__name__) if isinstance(case, type) else case)
-
-
-def case_word(case: Case) -> str:
-    """A case in a fingerprint; see `described`."""
-    if isinstance(case, ByKey):
-        return case.text(described(case.event))
-    return described(case) if isinstance(case, type) else str(case)
 
 
 def read(cases: Mapping[Case, Readable]) -> Cases:

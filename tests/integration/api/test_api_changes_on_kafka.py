@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from compose.ports import free_port
 from eventlog.envelope import partition_of
 from eventlog.topics import PATCHES
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.loading.loader import Loader
 from projections.stores.names import patch_key
 from projections.stores.open import open_store
@@ -108,6 +108,7 @@ def test_whoever_follows_has_the_rows_in_the_end(api: httpx.Client, deployment: 
         rows = reference.fold(view, sources)
         return {key: rows.get(key) for key in keys}
 
+    eventually(lambda: is_live(api, target), f"{name} g{target.generation} answers", START_S)
     with loading(deployment, target):
         with following(api, name) as events:
             first = {patch.key for source in SOURCES[:half] for patch in reference.lift(view, source)}

@@ -13,7 +13,7 @@ from confluent_kafka import Message, Producer
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from eventlog.topics import EVENTS
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.stores.open import open_store
 from projections.stores.store import Target
 from projections.table import reference

@@ -18,7 +18,7 @@ from api.reads.database import Database
 from api.reads.postgres import PostgresReader
 from api.reads.valkey import ValkeyReader
 from compose.ports import free_port
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.registry import ViewRegistry
 from projections.stores.declared import Cache, Postgres
 from projections.stores.names import table_name

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.stores.names import table_name
 from projections.stores.store import Target
 from projections.table import reference

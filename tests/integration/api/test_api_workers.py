@@ -15,6 +15,7 @@ import pytest
 
 from compose.ports import free_port
 from tests.integration.api.api_deployment import Deployment, stop
+from tests.support.local_http import local_http
 from tests.support.waiting import eventually
 
 WORKERS = 2
@@ -53,7 +54,7 @@ def serves(process: psutil.Process) -> bool:
 
 def lives(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health/live", timeout=5).status_code == 200
+        return local_http().get(f"{url}/health/live", timeout=5).status_code == 200
     except httpx.TransportError:
         return False
 

@@ -198,6 +198,7 @@ def opened(chromium: Browser, api: httpx.Client, key: str) -> Iterator[Opened]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(BOUND_MS)
+        expect.set_options(timeout=BOUND_MS)  # it has a default of its own: 5 s
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -229,10 +230,10 @@ def test_a_person_finds_a_listing_sees_it_change_and_looks_why_with_the_keyboard
 ) -> None:
     page = opened()
     # the one view that needs Spark is the one that is not well
-    expect(page.locator("ul.problems > li")).to_have_count(1, timeout=BOUND_MS)
+    expect(page.locator("ul.problems > li")).to_have_count(1)
     expect(page.locator("ul.problems")).to_contain_text("view hourly_views in postgres")
     expect(page.locator("ul.problems .command code")).to_have_text("headwater projections")
-    expect(page.locator("#views .dot.caught-up")).to_have_count(5, timeout=BOUND_MS)
+    expect(page.locator("#views .dot.caught-up")).to_have_count(5)
     tab_to(page, "Views")
     page.keyboard.press("Enter")
     page.wait_for_url("**/console/views")
@@ -247,7 +248,7 @@ def test_a_person_finds_a_listing_sees_it_change_and_looks_why_with_the_keyboard
     expect(page.locator("body")).to_have_class("followed")
 
     send(api, "listing.change_price", "sacramento-1", price=61_000)
-    expect(page.locator("#row")).to_contain_text("61000", timeout=BOUND_MS)
+    expect(page.locator("#row")).to_contain_text("61000")
 
     tab_to(page, "price: why?")
     page.keyboard.press("Enter")
@@ -334,7 +335,7 @@ def test_a_letter_is_retried_from_its_page(opened: Opened, api: httpx.Client, de
     command = Envelope(id="unread", type="order.place", stream="order/O2", time=datetime.now(UTC), data=order)
     record = Record(COMMANDS, 0, 10**9, command.stream, encode(command), now_ms())
     with closing(KafkaLog(deployment.log)) as log:
-        log.submit(dead_letter(record, "its fields are unknown", now_ms()), 0).result(BOUND_MS / 1000)
+        log.submit(dead_letter(record, "its fields are unknown", now_ms()), 0).result(240)
     page = opened("/console/letters")
     letter = page.locator("ol.events > li")
     expect(letter.locator("h3")).to_have_text(f"{COMMANDS}/0/{10**9}")

@@ -83,7 +83,7 @@ def send(
 def with_gateway(
     settings: LogSettings,
     play: Callable[[CommandGateway], Awaitable[Answer]],
-    timeout_s: float = 30.0,
+    timeout_s: float = 240.0,
     registry: CommandRegistry = REGISTRY,
 ) -> Answer:
     """What `play` returns, given a gateway that knows all receipts; timeout_s: how long it waits for one."""

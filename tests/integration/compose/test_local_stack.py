@@ -15,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 import valkey
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from elasticsearch import Elasticsearch
 
@@ -25,6 +25,7 @@ from compose.stack import Stack
 from compose.testing.shared import own_folder
 from projections.supervision.process import State
 from tests.support.seeds import some_of
+from tests.support.waiting import eventually
 
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
 KILLED = 2
@@ -50,9 +51,13 @@ def read_kafka(endpoints: Endpoints) -> str:
     consumer = Consumer({"bootstrap.servers": endpoints.kafka, "group.id": "reader", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition("kept", 0, 0)])
-        message = consumer.poll(240)
+
+        def read() -> Message | None:  # a broker that has just started may not know the topic yet
+            message = consumer.poll(1)
+            return None if message is None or message.error() is not None else message
+
+        message = eventually(read, "the record is read")
         assert message is not None
-        assert message.error() is None
         return (message.value() or b"").decode()
     finally:
         consumer.close()

@@ -166,7 +166,7 @@ def test_a_swap_needs_the_lock_of_its_rebuild(registry: Registry, servers: dict[
 def test_the_connection_that_holds_a_rebuild_lock_may_be_idle_for_hours(
     servers: dict[str, RealServer], settings: LogSettings
 ) -> None:
-    url = make_conninfo(servers["postgres"].settings.postgres, options="-c idle_session_timeout=50ms")
+    url = make_conninfo(servers["postgres"].settings.postgres, options="-c idle_session_timeout=1s")
     generations = Registry(Generations(url, settings.environment)).generations
     made = generations.begin(V1, {}, {}).generation
     with generations.rebuilding(BY_GROUP.name) as lock, psycopg.connect(url, autocommit=True) as other:

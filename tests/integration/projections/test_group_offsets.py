@@ -45,7 +45,7 @@ class Group:
 
     def offsets(self) -> dict[int, int]:
         with closing(Consumer(client_config(self._settings, **{"group.id": self._group}))) as consumer:
-            found = consumer.committed(self._places, timeout=30.0)
+            found = consumer.committed(self._places, timeout=240.0)
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
     def set(self, offset: int) -> None:
@@ -107,7 +107,7 @@ def test_a_handler_shows_how_far_it_is_and_a_wrong_offset_of_its_group_changes_n
                     kind, body = "listing.change_price", {"listing_id": f"L{each}", "price": number}
                 envelope = Envelope(f"c{number}-{each}", kind, stream, TIME, body, origin=CLIENT)
                 partition = partition_of(stream, settings.partitions)
-                log.submit(Entry(COMMANDS, stream, encode(envelope), 1), partition).result(30)
+                log.submit(Entry(COMMANDS, stream, encode(envelope), 1), partition).result(240)
 
         def decided() -> dict[str, Receipt]:
             found = [each for p in range(settings.partitions) for each in log.read(RECEIPTS, p, 0)]

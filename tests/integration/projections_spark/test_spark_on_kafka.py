@@ -123,7 +123,7 @@ class Reader:
         self.found: list[tuple[str, bytes]] = []
 
     def end(self, partition: int) -> int:
-        return int(self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=10)[1])
+        return int(self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=60)[1])
 
     def until(self, done: Callable[[list[tuple[str, bytes]]], bool], alive: Callable[[], None]) -> None:
         deadline = time.monotonic() + BOUND_S

@@ -25,9 +25,9 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
 from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.folding.engine import table_view
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.registry import Generations
+from projections.kinds import table_view
 from projections.loading.loader import Loader
 from projections.registry import ViewRegistry
 from projections.service import Service

@@ -65,7 +65,7 @@ def test_a_paused_view_keeps_its_rows_through_restarts_and_has_everything_after_
         (paused,) = told.document["views"]
         assert replay("pause", "by_group").document["views"] == [paused], "it keeps its time"
         # loaders read the registry twice per second; events of before show that they have
-        eventually(lambda: _is_stopped(deployed), "the loaders of by_group have stopped", 60)
+        eventually(lambda: _is_stopped(deployed), "the loaders of by_group have stopped")
         before = {name: server.rows(by_group) for name, server in deployed.servers.items()}
         more(deployed, 5)
         deployed.rows_become_the_references(by_thing)
@@ -159,13 +159,13 @@ def test_a_pause_that_is_killed_has_not_paused_and_can_be_repeated(deployed: Dep
         cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(table))
         process = deployed.start("replay", "pause", "by_group")
         try:
-            eventually(lambda: _waits(deployed), "it waits for the lock on the table", 120)
+            eventually(lambda: _waits(deployed), "it waits for the lock on the table")
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert deployed.generations.paused() == {}
     # PostgreSQL ends the session of the killed process once its statement has ended, and with it the lock
-    eventually(lambda: replay("pause", "by_group").code == 0, "it can be repeated", 60)
+    eventually(lambda: replay("pause", "by_group").code == 0, "it can be repeated")
     assert list(deployed.generations.paused()) == ["by_group"]
 
 

@@ -303,7 +303,7 @@ def refused(program: Program, topic: str, guarded: Guarded) -> bool:
     """Whether a program cannot append to a topic."""
     with closing(KafkaLog(guarded.log(program))) as log:
         try:
-            log.submit(Entry(topic, "key", b"{}", 0), 0).result(60)
+            log.submit(Entry(topic, "key", b"{}", 0), 0).result(240)
         except LogUnavailable as error:
             assert "uthorization failed" in str(error)
             return True

@@ -30,6 +30,7 @@ from eventlog.capturing.settings import SourceSettings
 from eventlog.kafka import admin
 from eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop
+from tests.support.local_http import local_http
 from tests.support.waiting import BOUND_S, eventually
 
 SALT = "salt"
@@ -156,7 +157,7 @@ class Connector:
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Ask the worker about the connector."""
-        return httpx.request(method, f"{self._url}/{path}", timeout=60, **options)
+        return local_http().request(method, f"{self._url}/{path}", **options)
 
     def task(self) -> dict[str, Any]:
         """The state of the one task, and its `trace` if it failed; the state is empty while there is no task."""

@@ -60,7 +60,8 @@ def kill_while_stopped(deployment: Deployment, *words: str) -> None:
                 if connect.state(name) == STOPPED:
                     command.kill()
             command.wait()
-            return connect.state(name) == STOPPED
+            # what it asked for last may take effect after its end: a look by another process comes later
+            return connect.state(name) == STOPPED and deployment.status()["state"] == "STOPPED"
 
         eventually(was_killed, f"{words} was killed in time")
 

@@ -158,6 +158,9 @@ class FakeEvents:
             ends[source] = max(ends[source], position.offset + 1)
         return ends
 
+    async def hold_events(self, ends: Mapping[str, int]) -> bool:
+        return bool(self.events)
+
 
 @dataclass
 class FakeGenerations:

@@ -89,7 +89,7 @@ def test_an_action_runs_the_command_of_its_page_and_its_page_follows_it(verb: st
     started = act(browser, f"/console/views/listings/{verb}")
     assert started.status_code == 303
     page = started.headers["location"]
-    eventually(lambda: ends in browser.get(page).text, "the action has ended", 30)
+    eventually(lambda: ends in browser.get(page).text, "the action has ended")
     shown = browser.get(page).text
     assert f"[&#39;replay&#39;, &#39;{verb}&#39;, &#39;listings&#39;]" in shown and "data-refresh" not in shown
     assert f"replay {verb} listings" in browser.get("/console/audit").text
@@ -100,7 +100,7 @@ def test_the_audit_log_learns_who_it_was(tmp_path: Path) -> None:
     browser = Browser(create_app(service, running(ECHO, {"HEADWATER_ACTOR": "somebody else"})))
     sign_in(browser, key)
     page = act(browser, "/console/views/listings/verify").headers["location"]
-    eventually(lambda: "exit code" in browser.get(page).text, "the action has ended", 30)
+    eventually(lambda: "exit code" in browser.get(page).text, "the action has ended")
     assert "started by ada" in browser.get(page).text and "] ada" in browser.get(page).text
 
 
@@ -109,22 +109,22 @@ def test_a_running_action_shows_its_progress_and_ends_with_the_api() -> None:
     service, browser = console(actions)
     page = act(browser, "/console/views/listings/rebuild").headers["location"]
     service.overseer.running = [RebuildProgress("listings", "bulk", 500, 2000, 0.0)]
-    eventually(lambda: "waits" in browser.get(page).text, "the command writes", 30)
+    eventually(lambda: "waits" in browser.get(page).text, "the command writes")
     shown = browser.get(page).text
     assert "Running since" in shown and 'data-refresh="1"' in shown and "500 of 2,000" in shown
     asyncio.run(actions.close())
-    eventually(lambda: actions.all[0].exit_code == -15, "the command was ended", 30)
+    eventually(lambda: actions.all[0].exit_code == -15, "the command was ended")
 
 
 def test_actions_output_and_what_is_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     actions = running(f"print('x\\n' * {MAX_LINES * 3} + 'y' * 10_000)")
     done = actions.start(["replay"], None)
-    eventually(lambda: done.exit_code == 0, "it has ended", 30)
+    eventually(lambda: done.exit_code == 0, "it has ended")
     assert len(done.lines) == MAX_LINES and max(map(len, done.lines)) <= of_actions.MAX_LINE_CHARACTERS
     monkeypatch.setattr(of_actions, "MAX_KEPT", 1)
     last = actions.start(["replay"], None)
     assert [each.id for each in actions.all] == [last.id] and actions.get(done.id) is None
-    eventually(lambda: last.exit_code == 0, "it has ended", 30)
+    eventually(lambda: last.exit_code == 0, "it has ended")
 
 
 def test_only_some_run_at_once() -> None:
@@ -255,4 +255,4 @@ def test_a_program_with_a_key_needs_no_token(tmp_path: Path) -> None:
     browser = Browser(create_app(replace(service), actions))
     answer = browser.post("/console/views/listings/verify", {}, {"authorization": f"Bearer {key}"})
     assert answer.status_code == 303 and actions.all[0].actor == "ada"
-    eventually(lambda: actions.all[0].exit_code is not None, "it has ended", 30)
+    eventually(lambda: actions.all[0].exit_code is not None, "it has ended")

@@ -314,7 +314,7 @@ def listening(app: FastAPI) -> Iterator[str]:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
-            eventually(lambda: server.started, "the server listens", 30)
+            eventually(lambda: server.started, "the server listens")
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
@@ -337,4 +337,4 @@ def test_a_connection_is_used_again_after_an_error_nobody_expected(service: Fake
         assert http.head("/views/listings/changes").headers["content-type"].startswith("text/event-stream")
         assert http.head("/health/live").status_code == 200
         assert len(connections) == 1
-        eventually(lambda: not service.feeds._followed, "the follower has left", 30)
+        eventually(lambda: not service.feeds._followed, "the follower has left")

@@ -164,7 +164,7 @@ def test_a_server_speaks_tls_and_takes_a_changed_certificate(tmp_path: Path) -> 
         certificate = server._certificate
         assert certificate is not None
         certificate.refresh()
-        assert eventually(lambda: answers_as(address, "second.example.com"), "the new certificate is used", 20)
+        assert eventually(lambda: answers_as(address, "second.example.com"), "the new certificate is used")
         files.certificate.write_text("nothing")
         certificate.refresh()
         assert answers_as(address, "second.example.com")

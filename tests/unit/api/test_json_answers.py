@@ -22,7 +22,7 @@ from api.guard.tokens import Tokens
 from api.ports import Row
 from api.reading import KeyReaders
 from eventlog.personal.memory import MemoryKeys
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.table import reference
 from tests.support.planned import LONG, STORES, answered, planned, sources
 from tests.unit.api.asgi_client import AppClient

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from api.reads.log import LogReader
+from commands.handling.command_task import heartbeat
 from eventlog.envelope import Position
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
@@ -40,3 +42,18 @@ def test_a_read_comes_to_its_end_so_that_its_connection_is_kept() -> None:
     found = asyncio.run(scenario())
     assert [each and each.key for each in found] == ["k1", "k0", None]
     assert (log.begun, log.ended) == (2, 2)
+
+
+def test_heartbeats_are_no_events() -> None:
+    log = MemoryLog(2)
+    for each in range(2):
+        log.submit(Entry(EVENTS, heartbeat(each, datetime.now(UTC)).key, b"{}", 1), each)
+    log.submit(Entry(EVENTS, "listing/L1/1", b"{}", 1), 1)
+
+    async def scenario() -> list[bool]:
+        reader = LogReader(log)
+        found = [await reader.hold_events(ends) for ends in ({}, {"0": 1, "1": 1}, {"0": 1, "1": 2})]
+        await reader.close()
+        return found
+
+    assert asyncio.run(scenario()) == [False, False, True]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.table import reference
 from tests.support.numbered import NUMBERS, issued, sources
 from tests.unit.api.asgi_client import AppClient

@@ -11,6 +11,7 @@ import pytest
 from api.app import create_app
 from api.views_at_start import HOLD_S, READY, ViewsAtStart
 from eventlog.envelope import Position
+from headwater.samples.orders.views import large_order_lines
 from projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event
@@ -74,6 +75,21 @@ def test_an_empty_log_says_nothing_about_views(start: Start) -> None:
     assert start.state() == "the log is empty: start `headwater handler`"
     catch_up(start.service)
     assert start.state() == READY
+
+
+def test_stream_views_have_nothing_to_apply_before_the_first_event(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ends(_: object) -> dict[str, int]:
+        return {"0": 7, "1": 0}
+
+    monkeypatch.setattr(service.events, "ends", ends)  # heartbeats
+    of_streams = replace(service, views={"large_order_lines": large_order_lines})
+    of_tables = replace(service, views={"listings": service.views["listings"]})
+    assert Start(of_streams).state() == READY
+    assert Start(of_tables).state() == 'view "listings" is 7 events behind', "its query runs, and applies heartbeats"
+    service.events.events[Position(0, 5)] = event("listing/L1", 1, "listing.withdrawn", listing_id="L1")
+    assert Start(of_streams).state() == 'view "large_order_lines" is 7 events behind'
 
 
 def test_a_paused_view_that_is_behind_keeps_no_process_from_being_ready(start: Start) -> None:

@@ -232,7 +232,7 @@ class Noting(MemoryStore):
 
 
 def test_the_states_that_stay_decoded_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.handling.handler.CACHED_BYTES", 5 * MIB)
+    monkeypatch.setattr("commands.handling.known_streams.CACHED_BYTES", 5 * MIB)
     store = Noting()
     handler = Handler(REGISTRY, 0, 1, store)
     for name in "abc":
@@ -248,8 +248,8 @@ def test_the_sum_of_what_stays_decoded_is_right_whatever_the_rules_do() -> None:
     for _ in range(20):
         whats = chance.choices(("good", "rejected", "evolve fails", "state of 6 MiB", "state no JSON"), k=4)
         store.run(handler, *(command(what, number, chance.choice("abc")) for number, what in enumerate(whats)))
-        assert handler._states_bytes == sum(known.size_bytes for known in handler._states.values())
-    assert handler._states_bytes > 0
+        assert handler._streams.size_bytes == sum(known.size_bytes for known in handler._streams)
+    assert handler._streams.size_bytes > 0
 
 
 def test_a_transaction_is_bounded_by_the_states_that_it_only_reads() -> None:

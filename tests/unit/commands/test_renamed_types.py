@@ -26,7 +26,7 @@ from commands.testing.golden import GoldenFiles
 from commands.testing.past import Past, recorded
 from eventlog.envelope import Envelope, decode, encode
 from eventlog.ports import PROCESSES, ROUTER
-from headwater import Personal, Postgres, TableView, add, after, by_key, count, envelope, last, rename, rename_type
+from headwater import Personal, Postgres, TableView, add, after, count, envelope, last, rename, rename_type
 from headwater.testing import rows_of
 from projections.generations.registry.event_versions import changes
 from tests.support.memory_vault import memory_vault
@@ -185,28 +185,9 @@ def view(event: type[Event], **columns: Any) -> TableView:
     return TableView("crates", "crate_id", made, (Postgres(),), restored_by=(event,), deleted_by=(Moved,))
 
 
-def test_a_renamed_event_needs_no_rebuild() -> None:
-    assert view(Before).declaration == view(Measured).declaration
-    assert view(Before).fingerprint == view(Measured).fingerprint
-
-    def moving(event: type[Event]) -> TableView:
-        """A view with what names an event in its declaration otherwise."""
-        columns = {"grams": add({by_key(event, "crate_id"): "grams"}), "all": count(event)}
-        return TableView("crates", {event: ["crate_id", "other"]}, columns, (Postgres(),), key_name="crate")
-
-    class First(Event, type="crate.swapped"):
-        crate_id: str
-        other: str
-        grams: int
-
-    class Second(
-        Event, type="crate.exchanged", version=2, history=[after(1, rename_type("crate.swapped", "crate.exchanged"))]
-    ):
-        crate_id: str
-        other: str
-        grams: int
-
-    assert moving(First).declaration == moving(Second).declaration
+def test_a_view_of_a_renamed_event_is_built_anew() -> None:
+    """A live query of code before passes over the new type, so its rows may lack events."""
+    assert view(Before).fingerprint != view(Measured).fingerprint
 
 
 def test_rows_have_the_events_of_all_types_and_a_column_with_the_type_has_that_which_was_recorded() -> None:

@@ -37,7 +37,7 @@ def alone() -> None:
     """An earlier test's recorder may still try to send: pytest then adds its handlers to the logger that it silenced,
     and its attempts draw random numbers, which hypothesis would find in another test.
     """
-    eventually(lambda: logging.getLogger("opentelemetry").propagate, "earlier recorders have ended", 60)
+    eventually(lambda: logging.getLogger("opentelemetry").propagate, "earlier recorders have ended")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import OBSERVATIONS
 from projections.errors import StoreUnavailable
-from projections.generations.rebuild import build, builder
+from projections.generations.rebuild import build, builder, catching_up
 from projections.generations.rebuild import store_outages as patience
 from projections.generations.rebuild.build import Build
 from projections.generations.rebuild.cooperation import Waits, pause
@@ -276,7 +276,7 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
     for module in (dropping, store_open):
         monkeypatch.setattr(module, "open_store", lambda *_: made.store)
     monkeypatch.setattr(builder, "loading", no_loaders)
-    monkeypatch.setattr(builder, "HAND_OVER_S", 0.0)
+    monkeypatch.setattr(catching_up, "HAND_OVER_S", 0.0)
     monkeypatch.setattr(build, "INDEX_AWAY_S", 0.05)
     monkeypatch.setattr(patience, "RETRY_S", 0.0)
     monkeypatch.setattr(Build, "catch_up", lambda *_: pause(0.0))

@@ -162,7 +162,7 @@ def test_a_generation_that_may_have_missed_deletions_is_not_rolled_back_to(
 ) -> None:
     stored(view, monkeypatch)
     monkeypatch.setattr(Rebuilder, "going_live", lambda self, build: nullcontext())
-    monkeypatch.setattr("projections.generations.rebuild.rollback.until_taken_over", lambda: iter(()))
+    monkeypatch.setattr("projections.generations.rebuild.strategies.until_taken_over", lambda: iter(()))
     monkeypatch.setattr(Build, "catch_up", lambda *_: None)
     log, engine, queries = patched(), Engine(), None
     log.submit(Entry("events", "k", b"{}", 0), 0)

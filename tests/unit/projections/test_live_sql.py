@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eventlog.settings import LogSettings
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.registry import ViewRegistry
 from projections.spark.patch_sql import live_sql
 

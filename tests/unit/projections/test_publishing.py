@@ -86,7 +86,7 @@ def test_a_plain_name_that_cannot_move_stops_no_start(
         tried.append(view.name)
         raise NotPublished(view.name, 3, "view mine depends on it")
 
-    live = SimpleNamespace(version=1, published=False)
+    live = SimpleNamespace(version=1, generation=1, published=False)
     registry = SimpleNamespace(
         prepare=lambda: None,
         of_this_code=lambda _: live,

@@ -10,7 +10,7 @@ import pytest
 
 from commands.declaring.registry import CommandRegistry
 from eventlog.envelope import Envelope, Position, encode
-from projections.folding.row_changes import RowChanges, is_folded, streams_of_row
+from projections.folding.row_changes import RowChanges, streams_of_row
 from projections.registry import ViewRegistry
 from projections.table.expressions import Source, envelope
 from projections.table.json_forms import json_value, with_json
@@ -110,7 +110,7 @@ def test_an_event_that_nobody_declares_tells_nothing() -> None:
 
 
 def test_a_stream_view_is_not_folded() -> None:
-    assert is_folded(VIEWS["listings"]) and not is_folded(VIEWS["hourly_views"])
+    assert not VIEWS["listings"].has_own_query and VIEWS["hourly_views"].has_own_query
     with pytest.raises(TypeError, match="hourly_views"):
         RowChanges(VIEWS["hourly_views"], "x")
 

@@ -147,10 +147,10 @@ def test_how_often_batches_begin_changes_no_row() -> None:
 
 def test_the_generations_of_a_real_time_view_take_the_same_patches() -> None:
     view = gate_view(realtime=True)
-    assert (view.patch_tag(1), view.patch_tag(2), view.is_realtime, view.has_own_query) == (
-        "gates@1", "gates@1", True, True
+    assert (view.patch_tag(1), view.patch_tag(2), view.has_state, view.has_own_query) == (
+        "gates@1", "gates@1", False, True
     )  # fmt: skip
-    assert not gate_view().is_realtime
+    assert gate_view().has_state
 
 
 def test_a_column_that_deletes_rows_is_no_column_of_the_view() -> None:
@@ -230,7 +230,7 @@ def test_the_documented_real_time_view_is_one(tmp_path: Path) -> None:
     _, blocks = documented()
     (block,) = (each for each in blocks if "realtime=True" in each)
     view = imported("documented_realtime", blocks[0] + block, tmp_path).views_at_once
-    assert (view.is_realtime, view.key_columns) == (True, ("id",))
+    assert (view.realtime, view.key_columns) == (True, ("id",))
 
 
 def test_the_documented_view_is_one(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from compose.samples.stored_rows import Rows, differences
 from headwater.samples.sales.expected import late_for_minutes, late_for_taxes, per_minute, taxed, tiers
 from headwater.samples.sales.facts import Fact, facts
 from headwater.samples.sales.views import with_tier
+from projections.kinds import stream_view
 from projections.registry import ViewRegistry
 from projections.spark.stream_queries.frames import AMENDING, DROPPED
-from projections.stream.declaring.view import StreamView, stream_view
+from projections.stream.declaring.view import StreamView
 from tests.support.gate_events import owner_s_beat, raw_event
 from tests.support.observed import cut
 from tests.support.sample_entries import entry_of_fact

@@ -24,10 +24,11 @@ from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
 from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
 from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
 from headwater.samples.web.traffic import WEB_DOMAIN
+from projections.kinds import stream_view
 from projections.registry import ViewRegistry
 from projections.spark.stream_queries.frames import AMENDING, DROPPED
 from projections.stream.declaring.late import LateObserved
-from projections.stream.declaring.view import StreamView, stream_view
+from projections.stream.declaring.view import StreamView
 from tests.support.observed import beat, cut, raw
 from tests.support.sample_entries import entry_of_report
 from tests.support.seeds import examples, is_long, seed_of, some_of

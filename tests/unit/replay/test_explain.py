@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.folding.engine import table_view
+from projections.kinds import table_view
 from projections.registry import ViewRegistry
 from tests.unit.replay.played import Stage
 

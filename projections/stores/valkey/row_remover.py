@@ -1,10 +1,9 @@
-"""Hashes of a generation that expired for good."""
+"""Removes the hashes of a generation that expired for good: another store has found them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import date
 
 from projections.settings import StoreSettings
 from projections.stores.names import cache_key
@@ -12,14 +11,11 @@ from projections.stores.store import Target
 from projections.stores.valkey.client import connect, translated
 
 
-class ValkeyExpiredRows:
-    """See ExpiredRows. They are in no ranking, because views whose rows expire have none."""
+class ValkeyRowRemover:
+    """See RowRemover. They are in no ranking, because views whose rows expire have none."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
-
-    def find(self, target: Target, last_day: date, limit: int) -> list[str]:
-        raise NotImplementedError("Valkey finds rows by their keys only: another store has found them")
 
     def remove(self, target: Target, keys: Sequence[str]) -> int:
         names = [cache_key(self._settings.environment, *target.id, key) for key in keys]

@@ -1,0 +1,260 @@
+"""A Kafka Connect, a database and a topic of signals in memory, for the operators of a source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from eventlog.capturing import (
+    Captured,
+    Source,
+    connector_states,
+    control_topics,
+    holding,
+    operating,
+    planning,
+    source_status,
+    unread_tables,
+)
+from eventlog.capturing.connector import connector_config
+from eventlog.capturing.errors import SourceProblem
+from eventlog.capturing.kafka_connect import ConnectorState
+from eventlog.capturing.operating import Operator
+from eventlog.capturing.ports import Checked, Layout, Missed, Server, Standing
+from eventlog.capturing.postgres.engine import PostgresEngine
+from eventlog.capturing.postgres.layouts import missed
+from eventlog.capturing.settings import SourceSettings
+from eventlog.capturing.snapshot_queue import SIGNAL, TABLES, all_queued, without_tables
+from eventlog.capturing.source_status import SourceStatus
+from eventlog.memory import MemoryLog
+
+RUNNING, PAUSED, STOPPED = (
+    ConnectorState("RUNNING", "RUNNING"), ConnectorState("PAUSED", "PAUSED"), ConnectorState("STOPPED", "")
+)  # fmt: skip
+
+
+class Person(Captured, table="public.people", key="id"):
+    id: int
+
+
+class Place(Captured, table="public.places", key="id"):
+    id: int
+
+
+PEOPLE = Source(name="crm", tables=(Person,))
+BOTH = Source(name="crm", tables=(Person, Place))
+
+
+class Killed(BaseException):
+    pass
+
+
+class World:
+    """What operators of the source `crm` work on.
+
+    A task that runs or is paused keeps its configuration when another is registered, as it does for a time in Connect.
+
+    reports: its notifications. stored_offset: where it goes on.
+    is_held: another command works with the connector.
+    sent: the notes, each with its key. told: the tables of each time that it was told to read some. read: the tables
+    that tasks have read again. is_slow: they do not come to that.
+    """
+
+    def __init__(self) -> None:
+        self.configs: dict[str, str] | None = None
+        self.of_task: dict[str, str] = {}
+        self.read: list[str] = []
+        self.connector = RUNNING
+        self.dies_after_register = False
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.told: list[list[str]] = []
+        self.is_slow = False
+        self.said: list[str] = []
+        self.log = MemoryLog(partitions=2)
+        self.database = "postgresql://reader@db/crm"
+        self.reports: list[bytes] = []
+        self.stored_offset: dict[str, Any] | None = {"lsn": 1}
+        self.skipped: str | None = None
+        self.found_layouts: dict[str, Layout] = {}
+        self.uncompared: dict[str, str] = {}
+        self.captured = True
+        self.past: dict[str, Any] | None = None
+        self.refused: str | None = None
+        self.warned: list[str] = []
+        self.left: dict[int, str] = {}
+        self.found_server: Server | None = Server("7001", 17)
+        self.is_held = False
+
+    def operator(self, source: Source) -> Operator:
+        variables = {
+            source.database: self.database,
+            "HEADWATER_ENVIRONMENT": "test",
+            "HEADWATER_MODULES": "crm",
+        }
+        settings = SourceSettings.from_environment(source, variables)
+        return Operator(source, settings, self, self.said.append)  # type: ignore[arg-type]
+
+    def capture(self, source: Source) -> None:
+        """Let the source be captured as declared."""
+        self.configs = self.of_task = connector_config(source, self.operator(source).settings, 18)
+
+    def send(self, _log: object, _names: object, key: str, document: Mapping[str, Any]) -> None:
+        self.sent.append((key, dict(document)))
+
+    def execute(self) -> None:
+        """Let the task read the tables in the offset, as far as it knows them."""
+        offset = self.stored_offset or {}
+        known = self.of_task["table.include.list"].replace("\\", "").split(",")
+        if self.is_slow or any(table not in known for table in all_queued(offset)):
+            return
+        self.stored_offset = without_tables(offset)
+        for table in all_queued(offset):
+            self.read.append(table)
+            self.scanned(table, offset[SIGNAL])
+
+    def scanned(self, table: str, signal: str) -> None:
+        """Let the connector report that a table is read."""
+        more = {"scanned_collection": table, "status": "SUCCEEDED", "total_rows_scanned": "1"}
+        kind = "Incremental Snapshot"
+        report = {"aggregate_type": kind, "type": "TABLE_SCAN_COMPLETED", "id": signal, "additional_data": more}
+        for each in (report, {"aggregate_type": kind, "type": "COMPLETED"}):
+            self.reports.append(json.dumps(each).encode())
+
+    def recent(self, _log: object, topic: str, count: int = control_topics.RECENT) -> list[bytes]:
+        if topic.endswith("signals"):
+            return [json.dumps(each).encode() for _, each in self.sent][-count:]
+        return self.reports[-count:] if topic.endswith("notifications") else []
+
+    @contextmanager
+    def open(self, *_: object) -> Iterator[World]:
+        yield self
+
+    # the database
+    def check(self, registered: bool) -> Checked:
+        return Checked(18, ())
+
+    def lost(self) -> None:
+        pass
+
+    def ahead(self) -> str | None:
+        return self.skipped
+
+    def identity(self) -> Server | None:
+        return self.found_server
+
+    def promoted(self, timeline: int) -> str | None:
+        return self.left.get(timeline)
+
+    def warnings(self) -> list[str]:
+        return self.warned
+
+    def layouts(self) -> dict[str, Layout]:
+        return self.found_layouts
+
+    def missed(self, was: Layout, now: Layout) -> list[Missed]:
+        return missed(was, now)
+
+    def unchunked(self, table: type[Captured]) -> str | None:
+        return self.uncompared.get(table.table)
+
+    def plan(self, table: type[Captured], where: str) -> None:
+        if self.refused:
+            raise SourceProblem("crm", self.refused)
+
+    def standing(self, is_running: bool) -> Standing:
+        return Standing()
+
+    def preparations(self) -> list[str]:
+        return []
+
+    def prepare(self) -> None:
+        pass
+
+    def beat(self) -> None:
+        pass
+
+    def has_captured(self, place: Mapping[str, Any], stored: object) -> bool:
+        return self.captured
+
+    def past_statements(self, stored: object) -> dict[str, Any] | None:
+        return self.past
+
+    def place(self) -> dict[str, Any]:
+        return {}
+
+    def hold(self) -> bool:
+        return not self.is_held
+
+    def still_holds(self) -> bool:
+        return True
+
+    # Kafka Connect
+    def config(self, connector: str) -> dict[str, str] | None:
+        return self.configs
+
+    def offset(self, connector: str) -> dict[str, Any] | None:
+        return self.stored_offset
+
+    def has_plugin(self, name: str) -> bool:
+        return True
+
+    def problems(self, connector: str, config: Mapping[str, str]) -> list[str]:
+        return []
+
+    def register(self, connector: str, config: Mapping[str, str]) -> None:
+        self.configs = dict(config)
+        if self.dies_after_register:
+            raise Killed
+
+    def state(self, connector: str) -> ConnectorState:
+        return self.connector
+
+    def stop(self, connector: str) -> None:
+        self.connector = STOPPED
+
+    def pause(self, connector: str) -> None:
+        self.connector = PAUSED
+
+    def change_offset(self, connector: str, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        assert self.connector is STOPPED, "Connect refuses it otherwise"
+        offset = self.stored_offset or {}
+        before = json.loads(offset.get(TABLES, "[]"))
+        self.stored_offset = dict(change(offset))
+        entries = json.loads(self.stored_offset.get(TABLES, "[]"))
+        if new := [each[f"{TABLES}_id"] for each in entries if each not in before]:
+            self.told.append(new)
+
+    def resume(self, connector: str) -> None:
+        if self.dies_after_register:
+            raise Killed
+        if self.connector is STOPPED:
+            self.of_task = self.configs or {}
+        self.connector = RUNNING
+        self.execute()
+
+
+def world_in_memory(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Kafka Connect, a database and a topic of signals, in memory; `people` are captured."""
+    made = World()
+    monkeypatch.setattr(PostgresEngine, "open", lambda *_: made.open())
+    monkeypatch.setattr(control_topics, "_send", made.send)
+    monkeypatch.setattr(control_topics, "_recent", made.recent)
+    for name in ("missing_topics", "prepare_topics"):
+        module = operating if hasattr(operating, name) else planning
+        monkeypatch.setattr(module, name, lambda *_: [])
+    monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
+    monkeypatch.setattr(connector_states, "RUNNING_S", 0.0)
+    monkeypatch.setattr(holding, "HOLD_S", 0.0)
+    made.capture(PEOPLE)
+    return made
+
+
+def problems(world: World) -> list[str]:
+    """What `status` says of the rows of both tables."""
+    status = SourceStatus("crm")
+    source_status._look_at_rows(world.operator(BOTH), status)
+    return status.problems

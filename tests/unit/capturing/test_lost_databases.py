@@ -1,0 +1,92 @@
+"""A database that is another one than was captured, or has lost what was captured."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventlog.capturing import (
+    control_notes,
+    source_status,
+)
+from eventlog.capturing.errors import SourceProblem
+from eventlog.capturing.ports import Server
+from eventlog.capturing.source_status import SourceStatus
+from tests.unit.capturing.captured_world import PEOPLE, World
+
+
+def lost(world: World) -> list[str]:
+    """What `status` says of the database, and `watch` of a connector that runs."""
+    status = SourceStatus("crm", state="RUNNING")
+    source_status._look_at_database(world.operator(PEOPLE), status)
+    assert status.problems == ([found] if (found := world.operator(PEOPLE).find_lost()) else [])
+    return status.problems
+
+
+def test_an_offset_ahead_of_the_database_is_remembered_after_the_log_has_passed_it(world: World) -> None:
+    assert not world.operator(PEOPLE).apply(dry_run=False)
+    assert lost(world) == []
+    world.skipped = "its log ends at 0/1"
+    (problem,) = lost(world)
+    assert problem == (
+        "changes are missing (its log ends at 0/1): run headwater sources remove crm, then apply, which reads "
+        "all tables again, then sweep, which deletes rows that the database does not have"
+    )
+    world.skipped = None
+    assert lost(world) == [problem]
+    with pytest.raises(SourceProblem, match=r"changes are missing \(its log ends at 0/1\)"):
+        world.operator(PEOPLE).apply(dry_run=False)
+    with pytest.raises(SourceProblem, match="changes are missing"):
+        world.operator(PEOPLE).prepare_restart()
+    noted = [document for _, document in world.sent if document["type"] == control_notes.SKIPPED_CHANGES]
+    assert len(noted) == 1, "once is enough"
+
+
+def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: World) -> None:
+    assert lost(world) == [], "nothing was noted by an earlier release"
+    world.operator(PEOPLE).apply(dry_run=True)
+    assert world.sent == []
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = None
+    assert lost(world) == [], "the role may not ask any more"
+    world.found_server = Server("7002", 18)
+    assert lost(world) == []
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = Server("7003", 18)
+    (problem,) = lost(world)
+    assert "this server has the system identifier 7003, and that which was captured had 7002" in problem
+
+
+def test_a_promoted_standby_is_named_unless_it_has_all_that_was_captured(world: World) -> None:
+    world.found_server = Server("7001", 17, timeline=1)
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = Server("7001", 17, timeline=2)
+    assert lost(world) == [], "the connector had not passed the end of the earlier timeline"
+    world.found_server = Server("7001", 17, timeline=3, is_guarded=True)
+    world.left = {1: "no", 2: "its log has left timeline 2"}
+    (problem,) = lost(world)
+    assert problem.startswith("changes are missing (its log has left timeline 2): run ")
+    world.left = {}
+    assert lost(world) == [problem]
+
+
+def test_a_promoted_standby_that_was_waited_for_has_all_that_was_captured(world: World) -> None:
+    world.operator(PEOPLE).apply(dry_run=False)
+    assert lost(world) == [], "an earlier release has noted no timeline"
+    for timeline in (1, 2):
+        world.found_server = Server("7001", 17, timeline, is_guarded=True)
+        world.left = {1: "its log has left timeline 1"}
+        assert lost(world) == []
+    world.found_server, world.left = Server("7001", 17, 3), {2: "its log has left timeline 2"}
+    assert lost(world) == [], "it was waited for until then"
+    world.found_server, world.left = Server("7001", 17, 4), {3: "its log has left timeline 3"}
+    assert lost(world) != []
+
+
+def test_what_may_be_lost_in_a_failover_is_a_warning(world: World) -> None:
+    world.warned = ["a standby that reads replication slot s may lack changes"]
+    status = SourceStatus("crm", state="RUNNING")
+    source_status._look_at_database(world.operator(PEOPLE), status)
+    assert status.warnings == ["a standby that reads replication slot s may lack changes"]
+    assert status.is_healthy
+    world.operator(PEOPLE).apply(dry_run=True)
+    assert "warning: a standby that reads replication slot s may lack changes" in world.said
