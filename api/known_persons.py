@@ -210,7 +210,7 @@ class KnownPersons:
         They are fields with the person, or the stream whose id is the person, or an event of this stream.
         """
         aggregate = self._service.commands.aggregates.get(event.type.partition(".")[0])
-        kind = None if aggregate is None else aggregate.events.get(event.type)
+        kind = None if aggregate is None else aggregate.recorded.get(event.type)
         if aggregate is None or kind is None or not (keys := view.rows_of(event)):
             return
         fields, names, places = kind.sealed_fields, set[Collection[str]](), set[str]()

@@ -33,9 +33,10 @@ class PersonalValues:
 
     def __init__(self, commands: CommandRegistry, observations: ObservationRegistry) -> None:
         self._erased_as = {
-            (fields.record_type, each.path): each.erased_as
+            (name, each.path): each.erased_as
             for fields in _fields_of(commands, observations)
             for each in fields.all
+            for name in commands.types_of(fields.record_type)
         }
         self._personal, self._observed = commands.personal, observations.personal
         self.any = bool(commands.personal or observations.personal)

@@ -199,7 +199,7 @@ def fingerprint_of_unreadable(envelope: Envelope, value: bytes) -> str:
 
 def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
     """The typed event of an envelope, in the current version; raises UnreadableEvent."""
-    kind = aggregate.events.get(envelope.type)
+    kind = aggregate.recorded.get(envelope.type)
     if kind is None:
         raise UnreadableEvent(f'"{aggregate.name}" has no event type "{envelope.type}"')
     data = envelope.data

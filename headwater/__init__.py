@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         parsed,
         recoded,
         rename,
+        rename_type,
         rounded,
         scaled,
         split,
@@ -156,6 +157,7 @@ __all__ = [
     "ratio",
     "recoded",
     "rename",
+    "rename_type",
     "rounded",
     "scaled",
     "split",
@@ -173,7 +175,9 @@ _WORDS: Final = {
     "commands.declaring.personal": "Personal",
     "commands.declaring.process": "Process Reaction Refused TimedOut",
     "commands.declaring.row_inputs": "RowDeleted",
-    "commands.declaring.steps": "after convert default drop parsed recoded rename rounded scaled split widened written",
+    "commands.declaring.steps": (
+        "after convert default drop parsed recoded rename rename_type rounded scaled split widened written"
+    ),
     "commands.declaring.view_rows": "ViewRow",
     "commands.errors": "Rejected",
     "eventlog.capturing": "Captured Hashed Source Truncated",

@@ -20,10 +20,13 @@ from api.routes import changes
 from api.routes.streams import Streams
 from api.routes.views import ViewRoutes
 from api.service import Service
+from commands.declaring.aggregate import Event
+from commands.declaring.observation import Observation
 from eventlog.envelope import Position
 from eventlog.errors import LogUnavailable
 from eventlog.topics import EVENTS
 from projections.folding.row_changes import RowChange, RowChanges, streams_of_row
+from projections.stream.declaring.sources import types_of
 from projections.view import View
 
 MAX_FOLDED: Final = 10_000
@@ -173,7 +176,7 @@ def _added(changes_so_far: RowChanges, events: Sequence[tuple[Position, bytes]])
 
 def _types(view: View) -> frozenset[str]:
     """The types of the events that a view handles; empty: all."""
-    types = frozenset(each.type for each in view.classes if hasattr(each, "type"))
+    types = frozenset(name for each in view.classes if issubclass(each, Event | Observation) for name in types_of(each))
     return types if all(view.handles(each) for each in types) else frozenset()
 
 

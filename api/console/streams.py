@@ -125,7 +125,7 @@ class StreamPage:
         kind, text = plain.get("type", ""), plain.get("since", "")
         since = read_time("since", text) if text else datetime.now(UTC) - RECENT
         starts = read_positions("from", plain["from"], self._service.waiter.partitions) if "from" in plain else {}
-        event_filter = EventFilter(frozenset({kind} if kind else ()), since)
+        event_filter = EventFilter(frozenset(self._service.commands.types_of(kind) if kind else ()), since)
         page = await self._page(starts, event_filter)
         return self._pages.answer(
             request,

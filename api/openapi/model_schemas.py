@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import orjson
@@ -47,7 +47,7 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
     for name, report in observations.reports.items():
         found |= model_components(f"{name}.report", report)
     found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.commands})
-    known = {name: f"{name}.event" for name in commands.events}
+    known = {name: f"{event.type}.event" for name, event in commands.recorded.items()}
     found["Event"] = _discriminated(known, OTHER_EVENT)
     found[OTHER_EVENT] = _other_event(known)
     return found
@@ -120,10 +120,14 @@ def _event(event_type: str, event: type[Event]) -> Schema:
     data = reference(f"{event_type}.data")
     properties = {
         **ENVELOPE["properties"],
-        "type": {"const": event_type},
+        "type": _one_of(event.history.types),
         "data": data if event.version == 1 else {"anyOf": [data, EARLIER_DATA]},
     }
     return {**ENVELOPE, "description": (event.__doc__ or event_type).strip(), "properties": properties}
+
+
+def _one_of(types: Sequence[str]) -> Schema:
+    return {"const": types[0]} if len(types) == 1 else {"enum": sorted(types)}
 
 
 def _other_event(known: Collection[str]) -> Schema:
@@ -135,7 +139,7 @@ def _other_event(known: Collection[str]) -> Schema:
 
 def _stream(aggregate: AnyAggregate) -> Schema:
     """A page of the events of one aggregate, or its state at a version or time."""
-    events = _discriminated({name: f"{name}.event" for name in aggregate.events})
+    events = _discriminated({name: f"{event.type}.event" for name, event in aggregate.recorded.items()})
     page: dict[str, Any] = STREAM_PAGE["properties"] | {"events": {"type": "array", "items": events}}
     state: dict[str, Any] = STREAM_STATE["properties"] | {"state": reference(f"{aggregate.name}.state")}
     return {"anyOf": [STREAM_PAGE | {"properties": page}, STREAM_STATE | {"properties": state}]}
@@ -144,7 +148,7 @@ def _stream(aggregate: AnyAggregate) -> Schema:
 def _discriminated(components: Mapping[str, str], *others: str) -> Schema:
     """A union of components, with `type` as the discriminator."""
     mapping = {name: reference(component)["$ref"] for name, component in components.items()}
-    every = [reference(component) for component in (*components.values(), *others)]
+    every = [reference(component) for component in dict.fromkeys((*components.values(), *others))]
     if not every:
         return {"not": {}}  # a deployment without aggregates accepts no commands
     return {"type": "object", "oneOf": every, "discriminator": {"propertyName": "type", "mapping": mapping}}

@@ -46,7 +46,7 @@ def audit_routes(service: Service) -> APIRouter:
         if len(types) > MAX_TYPES:
             raise BadParameter("type", f"has more than {MAX_TYPES} values: send several requests")
         event_filter = EventFilter(
-            types=types,
+            types=frozenset(each for name in types for each in service.commands.types_of(name)),
             since=read_time("since", plain["since"]) if "since" in plain else None,
             until=read_time("until", plain["until"]) if "until" in plain else None,
         )
@@ -79,7 +79,11 @@ def audit_routes(service: Service) -> APIRouter:
         responses={200: schemas.answer("One page of events.", "AllStreams"), **documented(422, 500, 503)},
         openapi_extra={
             "parameters": [
-                schemas.query("type", {"type": "array", "items": {"type": "string"}}, "only events of these types"),
+                schemas.query(
+                    "type",
+                    {"type": "array", "items": {"type": "string"}},
+                    "only events of these types, also under earlier ones",
+                ),
                 schemas.query("since", time, "only events at this time or later"),
                 schemas.query("until", time, "only events before this time"),
                 schemas.query("from", POSITIONS, "where to start in each partition: the `position` of an earlier page"),

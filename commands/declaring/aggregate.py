@@ -23,7 +23,7 @@ from commands.declaring.argument_checks import (
 )
 from commands.declaring.field_kinds import field_kinds
 from commands.declaring.filled_fields import check_filled_fields
-from commands.declaring.history_checks import check_history
+from commands.declaring.history_checks import TYPE_NAME, check_history
 from commands.declaring.id_checks import check_id_claims, check_id_fields
 from commands.declaring.ids import Identity
 from commands.declaring.personal import PersonalFields
@@ -35,7 +35,6 @@ from commands.errors import DeclarationError
 from eventlog.declaring import arguments_checked, must_be_version, shown
 from eventlog.places import called_from
 
-TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_NAMES = frozenset({"headwater", "heartbeat", "progress"})
 
@@ -111,7 +110,8 @@ class Event(Message):
         try:
             must_be_version("version", version)
             check_history(history, personal_names(cls))
-            cls.history = History(version, history, {name: each.kind for name, each in kinds.items()}, required)
+            fields_of_kinds = {name: each.kind for name, each in kinds.items()}
+            cls.history = History(version, history, fields_of_kinds, required, getattr(cls, "type", ""))
         except ValueError as error:
             raise cls._declaration_error(str(error)) from error
 
@@ -155,6 +155,8 @@ class Aggregate(Generic[State]):
     state_version: int = 1
     commands: dict[str, type[Command]] = field(init=False)
     events: dict[str, type[Event]] = field(init=False)
+    recorded: dict[str, type[Event]] = field(init=False, repr=False)
+    """The events by every type under which they were recorded, earlier ones too."""
     identity: Identity = field(init=False, repr=False)
     """How `id_field` makes the id."""
     shape: str = field(init=False)
@@ -186,6 +188,8 @@ class Aggregate(Generic[State]):
         object.__setattr__(self, "identity", identity)
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
+        self._check_earlier_types()
+        object.__setattr__(self, "recorded", by_recorded_type(self.events.values()))
         check_id_claims(self.name, identity, self.commands)
         sealed = personal_fields(type(self.initial), self.name, subject="the id", is_state=True)
         object.__setattr__(self, "sealed_fields", sealed)
@@ -203,6 +207,18 @@ class Aggregate(Generic[State]):
         if self.state_version != 1:
             text += b"\n%d" % self.state_version
         return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+    def _check_earlier_types(self) -> None:
+        """Raise DeclarationError if an earlier type of an event is that of another message."""
+        owners = {name: name for name in self.commands}
+        owners |= {name: name for name in self.events}
+        for event in self.events.values():
+            for name in event.history.types:
+                if owners.setdefault(name, event.type) != event.type:
+                    raise DeclarationError(
+                        f'"{event.type}" was recorded as "{name}", which is a type of "{owners[name]}" too: recorded '
+                        "events could not be told apart, so choose another type for the other one"
+                    )
 
     def _messages(self, function: Callable[..., Any], argument: str, kind: type[Kind]) -> dict[str, type[Kind]]:
         """The message classes in the annotation of an argument of `function`, by storage name."""
@@ -233,6 +249,11 @@ class Aggregate(Generic[State]):
                 member.declared_by = self
             found[member.type] = member
         return found
+
+
+def by_recorded_type(events: Iterable[type[Event]]) -> dict[str, type[Event]]:
+    """Events by every type under which they were recorded: the current one, and those before a `rename_type`."""
+    return {name: event for event in events for name in event.history.types}
 
 
 def undocumented(schema: Any) -> Any:

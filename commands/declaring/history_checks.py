@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Final
 
-from commands.declaring.steps import Change, Conversion, Convert, Default, Drop, Rename, Split, Step
+from commands.declaring.steps import Change, Conversion, Convert, Default, Drop, Rename, RenameType, Split, Step
 from eventlog.declaring import must_be_text, must_be_texts, shown
 
+TYPE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+"""Types of commands and events: the name of the aggregate, and a name of their own."""
 EXAMPLE: Final = 'history=[after(1, rename("amount", "cents"))]'
 
 
@@ -72,5 +75,16 @@ def _check_step(step: Step) -> None:
             must_be_texts("into of split()", step.into, example)
             if not isinstance(step.at, str):
                 raise ValueError(f"at of split() is {shown(step.at)}, which is no text: write {example}")
+        case RenameType():
+            example = 'rename_type("parcel.weighed", "parcel.measured")'
+            must_be_text("the old type of rename_type()", step.old, example)
+            must_be_text("the new type of rename_type()", step.new, example)
+            if not TYPE_NAME.fullmatch(step.old) or step.old.partition(".")[0] != step.new.partition(".")[0]:
+                raise ValueError(
+                    f'rename_type() has the old type "{step.old}", which is no type of the same aggregate as '
+                    f'"{step.new}": write it like {example}'
+                )
+            if step.old == step.new:
+                raise ValueError(f'rename_type() renames "{step.old}" to itself: remove it')
         case _:
             raise ValueError(f"{shown(step)} is no step: write {EXAMPLE}")

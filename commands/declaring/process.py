@@ -24,7 +24,7 @@ from typing import Any, Generic, Literal, TypeVar
 import orjson
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event
+from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event, by_recorded_type
 from commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
 from commands.declaring.field_kinds import field_kinds
 from commands.declaring.ids import Identity
@@ -120,6 +120,7 @@ class Process(Generic[State]):
     identity: Identity = field(init=False, repr=False)
     """How `key` names an instance."""
     events: Mapping[str, type[Event]] = field(init=False)
+    """The events that it handles, by every type under which they were recorded: each is an input of its own."""
     rows: Mapping[str, RowInput] = field(init=False)
     """What it handles of captured tables and views, by the type of the input."""
     starting: frozenset[str] = field(init=False)
@@ -157,7 +158,9 @@ class Process(Generic[State]):
                 if unhandled
                 else f'process "{self.name}" has no event that begins an instance: write starts=(Placed,)'
             )
-        object.__setattr__(self, "starting", frozenset(starting.values()))
+        begun_by = {*starting.values()}
+        begun_by |= {name for name, event in self.events.items() if event.type in begun_by}
+        object.__setattr__(self, "starting", frozenset(begun_by))
         sealed = personal_fields(type(self.initial), self.name, subject="the key", is_state=True)
         object.__setattr__(self, "sealed_fields", sealed)
         schema = orjson.dumps(type(self.initial).model_json_schema(), option=orjson.OPT_SORT_KEYS)
@@ -189,8 +192,7 @@ class Process(Generic[State]):
                         "rows: declare one class with the columns of both"
                     )
             else:
-                event = self._event(member)
-                events[event.type] = event
+                events |= by_recorded_type([self._event(member)])
         for name in rows.keys() & events.keys():
             raise DeclarationError(f'"{name}" of "{self.name}" is both an event and a row: use two processes')
         object.__setattr__(self, "events", MappingProxyType(events))

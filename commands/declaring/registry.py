@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from commands.declaring.aggregate import Aggregate, Command, Event, Message
+from commands.declaring.aggregate import Aggregate, Command, Event, Message, by_recorded_type
 from commands.errors import DeclarationError, UnknownCommand
 from eventlog.programs.modules import by_name, domain_of, find
 
@@ -26,7 +26,8 @@ class CommandType:
 class CommandRegistry:
     """What the aggregates of a deployment accept and record.
 
-    aggregates: by name. commands: by command type. events: class of each event, by event type.
+    aggregates: by name. commands: by command type. events: class of each event, by event type. recorded: likewise, also
+    by earlier types.
     personal: the names of aggregates that have personal fields.
     """
 
@@ -41,12 +42,18 @@ class CommandRegistry:
         self.events: Mapping[str, type[Event]] = MappingProxyType(
             {name: event for a in aggregates.values() for name, event in a.events.items()}
         )
+        self.recorded: Mapping[str, type[Event]] = MappingProxyType(by_recorded_type(self.events.values()))
         self.personal: frozenset[str] = frozenset(each.name for each in aggregates.values() if each.is_personal)
 
     @classmethod
     def load(cls, modules: Sequence[str]) -> CommandRegistry:
         """The aggregates of a deployment that loads `modules` (see `LogSettings.modules`)."""
         return cls(find(modules, Aggregate))
+
+    def types_of(self, event_type: str) -> tuple[str, ...]:
+        """All types of the event that has, or had, this one; itself, if no event has."""
+        event = self.recorded.get(event_type)
+        return (event_type,) if event is None else event.history.types
 
     def why_not_recorded(self, event: type[Event]) -> str:
         """Why no aggregate of this deployment records `event`, and what to add; empty if one does.

@@ -149,7 +149,15 @@ class Split:
     at: str
 
 
-Step = Rename | Default | Drop | Convert | Split
+@dataclass(frozen=True, slots=True)
+class RenameType:
+    """See `rename_type`."""
+
+    old: str
+    new: str
+
+
+Step = Rename | Default | Drop | Convert | Split | RenameType
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +204,12 @@ def split(field: str, into: tuple[str, ...], at: str) -> Split:
     if not isinstance(into, tuple | list):
         raise WrongArguments(f'split() has into={shown(into)}, which is no tuple: write into=("first", "last")')
     return Split(field, tuple(into), at)
+
+
+@word('rename_type("parcel.weighed", "parcel.measured")')
+def rename_type(old: str, new: str) -> RenameType:
+    """The type of the event is now called `new`; versions until this one were recorded as `old`."""
+    return RenameType(old, new)
 
 
 @word("scaled(100)")

@@ -26,6 +26,7 @@ from commands.declaring.steps import (
     Parsed,
     Recoded,
     Rename,
+    RenameType,
     Rounded,
     Scaled,
     Split,
@@ -138,11 +139,20 @@ class History:
     """
 
     def __init__(
-        self, version: int, changes: Sequence[Change], fields: Mapping[str, Kind], required: Sequence[str] = ()
+        self,
+        version: int,
+        changes: Sequence[Change],
+        fields: Mapping[str, Kind],
+        required: Sequence[str] = (),
+        event_type: str = "",
     ) -> None:
-        """required: fields that may not be null. Raises HistoryError if the changes do not lead to `fields`."""
+        """required: fields that may not be null. event_type: the current type.
+
+        Raises HistoryError if the changes do not lead to `fields` and the type.
+        """
         self.version, self.fields = version, dict(fields)
         self._steps = _by_version(version, changes)
+        self._types = _types_by_version(event_type, version, self._steps)
         self._fields: dict[int, dict[str, Kind | None]] = {version: dict(fields)}
         for number in range(version - 1, 0, -1):
             known = dict(self._fields[number + 1])
@@ -160,7 +170,17 @@ class History:
 
     def __repr__(self) -> str:
         """The same for histories that read every record alike."""
-        return f"History({self.version}, {self.fields}, {self._lineages})"
+        renamed = f", {self._types}" if len(self.types) > 1 else ""
+        return f"History({self.version}, {self.fields}, {self._lineages}{renamed})"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types under which the event was recorded, the first one first; without a renaming, its type alone."""
+        return tuple(dict.fromkeys(self._types[number] for number in sorted(self._types)))
+
+    def type_of(self, version: int) -> str:
+        """The type under which a version was recorded; the current one for a version that is not known."""
+        return self._types.get(version, self._types[self.version])
 
     def fields_of(self, version: int) -> Mapping[str, Kind | None]:
         """The fields of a version with their kinds; None if the kind is unknown because the field was dropped."""
@@ -274,6 +294,23 @@ def _by_version(version: int, changes: Sequence[Change]) -> dict[int, tuple[Step
     return {number: found[number] for number in sorted(found)}
 
 
+def _types_by_version(event_type: str, version: int, steps: Mapping[int, Sequence[Step]]) -> dict[int, str]:
+    """The type of each version; raises HistoryError if a renaming does not lead to the type of the next version."""
+    found = {version: event_type}
+    for number in range(version - 1, 0, -1):
+        name = found[number + 1]
+        for step in reversed(steps[number]):
+            if isinstance(step, RenameType):
+                if step.new != name:
+                    raise HistoryError(
+                        f'after({number}, …): it renames the type to "{step.new}", but the next version has the type '
+                        f'"{name}"'
+                    )
+                name = step.old
+        found[number] = name
+    return found
+
+
 def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
     """Replace the fields after a step by those before it; raises ValueError if the step is impossible."""
     match step:
@@ -300,6 +337,8 @@ def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
                 if kind not in (str, None):
                     raise ValueError(f'a split gives texts, but "{name}" holds a {name_of(kind)}')
             _add(fields, step.field, str, "splits")
+        case RenameType():
+            pass
         case _:
             assert_never(step)
 
@@ -332,6 +371,8 @@ def _trace(step: Step, made: dict[str, Lineage], after_step: Mapping[str, Kind |
             of = made.pop(step.field)
             for number, name in enumerate(step.into):
                 made[name] = Part(of, step.at, number, len(step.into))
+        case RenameType():
+            pass
         case _:
             assert_never(step)
 

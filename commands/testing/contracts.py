@@ -218,7 +218,8 @@ def read(event: type[Event], version: int, data: Any) -> Event:
     """Data of an older version, read as the current event; raises UnreadableEvent."""
     aggregate = aggregate_of(event)
     stream = f"{aggregate.name}/A"
-    return read_event(aggregate, Envelope(f"{stream}/1", event.type, stream, TIME, data, data_version=version))
+    recorded_as = event.history.type_of(version)
+    return read_event(aggregate, Envelope(f"{stream}/1", recorded_as, stream, TIME, data, data_version=version))
 
 
 def golden_file_is_read(files: GoldenFiles, event: type[Event], version: int, how: str) -> None:

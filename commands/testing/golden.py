@@ -30,22 +30,23 @@ class GoldenFiles:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
 
-    def of(self, event: type[Event]) -> Path:
-        """The folder with the files of one event."""
+    def of(self, event: type[Event], event_type: str) -> Path:
+        """The folder with the files of the versions that were recorded under this type."""
         if self._folder is not None:
-            return self._folder / event.type
+            return self._folder / event_type
         module = sys.modules[event.__module__].__file__
         if module is None:
             raise ValueError(f'the module of "{event.type}" has no file: name the folder of its golden files')
-        return Path(module).parent / "golden" / event.type
+        return Path(module).parent / "golden" / event_type
 
     def path(self, event: type[Event], version: int) -> Path:
         """The file of one version."""
-        return self.of(event) / f"{version}.json"
+        return self.of(event, event.history.type_of(version)) / f"{version}.json"
 
     def versions(self, event: type[Event]) -> set[int]:
         """The versions of an event that have a file."""
-        return {int(file.stem) for file in self.of(event).glob("*.json")}
+        folders = (self.of(event, name) for name in event.history.types)
+        return {int(file.stem) for folder in folders for file in folder.glob("*.json")}
 
     def read(self, event: type[Event], version: int) -> dict[str, Any]:
         """The data of one version, as it was recorded; raises ValueError if the file is not a JSON object."""
@@ -56,9 +57,9 @@ class GoldenFiles:
 
     def write(self, event: type[Event], version: int, data: Mapping[str, Any]) -> None:
         """Add the file of one version."""
-        self.of(event).mkdir(parents=True, exist_ok=True)
-        text = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        self.path(event, version).write_bytes(text)
+        path = self.path(event, version)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 class Made(NamedTuple):

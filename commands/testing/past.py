@@ -161,9 +161,9 @@ class Past:
         stream = stream_name(aggregate.name, aggregate.identity.of(_read(aggregate, stored, time)))
         version = self._versions[stream] = self._versions[stream] + 1
         cause = Envelope(COMMAND_ID, "", stream, time, {})
-        source = f"/headwater/{aggregate.name}"
+        source, recorded_as = f"/headwater/{aggregate.name}", stored.kind.history.type_of(stored.version)
         times = format_time(time), format_time(self.now)
-        value = encode_event(cause, *times, source, stored.kind.type, stored.version, version, stored.data)
+        value = encode_event(cause, *times, source, recorded_as, stored.version, version, stored.data)
         partition = partition_of(stream, self._partitions)
         offset = self._ends[partition]
         self._ends[partition] += 1

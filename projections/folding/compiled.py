@@ -66,9 +66,10 @@ def _compiled(view: TableView) -> Program:
     if every:
         parts.append(_function(every, view, EVERY))
     parts += [_combine(monoids), _finish(monoids)]
+    functions = {name: names[event.type] for event in events for name in event.history.types}
     parts.insert(1, _decimals("\n".join(parts)))
     source, tables = "\n\n".join(parts), frozenset(view.tables)
-    return Program(view.tag, view.key_name, source, monoids, names, every, tables, **_of_layout(view))
+    return Program(view.tag, view.key_name, source, monoids, functions, every, tables, **_of_layout(view))
 
 
 def _of_layout(view: TableView) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event
+from commands.declaring.aggregate import Event, by_recorded_type
 from commands.declaring.steps import Kind
 from commands.declaring.upcasting import Lineage
 from projections.table.changes import TableReader
@@ -68,7 +68,7 @@ class Older:
 class Decoders:
     """Compiled decoders; they can be pickled to other processes.
 
-    functions: the name of the decoder of each event type.
+    functions: the name of the decoder of each event type, under which the event may have been recorded.
     versions: the current version of each.
     older: of events with older versions that differ.
     tables: what is read of captured tables, by topic.
@@ -94,6 +94,7 @@ def decoders(views: Sequence[TableView]) -> Decoders:
         for event in view.plan.events.values():
             readers.setdefault(event, []).append(view.plan.lifts[event])
     events = {event.type: event for event in readers}
+    recorded = by_recorded_type(readers)
     source = "\n\n".join(
         [
             HEADER.format(tags=", ".join(view.tag for view in views)),
@@ -102,9 +103,9 @@ def decoders(views: Sequence[TableView]) -> Decoders:
     )
     return Decoders(
         source,
-        {name: _decoder(event) for name, event in events.items()},
-        {name: event.version for name, event in events.items()},
-        {name: _older(event, readers[event]) for name, event in events.items() if event.version > 1},
+        {name: _decoder(event) for name, event in recorded.items()},
+        {name: event.version for name, event in recorded.items()},
+        {name: _older(event, readers[event]) for name, event in recorded.items() if event.version > 1},
         _tables(readers),
     )
 

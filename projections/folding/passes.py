@@ -218,7 +218,7 @@ def together(loads: Sequence[Load[TableView]]) -> list[list[int]]:
 def _go_together(one: Load[TableView], other: Load[TableView]) -> bool:
     """Whether both can be folded in one pass."""
     same_ranges = all(one.ranges[each] == other.ranges[each] for each in one.ranges.keys() & other.ranges.keys())
-    ours, theirs = one.view.plan.events, other.view.plan.events
+    ours, theirs = one.view.plan.recorded, other.view.plan.recorded
     same_events = all(ours[name] is theirs[name] for name in ours.keys() & theirs.keys())
     return one.selection == other.selection and same_ranges and same_events
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from commands.declaring.aggregate import Event
-from commands.declaring.steps import Kind
-from commands.declaring.upcasting import NO_VERSION, newer_version
+from commands.declaring.upcasting import NO_VERSION, History, newer_version
 from eventlog.envelope import SPEC_VERSION
 from eventlog.heartbeats import PREFIX
 from eventlog.settings import LogSettings
@@ -96,9 +95,9 @@ class LogSchema:
         return cls(events, parsed, {name: versions for name, versions in older.items() if versions}, tables)
 
     @property
-    def kinds(self) -> dict[str, dict[str, Kind]]:
-        """The kind of each current field, by event type."""
-        return {name: event.history.fields for name, event in self.events.items()}
+    def histories(self) -> dict[str, History]:
+        """The history of each event, by event type."""
+        return {name: event.history for name, event in self.events.items()}
 
     @property
     def ddl(self) -> str:
@@ -184,8 +183,8 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
         yield "*", captured_rows.row_lacks(schema.tables)
     data = "document.data"
     if schema.older:
-        yield "*", *recorded_columns(schema.older, schema.kinds)
-        data = current_data(schema.older, schema.kinds, schema.parsed, data)
+        yield "*", *recorded_columns(schema.older, schema.histories)
+        data = current_data(schema.older, schema.histories, schema.parsed, data)
     columns = OF_ALL | _of_events(schema, data)
     if schema.tables:
         rows = captured_rows.columns(schema.tables, with_data=bool(schema.parsed))

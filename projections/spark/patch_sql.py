@@ -20,6 +20,7 @@ from projections.spark.events import (
     unreadable,
     unreadable_reason,
 )
+from projections.spark.upcasting import is_type
 from projections.spark.view_sql import Lifted, LiftedRow, lifts
 from projections.table.expressions import identifier, literal
 from projections.table.item_lists import INDEX, ITEM, Required
@@ -105,7 +106,7 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
     """Spark SQL of the array of output records of one record; some are null."""
     lifted = {view.tag: lifts(view, schema) for view in views}
     branches = "\n".join(
-        f"  when type = {literal(name)} then {_of_type(name, lifted, schema, settings)}"
+        f"  when {is_type('type', schema.histories[name].types)} then {_of_type(name, lifted, schema, settings)}"
         for name in sorted(schema.events)
     )
     rest = _of_type(None, lifted, schema, settings)

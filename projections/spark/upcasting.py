@@ -6,7 +6,7 @@ the JSON type, so one field may have had several. `commands/declaring/upcasting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, assert_never
 
 import orjson
@@ -23,13 +23,16 @@ from commands.declaring.steps import (
     Written,
 )
 from commands.declaring.times import TIME
-from commands.declaring.upcasting import NUMBER, WHOLE, Constant, Converted, Lineage, Part, Recorded
+from commands.declaring.upcasting import NUMBER, WHOLE, Constant, Converted, History, Lineage, Part, Recorded
 from projections.table.expressions import identifier, literal
 from projections.table.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
 
 Lineages = Mapping[str, Lineage]
 Older = Mapping[str, Mapping[int, Lineages]]
 """By event type and older version, the lineage of the changed fields."""
+
+Histories = Mapping[str, History]
+"""By event type."""
 
 VARIANTS, TEXTS = "older_variants", "older_texts"
 """Columns with the fields of older versions: as variants, and as JSON texts if the field is not a scalar."""
@@ -42,15 +45,17 @@ _TYPE_OF: Final[Mapping[Kind, str]] = {
 }
 
 
-def recorded_columns(older: Older, kinds: Mapping[str, Mapping[str, Kind]]) -> list[str]:
-    """The columns with the recorded fields of older versions; null in other rows. kinds: of fields, by event type."""
+def recorded_columns(older: Older, histories: Histories) -> list[str]:
+    """The columns with the recorded fields of older versions; null in other rows."""
     names: dict[str, set[str]] = {VARIANTS: set(), TEXTS: set()}
     for event_type, versions in older.items():
         for lineages in versions.values():
             for name, lineage in lineages.items():
-                for recorded, kind in _recorded(lineage, kinds[event_type][name]):
+                for recorded, kind in _recorded(lineage, histories[event_type].fields[name]):
                     names[TEXTS if kind is object else VARIANTS].add(recorded)
-    rows = " or ".join(_is_row(event_type, version) for event_type, found in older.items() for version in found)
+    rows = " or ".join(
+        _is_row(histories[event_type].types, version) for event_type, found in older.items() for version in found
+    )
     columns = []
     for column, parsed_as in ((VARIANTS, "variant"), (TEXTS, "string")):
         if names[column]:
@@ -60,9 +65,7 @@ def recorded_columns(older: Older, kinds: Mapping[str, Mapping[str, Kind]]) -> l
     return columns
 
 
-def current_data(
-    older: Older, kinds: Mapping[str, Mapping[str, Kind]], parsed: Mapping[str, ColumnType], data: str
-) -> str:
+def current_data(older: Older, histories: Histories, parsed: Mapping[str, ColumnType], data: str) -> str:
     """Spark SQL of an event's data in the current version; `data` is that of the document, parsed as in `parsed`."""
     branches = []
     for event_type, versions in older.items():
@@ -70,16 +73,23 @@ def current_data(
             fields = []
             for name, kind in parsed.items():
                 if name in lineages:
-                    made = _final(lineages[name], kinds[event_type][name])
+                    made = _final(lineages[name], histories[event_type].fields[name])
                     fields.append(f"cast({made} as {SPARK_TYPES[kind]}) as {identifier(name)}")
                 else:
                     fields.append(f"{data}.{identifier(name)} as {identifier(name)}")
-            branches.append(f"when {_is_row(event_type, version)} then struct({', '.join(fields)})")
+            branches.append(f"when {_is_row(histories[event_type].types, version)} then struct({', '.join(fields)})")
     return f"case {' '.join(branches)} else {data} end"
 
 
-def _is_row(event_type: str, version: int) -> str:
-    return f"(document.dataversion = {version} and document.type = {literal(event_type)})"
+def is_type(column: str, types: Sequence[str]) -> str:
+    """Spark SQL of the condition that a column has one of the types under which an event was recorded."""
+    if len(types) == 1:
+        return f"{column} = {literal(types[0])}"
+    return f"{column} in ({', '.join(map(literal, types))})"
+
+
+def _is_row(types: Sequence[str], version: int) -> str:
+    return f"(document.dataversion = {version} and {is_type('document.type', types)})"
 
 
 def _recorded(lineage: Lineage, kind: Kind) -> Iterator[tuple[str, Kind]]:

@@ -77,7 +77,7 @@ def rows_of(plan: FoldPlan, envelope: Envelope) -> tuple[str, ...]:
 
 def problem(plans: Sequence[FoldPlan], envelope: Envelope) -> str | None:
     """Why some of the views, which handle the event by name, cannot read it; None if all can."""
-    lifts = [plan.lifts[plan.events[envelope.type]] for plan in plans if envelope.type in plan.events]
+    lifts = [plan.lifts[plan.recorded[envelope.type]] for plan in plans if envelope.type in plan.recorded]
     event = lifts[0].event if lifts else None
     if event is None:
         return None

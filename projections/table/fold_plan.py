@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event
+from commands.declaring.aggregate import Event, by_recorded_type
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from projections.table.by_key import ByKey
@@ -150,6 +150,11 @@ class FoldPlan:
         return {event.type: event for event in (*handled, *marks, *restoring, *keyed, *gone) if event is not None}
 
     @cached_property
+    def recorded(self) -> Mapping[str, type[Event]]:
+        """The same by every type under which they were recorded, earlier ones too."""
+        return by_recorded_type(self.events.values())
+
+    @cached_property
     def counted_tables(self) -> tuple[type[Captured], ...]:
         """The captured tables whose rows are counted or added up, so that their changes are taken back."""
         cases = [case for fold in self.folds if not isinstance(fold, Current) for case in fold.cases]
@@ -199,7 +204,7 @@ class FoldPlan:
 
     def lift_of(self, event_type: str) -> Lift | None:
         """What an event of this type changes; None if the view does not handle it."""
-        event = self.events.get(event_type)
+        event = self.recorded.get(event_type)
         return self.lifts.get(EVERY if event is None else event)
 
     def keys(self, case: Case) -> tuple[KeyExpression, ...]:

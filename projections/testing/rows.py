@@ -101,7 +101,7 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
             continue
         record = past.add(event)
         envelope, text = decode(record.value), (record.value or b"").decode()
-        kind = next((each.plan.events[envelope.type] for each in views if envelope.type in each.plan.events), None)
+        kind = next((each.plan.recorded[envelope.type] for each in views if envelope.type in each.plan.recorded), None)
         if kind is not None and kind.sealed_fields is not None:
             envelope = sealed_envelope(kind, envelope)
             text = encode(envelope).decode()

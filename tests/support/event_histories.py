@@ -21,6 +21,7 @@ from commands.declaring.steps import (
     parsed,
     recoded,
     rename,
+    rename_type,
     rounded,
     scaled,
     split,
@@ -83,18 +84,23 @@ OF_KIND: dict[Any, st.SearchStrategy[Any]] = {
 
 @st.composite
 def events(draw: st.DrawFn, changed: int = 3) -> type[Event]:
-    """An event class of several versions: every field of `ANNOTATIONS`, some of them with a past."""
+    """An event class of several versions: every field of `ANNOTATIONS`, some of them with a past; so may its type."""
     names = itertools.count()
     fields = dict(ANNOTATIONS)
     kinds: Kinds = {"probe": str} | {name: annotated_kind(each) for name, each in fields.items()}
     version = draw(st.integers(2, 4))
     changes: list[Change] = []
+    event_type = "probe.probed"
     for number in range(version - 1, 0, -1):
         steps: list[Step] = []
         for _ in range(draw(st.integers(0 if changes else 1, changed))):
             step = draw(st.sampled_from(list(UNDO)).flatmap(lambda undo: undo(kinds, f"old{next(names)}")))
             if step is not None:
                 steps.insert(0, step)
+        if draw(st.integers(0, 2)) == 0:
+            former = f"probe.probed_{number}"
+            steps.insert(draw(st.integers(0, len(steps))), rename_type(former, event_type))
+            event_type = former
         changes.append(after(number, *steps))
     namespace = {"__annotations__": {"probe": str, **fields}, "__module__": __name__}
     made = type("Probed", (Event,), namespace, type="probe.probed", version=version, history=changes)

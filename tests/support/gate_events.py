@@ -9,16 +9,18 @@ import orjson
 from pyspark.sql import Row
 
 from commands.declaring.aggregate import Event
-from commands.declaring.steps import after, rename
+from commands.declaring.steps import after, rename, rename_type
 from commands.handling.command_task import heartbeat
 from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
 from headwater import StreamView, events
 from tests.support.observed import Report, gate_view
 from tests.support.spark_rows import record
 
+CAME = rename_type("gate.came", "gate.entered")
 
-class Entered(Event, type="gate.entered", version=2, history=(after(1, rename("load", "weight")),)):
-    """Before version 2 the weight was called a load."""
+
+class Entered(Event, type="gate.entered", version=2, history=(after(1, rename("load", "weight"), CAME),)):
+    """Before version 2 the weight was called a load, and the event `gate.came`."""
 
     gate: str
     weight: int | None
@@ -45,7 +47,9 @@ def document(report: Report, sequence: int, kind: type[Event] = Entered, **data:
     version = 1 + report.number % 2 if kind is Entered else kind.version
     fields = data or {"gate": report.gate, "weight" if version == 2 else "load": report.weight}
     times = format_time(report.time), format_time(report.recorded)
-    return encode_event(command, *times, "/headwater/gate", kind.type, version, sequence, orjson.dumps(fields))
+    return encode_event(
+        command, *times, "/headwater/gate", kind.history.type_of(version), version, sequence, orjson.dumps(fields)
+    )
 
 
 def event_of(report: Report, partition: int = 0) -> Row:

@@ -38,15 +38,20 @@ weighed = TableView(
 )
 
 
-def source(number: int, version: Any, data: Any, partition: int = 0) -> Source:
-    """A record of `probe.probed`, as a handler of that version would have written it; `version` None: none is told."""
-    named = {"specversion": "1.0", "id": f"probe/1/{number + 1}", "source": "/t", "type": "probe.probed"}
+def source(number: int, version: Any, data: Any, partition: int = 0, recorded_as: str = "probe.probed") -> Source:
+    """A record of an event, as a handler of that version would have written it; `version` None: none is told."""
+    named = {"specversion": "1.0", "id": f"probe/1/{number + 1}", "source": "/t", "type": recorded_as}
     time = "2026-01-01T00:00:00Z"
     document = {**named, "subject": "probe/1", "time": time, "sequence": number + 1, "data": data}
     if version is not None:
         document["dataversion"] = version
     text = json.dumps(document, ensure_ascii=number % 2 == 0)
     return Source(decode(text), Position(partition, number), FIRST_MS + number, text)
+
+
+def versioned(number: int, event: type[Event], version: int, data: Any) -> Source:
+    """A record of a version of this event, under the type that it had then."""
+    return source(number, version, data, recorded_as=event.history.type_of(version))
 
 
 def readable() -> list[Source]:

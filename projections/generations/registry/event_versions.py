@@ -35,7 +35,7 @@ def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list
     found: dict[str, list[str]] = {}
     for event in events:
         for version in range(1, event.version + 1):
-            before = deployed.get((event.type, version))
+            before = deployed.get((event.history.type_of(version), version))
             if before is None:
                 continue
             if version == event.version:

@@ -69,7 +69,7 @@ def _events(records: DataFrame, source: Events) -> Records:
         },
         time="time",
         recorded="recorded",
-        type="`type`",
+        type=_current_type(source),
         document="record",
         reporter="stream",
         is_heartbeat="heartbeat",
@@ -77,6 +77,13 @@ def _events(records: DataFrame, source: Events) -> Records:
         is_refused="refusal is not null",
         unreadable={each.type: unreadable(each, source.required(each), schema.parsed) for each in source.classes},
     )
+
+
+def _current_type(source: Events) -> str:
+    """The type of an event, by its current name."""
+    former = {name: each.type for each in source.classes for name in each.history.types if name != each.type}
+    cases = " ".join(f"when {literal(name)} then {literal(current)}" for name, current in former.items())
+    return f"(case `type` {cases} else `type` end)" if cases else "`type`"
 
 
 def _observations(records: DataFrame, source: Observed) -> Records:

@@ -100,6 +100,11 @@ class StreamSource(ABC):
         return {kind.type: kind for kind in self.classes}
 
     @property
+    def recorded(self) -> frozenset[str]:
+        """The types under which its records may have been recorded, earlier ones of events too."""
+        return frozenset(name for kind in self.classes for name in types_of(kind))
+
+    @property
     def fields(self) -> Mapping[str, ColumnType]:
         """The type of each field of the classes."""
         return {name: column for kind in self.classes for name, column in source_types(kind).items()}
@@ -197,6 +202,11 @@ def check_source(source: object) -> None:
     if not isinstance(source, StreamSource):
         raise ValueError(f'"{_name(source)}" is not a source: use observations(…) or events(…)')
     source.check()
+
+
+def types_of(kind: Kind) -> tuple[str, ...]:
+    """The types under which records of a class were recorded."""
+    return kind.history.types if issubclass(kind, Event) else (kind.type,)
 
 
 def _name(kind: object) -> str:

@@ -204,7 +204,7 @@ class StreamView(DeclaredView):
         return topic in self.topics
 
     def handles(self, event_type: str) -> bool:
-        return any(event_type in source.types for source in self._events)
+        return any(event_type in source.recorded for source in self._events)
 
     def key_fields(self, event: type[Event]) -> tuple[()]:
         """Its key is that of its query's rows."""

@@ -36,6 +36,14 @@ def test_the_example_reads_what_version_1_recorded() -> None:
     event.model_validate(reads)
 
 
+def test_the_renamed_event_has_both_types() -> None:
+    names: dict[str, object] = {"__name__": "documented"}
+    exec(compile(blocks("python")[1], "schema-evolution.md", "exec"), names)  # noqa: S102 - our own text
+    event = names["Sold"]
+    assert isinstance(event, type) and issubclass(event, Event)
+    assert event.history.types == ("house.purchased", "house.sold")
+
+
 def test_every_step_is_told() -> None:
     import commands.declaring.steps
 

@@ -79,7 +79,12 @@ def test_what_it_is_to_the_rest() -> None:
     view = entered_view(sources={"passed": events(Entered, Locked, late_after="1h")})
     assert (view.topics, view.classes, view.beaten) == (("events",), (Entered, Locked), ())
     assert (view.reads("events"), view.reads("observations")) == (True, False)
-    assert [view.handles(each) for each in ("gate.entered", "gate.locked", "gate.kept")] == [True, True, False]
+    assert [view.handles(each) for each in ("gate.entered", "gate.came", "gate.locked", "gate.kept")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     known: View = view
     envelope = Envelope("gate/a/1", "gate.entered", "gate/a", START, {"gate": "a", "weight": 1}, sequence=1)
     assert known.rows_of(envelope) is None, "the query decides"

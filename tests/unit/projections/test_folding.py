@@ -54,7 +54,7 @@ from tests.support.event_histories import ANNOTATIONS, events, recorded
 from tests.support.spark_histories import history
 from tests.support.states import differences, expected_states, touched
 from tests.support.table_views import table_views
-from tests.support.versioned import REASONS, readable, source, unreadable, weighed
+from tests.support.versioned import REASONS, readable, unreadable, versioned, weighed
 
 SHIPPED_VIEWS = table_views(SHIPPED)
 AGGREGATES = list(CommandRegistry.load(SHIPPED).aggregates.values())
@@ -250,7 +250,7 @@ def test_every_version_and_every_wrong_value_is_the_references(data: st.DataObje
     rows = st.tuples(st.integers(0, event.version + 1), st.sampled_from([0, 4, 12])).flatmap(
         lambda each: st.tuples(st.just(each[0]), recorded(event, max(each[0], 1), each[1]))
     )
-    sources = [source(at, *row) for at, row in enumerate(data.draw(st.lists(rows, min_size=20, max_size=40)))]
+    sources = [versioned(at, event, *row) for at, row in enumerate(data.draw(st.lists(rows, min_size=20, max_size=40)))]
     columns = {name: last({event: name}) for name in ANNOTATIONS}
     view = TableView("probed", "probe", {**columns, "events": count(event)}, (Postgres(),))
     found, reasons, others = whole(view, sources)

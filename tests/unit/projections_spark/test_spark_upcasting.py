@@ -19,7 +19,7 @@ from projections.table.view import TableView
 from tests.support.event_histories import ANNOTATIONS, events, recorded
 from tests.support.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
 from tests.support.states import differences
-from tests.support.versioned import REASONS, Weighed, readable, source, unreadable, weighed
+from tests.support.versioned import REASONS, Weighed, readable, unreadable, versioned, weighed
 
 pytestmark = pytest.mark.jvm
 
@@ -47,7 +47,7 @@ def test_every_version_reads_the_same_in_spark_and_in_python(data: st.DataObject
         lambda each: st.tuples(st.just(each[0]), recorded(event, max(each[0], 1), each[1]))
     )
     drawn = data.draw(st.lists(rows, min_size=60, max_size=60))
-    sources = [source(number, *row) for number, row in enumerate(drawn)]
+    sources = [versioned(number, event, *row) for number, row in enumerate(drawn)]
     view = view_of(event)
     made = made_of(records_of(sources), [view], SETTINGS)
     found = patches((row.key, row.value) for row in made if row.topic.endswith("patches"))
@@ -83,10 +83,10 @@ def test_a_view_that_reads_no_changed_field_compiles_as_if_there_were_one_versio
 def test_rows_of_the_current_version_are_not_parsed_again() -> None:
     schema = LogSchema.of([_weighed("weight")])
     assert set(schema.older["probe.probed"]) == {1, 2}
-    (again,) = recorded_columns(schema.older, schema.kinds)
+    (again,) = recorded_columns(schema.older, schema.histories)
     old = [f"(document.dataversion = {version} and document.type = 'probe.probed')" for version in (1, 2)]
     assert again.startswith(f"case when {' or '.join(old)} then from_json(record, ")
-    made = current_data(schema.older, schema.kinds, schema.parsed, "document.data")
+    made = current_data(schema.older, schema.histories, schema.parsed, "document.data")
     assert made.startswith(f"case when {old[0]} then struct(")
     assert made.endswith("else document.data end")
     plan = parse(frame([]), schema, SETTINGS)._jdf.queryExecution().optimizedPlan().toString()

@@ -1,0 +1,308 @@
+"""An event whose type was renamed is one event, under whichever type it was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Union
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from api.guard.caller import Caller
+from api.guard.scopes import Scopes
+from api.openapi.model_schemas import message_components
+from api.personal import PersonalValues
+from commands.codec import fold, read_event
+from commands.declaring.aggregate import Aggregate, Command, Event
+from commands.declaring.observation import ObservationRegistry
+from commands.declaring.process import Process, ProcessRegistry, Reaction
+from commands.declaring.registry import CommandRegistry
+from commands.errors import DeclarationError
+from commands.testing.golden import GoldenFiles
+from commands.testing.past import Past, recorded
+from eventlog.envelope import Envelope, decode, encode
+from eventlog.ports import PROCESSES, ROUTER
+from headwater import Personal, Postgres, TableView, add, after, count, envelope, last, rename, rename_type
+from headwater.testing import rows_of
+from projections.generations.registry.event_versions import changes
+from tests.support.memory_vault import memory_vault
+from tests.support.process_world import World
+from tests.support.recording import recording
+from tests.support.seeds import seed_of
+
+
+class Before(Event, type="crate.weighed"):
+    """As an earlier release declared it."""
+
+    crate_id: str
+    grams: int
+
+
+class Measured(
+    Event,
+    type="crate.measured",
+    version=3,
+    history=[
+        after(1, rename_type("crate.weighed", "crate.scaled")),
+        after(2, rename_type("crate.scaled", "crate.measured")),
+    ],
+):
+    """Twice renamed, with the same fields."""
+
+    crate_id: str
+    grams: int
+
+
+class Moved(Event, type="crate.moved"):
+    crate_id: str
+
+
+class Ask(Command, type="crate.ask"):
+    crate_id: str
+
+
+class Crate(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    grams: int = 0
+
+
+def decide(command: Ask, state: Crate) -> list[Event]:
+    return []
+
+
+def crate(*events: type[Event]) -> Aggregate[Crate]:
+    def evolve(state: Crate, event: Any) -> Crate:
+        return Crate(grams=state.grams + getattr(event, "grams", 0))
+
+    evolve.__annotations__["event"] = Union[events]  # noqa: UP007 - the events are known only here
+    return Aggregate(name="crate", id_field="crate_id", initial=Crate(), decide=decide, evolve=evolve)
+
+
+OLDER, NEWER = crate(Before, Moved), crate(Measured, Moved)
+TYPES = ("crate.weighed", "crate.scaled", "crate.measured")
+
+
+def an_event(number: int, kind: str, version: int, grams: int = 1) -> Envelope:
+    time = datetime(2026, 1, 2, tzinfo=UTC)
+    data = {"crate_id": "C", "grams": grams}
+    return Envelope(f"crate/C/{number}", kind, "crate/C", time, data, data_version=version, sequence=number)
+
+
+def test_a_state_has_the_events_of_all_types() -> None:
+    past = [an_event(number, kind, number, 10**number) for number, kind in enumerate(TYPES, 1)]
+    assert fold(NEWER, past)[0] == Crate(grams=1110)
+    assert Measured.history.types == TYPES
+    assert [Measured.history.type_of(version) for version in (1, 2, 3, 4)] == [*TYPES, "crate.measured"]
+
+
+def test_a_type_may_get_its_first_name_back() -> None:
+    class Again(
+        Event,
+        type="crate.weighed",
+        version=3,
+        history=[
+            after(1, rename_type("crate.weighed", "crate.scaled")),
+            after(2, rename_type("crate.scaled", "crate.weighed"), rename("g", "grams")),
+        ],
+    ):
+        crate_id: str
+        grams: int
+
+    assert Again.history.types == ("crate.weighed", "crate.scaled")
+    again = crate(Again)
+    assert list(again.recorded) == ["crate.weighed", "crate.scaled"]
+    assert again.events == {"crate.weighed": Again}
+
+
+WRONG: list[tuple[str, Any, str]] = [
+    (
+        "crate.x",
+        after(1, rename_type("crate.a", "crate.b")),
+        'to "crate.b", but the next version has the type "crate.x"',
+    ),
+    ("crate.x", after(1, rename_type("parcel.a", "crate.x")), '"parcel.a", which is no type of the same aggregate'),
+    ("crate.x", after(1, rename_type("weighed", "crate.x")), '"weighed", which is no type of the same aggregate'),
+    ("crate.x", after(1, rename_type("crate.x", "crate.x")), 'renames "crate.x" to itself'),
+    ("crate.x", after(1, rename_type(5, "crate.x")), "the old type of rename_type()"),  # type: ignore[arg-type]
+    ("crate.x", after(1, rename_type("crate.a", "crate.b"), rename_type("crate.c", "crate.x")), 'to "crate.b", but'),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "says"), WRONG)
+def test_a_renaming_that_does_not_lead_to_the_type_is_refused(kind: str, change: Any, says: str) -> None:
+    with pytest.raises(DeclarationError, match=re.escape(says)):
+
+        class Wrong(Event, type=kind, version=2, history=[change]):
+            crate_id: str
+
+
+@pytest.mark.parametrize("taken", ["crate.moved", "crate.ask", "crate.scaled"])
+def test_an_earlier_type_that_another_message_has_is_refused(taken: str) -> None:
+    class Other(Event, type="crate.other", version=2, history=[after(1, rename_type(taken, "crate.other"))]):
+        crate_id: str
+
+    with pytest.raises(DeclarationError, match=f'was recorded as "{taken}", which is a type of '):
+        crate(Measured, Moved, Other)
+
+
+def test_registries_and_the_openapi_document_know_all_types() -> None:
+    commands = CommandRegistry([("m", NEWER)])
+    assert dict(commands.recorded) == dict.fromkeys(TYPES, Measured) | {"crate.moved": Moved}
+    assert list(commands.events) == ["crate.measured", "crate.moved"]
+    assert commands.types_of("crate.scaled") == commands.types_of("crate.measured") == TYPES
+    assert commands.types_of("nothing.known") == ("nothing.known",)
+    components = message_components(commands, ObservationRegistry([]))
+    assert components["crate.measured.event"]["properties"]["type"] == {"enum": sorted(TYPES)}
+    reference = "#/components/schemas/crate.measured.event"
+    assert components["Event"]["discriminator"]["mapping"]["crate.weighed"] == reference
+    assert [each["$ref"] for each in components["Event"]["oneOf"]].count(reference) == 1
+
+
+def test_golden_files_stay_where_they_were_written(tmp_path: Path) -> None:
+    files = GoldenFiles(tmp_path)
+    GoldenFiles(tmp_path).write(Before, 1, {"crate_id": "C", "grams": 1})
+    files.write(Measured, 3, {"crate_id": "C", "grams": 1})
+    assert files.read(Measured, 1) == files.read(Measured, 3)
+    assert files.versions(Measured) == {1, 3}
+    assert files.path(Measured, 2) == tmp_path / "crate.scaled" / "2.json"
+
+
+def test_fields_of_a_deployed_version_are_those_of_its_type() -> None:
+    was = {"crate_id": "str", "kilos": "float"}
+    assert (
+        "version 1 was deployed with the fields"
+        in changes([Measured], {("crate.weighed", 1): was})["crate.measured"][0]
+    )
+    assert changes([Measured], {("crate.measured", 1): was}) == {}
+
+
+def view(event: type[Event], **columns: Any) -> TableView:
+    made = {"grams": add({event: "grams"}), "times": count(event), **columns}
+    return TableView("crates", "crate_id", made, (Postgres(),), restored_by=(event,), deleted_by=(Moved,))
+
+
+def test_a_view_of_a_renamed_event_is_built_anew() -> None:
+    """A live query of code before passes over the new type, so its rows may lack events."""
+    assert view(Before).fingerprint != view(Measured).fingerprint
+
+
+def test_rows_have_the_events_of_all_types_and_a_column_with_the_type_has_that_which_was_recorded() -> None:
+    given = [recorded(Measured, version, {"crate_id": "C", "grams": 10**version}) for version in (1, 2, 3)]
+    rows = rows_of(view(Measured, kind=last({Measured: envelope("type")})), *given[:2])
+    assert rows == {"C": {"crate_id": "C", "grams": 110, "times": 2, "kind": "crate.scaled"}}
+    assert [decode(Past().add(each).value).type for each in given] == list(TYPES)
+
+
+def test_personal_values_of_an_earlier_type_are_opened_and_what_is_left_of_them_is_known() -> None:
+    class Booked(Event, type="guest.booked"):
+        guest_id: str
+        name: Annotated[str, Personal(erased_as="(erased)")]
+
+    class Reserved(
+        Event, type="guest.reserved", version=2, history=[after(1, rename_type("guest.booked", "guest.reserved"))]
+    ):
+        guest_id: str
+        name: Annotated[str, Personal(erased_as="(erased)")]
+
+    recording("guest", "guest_id", Booked)
+    guest = recording("guest", "guest_id", Reserved)
+    assert Booked.sealed_fields is not None
+    with memory_vault() as keys:
+        data = Booked.sealed_fields.sealed({"guest_id": "G", "name": "Ada"}, "G")
+        time = datetime(2026, 1, 2, tzinfo=UTC)
+        stored = Envelope("guest/G/1", "guest.booked", "guest/G", time, data, data_version=1, sequence=1)
+        assert read_event(guest, stored) == Reserved(guest_id="G", name="Ada")
+        keys.erase("G")
+        values = PersonalValues(CommandRegistry([("m", guest)]), ObservationRegistry([]))
+        (record,) = asyncio.run(
+            values.of_records([encode(stored)], Caller("operator", Scopes.of(["operate", "personal"])))
+        )
+        assert decode(record).data == {"guest_id": "G", "name": "(erased)"}
+
+
+# Processes
+
+
+class Noted(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    seen: tuple[int, ...] = ()
+
+
+def noting(event: type[Event]) -> Process[Noted]:
+    def react(event: Any, state: Noted) -> Reaction[Noted]:
+        return Reaction(Noted(seen=(*state.seen, event.grams)))
+
+    react.__annotations__["event"] = event
+    return Process(name="p", key="crate_id", initial=Noted(), starts=(event,), react=react)
+
+
+@pytest.fixture(params=range(4), ids=lambda number: f"seed {number}")
+def world(request: pytest.FixtureRequest) -> World:
+    world = World(random.Random(seed_of(request.param)), partitions=2)
+    world.deploy(noting(Before), commands=CommandRegistry([("m", OLDER)]))
+    return world
+
+
+def sees(world: World) -> list[int]:
+    instance = world.instance("p/C")
+    return list(instance["state"]["seen"]) if instance else []
+
+
+def happens(world: World, number: int, kind: str) -> None:
+    world.record_events("crate/C", (kind, {"crate_id": "C", "grams": number}), first=number)
+
+
+def is_owned_by(world: World, aggregate: Aggregate[Crate], event: type[Event], *roles: Any) -> None:
+    world.commands, world.processes = CommandRegistry([("m", aggregate)]), ProcessRegistry([("m", noting(event))])
+    world.settle_declarations()
+    for role in roles:
+        for partition in range(world.log.partitions):
+            world.restart(role, partition)
+
+
+def test_a_process_handles_each_event_once_before_and_after_the_renaming(world: World) -> None:
+    happens(world, 1, "crate.weighed")
+    world.settle()
+    assert sees(world) == [1]
+    world.deploy(noting(Measured), commands=CommandRegistry([("m", NEWER)]))
+    happens(world, 2, "crate.weighed")  # an older handler has not stopped yet
+    happens(world, 3, "crate.measured")
+    happens(world, 4, "crate.scaled")
+    world.some_steps(20)
+    world.settle()
+    world.redeliver()
+    world.settle()
+    assert sees(world) == [1, 2, 3, 4]
+    assert world.letters() == {}
+
+
+def test_what_an_older_router_passes_over_a_newer_one_brings(world: World) -> None:
+    is_owned_by(world, NEWER, Measured, PROCESSES)
+    happens(world, 1, "crate.weighed")
+    happens(world, 2, "crate.measured")
+    world.settle()
+    is_owned_by(world, OLDER, Before, ROUTER)
+    happens(world, 3, "crate.measured")
+    world.settle()
+    assert sees(world) == [1], "the routers are older ones"
+    is_owned_by(world, NEWER, Measured, ROUTER, PROCESSES)
+    world.settle()
+    assert sorted(sees(world)) == [1, 2, 3]
+    assert world.letters() == {}
+
+
+def test_an_older_owner_lets_wait_what_has_the_new_type(world: World) -> None:
+    is_owned_by(world, NEWER, Measured, ROUTER)
+    happens(world, 1, "crate.weighed")
+    happens(world, 2, "crate.measured")
+    happens(world, 3, "crate.weighed")
+    world.settle()
+    assert sees(world) == [1]
+    is_owned_by(world, NEWER, Measured, PROCESSES)
+    world.settle()
+    assert sees(world) == [1, 2, 3]
+    assert world.letters() == {}
