@@ -18,7 +18,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 def last_log_lines(log: Path, since: int) -> str:
     """The last error that a process wrote to its log, in one line; empty if there is none. since: bytes to leave out.
 
-    It is the last line, or if that is no error, the last one that is logged as an error, or else the last line.
+    It is the last line, or if that is no error, the last one that is logged as an error, or else the last line. Lines
+    that are indented belong to one before them, and say nothing alone.
     """
     try:
         with log.open("rb") as file:
@@ -26,7 +27,9 @@ def last_log_lines(log: Path, since: int) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    lines = [line for line in (_CONTROL.sub(" ", each).strip() for each in text.splitlines()) if line]
+    written = [each for each in text.splitlines() if each.strip()]
+    begun = [each for each in written if not each[0].isspace()]
+    lines = [line for line in (_CONTROL.sub(" ", each).strip() for each in begun or written) if line]
     if not lines:
         return ""
     logged = [_parsed(line) for line in lines]

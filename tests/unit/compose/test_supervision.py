@@ -128,6 +128,10 @@ ERROR = "2026-11-25 19:00:00,123 ERROR commands kiosk/views.py:3: it has no stor
         (f"printf '%s\\n' '{JSON_JAVA}'; exit 1", "exited with status 1: the query failed: java.E: no disk"),
         ("echo '{no JSON'; exit 1", "exited with status 1: {no JSON"),
         ("echo 'the API cannot start: no port'; exit 2", "exited with status 2: the API cannot start: no port"),
+        (
+            f"echo '{ERROR}'; echo '  - old'; printf '\\t+ new\\n\\n'; exit 1",
+            "status 1: kiosk/views.py:3: it has no store: add one",
+        ),
         ("echo 'Traceback (most recent'; echo ' File x'; echo 'KeyError: 1'; echo; exit 1", "status 1: KeyError: 1"),
         ("head -c 5000000 /dev/zero | tr '\\0' x; exit 1", f"status 1: {'x' * 499}…"),
         ("printf '\\377\\376\\033[31m bad'; exit 1", "status 1: \ufffd\ufffd [31m bad"),
