@@ -152,8 +152,9 @@ class Stateful(Strategy):
                     yield from query.enter_context(builder.queries.running(build.target, anew=anew))
                 yield from build.catch_up(loaders)
                 then()
-            with build.phase("hand-over"):
-                yield from until_taken_over()
+            if build.is_live:  # nobody takes over what is only compared
+                with build.phase("hand-over"):
+                    yield from until_taken_over()
 
     def _hold(self, builder: Builder, target: Target, query: ExitStack) -> None:
         """Hold the query until the context ends; raises StreamQueryFailed if another process does, on any machine."""

@@ -54,7 +54,7 @@ class Sessions:
             yield follower
         finally:
             follower.gone.set()
-            await asyncio.wait_for(call, 5)
+            await asyncio.wait_for(call, 60)
 
 
 def row(key: str, left: timedelta | None) -> dict[str, Any]:

@@ -52,8 +52,11 @@ def test_a_live_generation_may_take_any_time_as_long_as_it_makes_progress_where_
     monkeypatch.setattr(separate_rebuild, "COVER_S", 0.0)
     monkeypatch.setattr(separate_rebuild, "compared_of", lambda *_: {})  # rows of memory
     if moves == "observations/1":
-        verify(stage.rebuilder, view)
+        steps = list[str]()
+        verify(stage.rebuilder, view, lambda step: steps.append(step.phase))
         assert next(offsets) == 5
+        assert "compare" in steps
+        assert "hand-over" not in steps, "nobody takes over what is dropped"
     else:
         with pytest.raises(RebuildFailed, match="observations/1, and made no progress"):
             verify(stage.rebuilder, view)
