@@ -15,6 +15,7 @@ from api.ports import Row
 from commands.declaring.observation import ObservationRegistry, sealed_fields
 from commands.declaring.personal import HIDDEN_VALUE, PersonalFields
 from commands.declaring.registry import AnyAggregate, CommandRegistry
+from commands.declaring.upcasting import Recorded
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope, UnknownKey
 from eventlog.personal.installed import installed
@@ -32,12 +33,12 @@ class PersonalValues:
     """What callers get in place of sealed texts."""
 
     def __init__(self, commands: CommandRegistry, observations: ObservationRegistry) -> None:
-        self._erased_as = {
-            (name, each.path): each.erased_as
+        current = {
+            (fields.record_type, each.path): each.erased_as
             for fields in _fields_of(commands, observations)
             for each in fields.all
-            for name in commands.types_of(fields.record_type)
         }
+        self._erased_as = dict(_left_of_earlier_versions(commands)) | current
         self._personal, self._observed = commands.personal, observations.personal
         self.any = bool(commands.personal or observations.personal)
         """Whether anything is personal."""
@@ -125,6 +126,18 @@ def _fields_of(commands: CommandRegistry, observations: ObservationRegistry) -> 
     ]
     found = [*(kind.sealed_fields for kind in kinds), *map(sealed_fields, observations.types.values())]
     return (fields for fields in found if fields is not None)
+
+
+def _left_of_earlier_versions(commands: CommandRegistry) -> Iterator[tuple[tuple[str, str], Any]]:
+    """What is left of the values of earlier versions of events, by the type and the path of then."""
+    events = [event for aggregate in commands.aggregates.values() for event in aggregate.events.values()]
+    for event in events:
+        for version in range(1, event.version):
+            lineages = event.history.lineages(version)
+            for each in event.sealed_fields.all if event.sealed_fields is not None else ():
+                name, dot, inside = each.path.partition(".")
+                if isinstance(was := lineages.get(name), Recorded):
+                    yield (event.history.type_of(version), f"{was.name}{dot}{inside}"), each.erased_as
 
 
 def _hidden(_: str) -> Any:

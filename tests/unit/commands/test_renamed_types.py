@@ -197,31 +197,38 @@ def test_rows_have_the_events_of_all_types_and_a_column_with_the_type_has_that_w
     assert [decode(Past().add(each).value).type for each in given] == list(TYPES)
 
 
-def test_personal_values_of_an_earlier_type_are_opened_and_what_is_left_of_them_is_known() -> None:
+class Home(BaseModel):
+    street: Annotated[str, Personal(of="guest_id", erased_as="(no street)")]
+
+
+def test_personal_values_of_an_earlier_version_are_opened_and_what_is_left_of_them_is_known() -> None:
     class Booked(Event, type="guest.booked"):
         guest_id: str
-        name: Annotated[str, Personal(erased_as="(erased)")]
+        called: Annotated[str, Personal(erased_as="(erased)")]
+        home: Home
 
-    class Reserved(
-        Event, type="guest.reserved", version=2, history=[after(1, rename_type("guest.booked", "guest.reserved"))]
-    ):
+    steps = rename_type("guest.booked", "guest.reserved"), rename("called", "name"), rename("home", "address")
+
+    class Reserved(Event, type="guest.reserved", version=2, history=[after(1, *steps)]):
         guest_id: str
         name: Annotated[str, Personal(erased_as="(erased)")]
+        address: Home
 
     recording("guest", "guest_id", Booked)
     guest = recording("guest", "guest_id", Reserved)
     assert Booked.sealed_fields is not None
     with memory_vault() as keys:
-        data = Booked.sealed_fields.sealed({"guest_id": "G", "name": "Ada"}, "G")
+        was = {"guest_id": "G", "called": "Ada", "home": {"street": "Elm St"}}
+        data = Booked.sealed_fields.sealed(was, "G")
         time = datetime(2026, 1, 2, tzinfo=UTC)
         stored = Envelope("guest/G/1", "guest.booked", "guest/G", time, data, data_version=1, sequence=1)
-        assert read_event(guest, stored) == Reserved(guest_id="G", name="Ada")
+        assert read_event(guest, stored) == Reserved(guest_id="G", name="Ada", address=Home(street="Elm St"))
         keys.erase("G")
         values = PersonalValues(CommandRegistry([("m", guest)]), ObservationRegistry([]))
         (record,) = asyncio.run(
             values.of_records([encode(stored)], Caller("operator", Scopes.of(["operate", "personal"])))
         )
-        assert decode(record).data == {"guest_id": "G", "name": "(erased)"}
+        assert decode(record).data == {"guest_id": "G", "called": "(erased)", "home": {"street": "(no street)"}}
 
 
 # Processes
