@@ -131,6 +131,13 @@ class MadeDocument(TypedDict):
     at: Time | None
 
 
+class ExpiryDocument(TypedDict):
+    """When rows of a view expire: so long after the time in a column. No request finds them then."""
+
+    column: str
+    after_s: Annotated[float, Field(description="seconds")]
+
+
 class ViewDocument(TypedDict):
     """A view, with its columns and their types."""
 
@@ -143,6 +150,7 @@ class ViewDocument(TypedDict):
     ]
     stores: list[str]
     version: int
+    expires: Annotated[ExpiryDocument | None, Field(description="null: its rows do not expire")]
     generation: Annotated[int | None, Field(description="null: not built yet")]
     made: MadeDocument | None
     links: Links

@@ -20,7 +20,7 @@ from api.links import link
 from api.made_views import described, is_served, made_view
 from api.openapi import schemas
 from api.openapi.components import CHANGE
-from api.openapi.documents import ViewDocument, Views
+from api.openapi.documents import ExpiryDocument, ViewDocument, Views
 from api.openapi.problem_documents import documented
 from api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
 from api.rankings import ranking_for
@@ -293,10 +293,16 @@ async def _describe(service: Service, view: View, made: Made | None) -> ViewDocu
         },
         "stores": [store.name for store in view.stores],
         "version": view.version,
+        "expires": _expires(view),
         "generation": generation,
         "made": None if made is None else described(made),
         "links": {"rows": link("views", view.name)},
     }
+
+
+def _expires(view: View) -> ExpiryDocument | None:
+    expiry = view.expiry
+    return None if expiry is None else {"column": expiry.column, "after_s": expiry.after.total_seconds()}
 
 
 def _answer(live: Live, document: Any) -> Response:

@@ -197,6 +197,13 @@ def test_an_error_is_a_page_for_people_and_a_problem_document_for_programs(error
     assert "problem+json" in browser.get("/console/views", headers={"accept": "*/*"}).headers["content-type"]
 
 
+def test_the_page_of_a_view_says_when_its_rows_expire() -> None:
+    browser = Browser(create_app(world(("listings", "tests.support.expiring"))))
+    text = "A row expires 60 min after its <code>seen_at</code>, and is not found any more then."
+    assert text in browser.get("/console/views/sessions").text
+    assert "A row expires" not in browser.get("/console/views/users").text
+
+
 def test_a_cell_is_three_clicks_from_its_event(browser: Browser) -> None:
     row = browser.get("/console/views/listings").text
     (cell,) = re.findall(r'href="([^"]*column=price#why)"', row)

@@ -163,6 +163,9 @@ def test_no_request_finds_it() -> None:
         reader.rows["users"] = {name: {"user": name, "session": session} for name, session in (("x", "a"), ("y", "b"))}
     service.generations.made_views["then"] = Made("then", "sessions", 1, "", {}, None)
     client = AppClient(create_app(service))
+    expires = {each["name"]: each["expires"] for each in client.get("/views").json()["views"]}
+    assert (expires["sessions"], expires["users"]) == ({"column": "seen_at", "after_s": 3600.0}, None)
+    assert expires["then"] is None
     assert [client.get(f"/views/sessions/{key}").status_code for key in "abc"] == [200, 404, 200]
     assert client.get("/views/sessions?count=true").json()["total"] == 2
     keys = client.get("/views/sessions/rows?key=a&key=b").json()["rows"]
