@@ -223,6 +223,12 @@ def partitions_of_role(log: EventLog, role: Role) -> range:
     return range(log.partitions if role.partitions is None else role.partitions)
 
 
+def topic_ends(log: EventLog, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """The `end` of each of these partitions of a topic, in one question."""
+    found = log.ends((topic, partition) for partition in partitions)
+    return {partition: end for (_, partition), end in found.items()}
+
+
 class RevokedCallback(Protocol):
     """Called before partitions are given to another member: stop writing to them before it returns."""
 

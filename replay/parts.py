@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 
 from commands.owning.slow_code import slow_code
 from eventlog.letters import Letter
-from eventlog.ports import EventLog
+from eventlog.ports import EventLog, topic_ends
 from eventlog.times import now_ms
 from eventlog.topics import DEAD_LETTERS, EVENTS
 from projections.generations.upkeep.lag import Lag, Looks
@@ -93,7 +93,7 @@ class Checks:
 
 def partitions(log: EventLog) -> Iterator[Part]:
     """Whether partitions have owners: a handler that works appends heartbeats. Raises LogUnavailable."""
-    for (_, partition), end in log.ends((EVENTS, each) for each in range(log.partitions)).items():
+    for partition, end in topic_ends(log, EVENTS, range(log.partitions)).items():
         last_ms = last_time(log, str(partition), end)
         age_s = None if last_ms is None else (now_ms() - last_ms) / 1000
         if age_s is not None and age_s <= OWNED_S:

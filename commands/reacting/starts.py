@@ -17,7 +17,7 @@ from commands.declaring.process import AnyProcess
 from commands.owning.resume_offset import begin_at
 from eventlog import topics
 from eventlog.errors import LogUnavailable
-from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error, partitions_of_role
+from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error, partitions_of_role, topic_ends
 from eventlog.times import now_ms
 
 TIMEOUT_S: Final = 30.0
@@ -50,9 +50,8 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
     for process in processes.values():
         added = [kind for kind in inputs_of(process, role) if input_name(process.name, kind) not in known]
         if process.name in complete and added:
-            ends = {partition: log.end(role.reads, partition) for partition in partitions_of_role(log, role)}
             logger.info('process "%s" handles %s from now on', process.name, ", ".join(added))
-            _store(log, role, process.name, "now", ends, added)
+            _store(log, role, process.name, "now", _ends(log, role), added)
         elif process.name in known and process.name not in complete:
             # written by an earlier version, which had no places of inputs
             _store(log, role, process.name, process.begins, known[process.name], inputs_of(process, role))
@@ -132,7 +131,12 @@ def _suffix(role: Role) -> str:
 def _proposed(log: EventLog, process: AnyProcess, role: Role) -> dict[int, int]:
     if process.begins == "origin":
         return dict.fromkeys(partitions_of_role(log, role), 0)
-    return {partition: log.end(role.reads, partition) for partition in partitions_of_role(log, role)}
+    return _ends(log, role)
+
+
+def _ends(log: EventLog, role: Role) -> dict[int, int]:
+    """The end of each partition that the role reads."""
+    return topic_ends(log, role.reads, partitions_of_role(log, role))
 
 
 def _begin_again(log: EventLog, role: Role) -> None:

@@ -12,7 +12,7 @@ from commands.errors import LocalStateError
 from commands.sending.receipt_index import Name, Place, ReceiptIndex, RecentReceipts
 from eventlog import topics
 from eventlog.errors import EventLogError
-from eventlog.ports import EventLog, Record
+from eventlog.ports import EventLog, Record, topic_ends
 
 START_OFFSETS: Final = 20_000
 """How much of the end of `receipts` is read before it is ready, in all partitions together: recent retries."""
@@ -106,7 +106,7 @@ class ReceiptFollower:
                 _close(self._index)
 
     def _follow(self) -> None:
-        ends = {each: self._log.end(topics.RECEIPTS, each) for each in range(self._log.partitions)}
+        ends = topic_ends(self._log, topics.RECEIPTS, range(self._log.partitions))
         if self._index is None:
             self._open(ends)
         self._skip_deleted()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from eventlog.ports import EventLog
+from eventlog.ports import EventLog, topic_ends
 from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id, sources_of, topic_and_partition
 from eventlog.topics import CAPTURED, PATCHES
@@ -43,8 +43,7 @@ def patch_ends(log: EventLog, settings: LogSettings) -> dict[int, int]:
 
     Read them before the ends of sources: then the patches of all events after those come after these.
     """
-    found = log.ends((PATCHES, partition) for partition in range(settings.patch_partitions))
-    return {partition: end for (_, partition), end in found.items()}
+    return topic_ends(log, PATCHES, range(settings.patch_partitions))
 
 
 class Noted(NamedTuple):
@@ -91,11 +90,10 @@ class Ends:
                 existing = range(0 if is_absent(self._log, topic) else partitions)
                 if existing:
                     self._ids[topic] = self._log.incarnation(topic)
-                found = self._log.ends((topic, each) for each in existing)
-                self._found[topic] = {each: end for (_, each), end in found.items()}
+                self._found[topic] = topic_ends(self._log, topic, existing)
             except Exception as error:  # noqa: BLE001 - it is raised for each view that needs them
                 self._found[topic] = error
-        known = self._found[topic]
-        if isinstance(known, Exception):
-            raise known
-        return known
+        found = self._found[topic]
+        if isinstance(found, Exception):
+            raise found
+        return found
