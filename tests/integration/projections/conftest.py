@@ -27,5 +27,10 @@ def servers(settings: LogSettings, stack: StackSettings) -> Iterator[dict[str, R
 
 
 @pytest.fixture
+def stores(servers: dict[str, RealServer]) -> StoreSettings:
+    return servers["postgres"].settings
+
+
+@pytest.fixture
 def producer(settings: LogSettings) -> Producer:
     return Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 0})

@@ -35,11 +35,6 @@ TARGET = Target(AFTER, 1)
 
 
 @pytest.fixture
-def stores(servers: dict[str, RealServer]) -> StoreSettings:
-    return servers["postgres"].settings
-
-
-@pytest.fixture
 def service(servers: dict[str, RealServer], stores: StoreSettings, settings: LogSettings) -> Service:
     """One whose view was built when it declared fewer indexes."""
     generations = Generations(stores.postgres, settings.environment)

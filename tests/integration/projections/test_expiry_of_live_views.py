@@ -39,11 +39,6 @@ PLAIN = view_with({})
 
 
 @pytest.fixture
-def stores(servers: dict[str, RealServer]) -> StoreSettings:
-    return servers["postgres"].settings
-
-
-@pytest.fixture
 def built(servers: dict[str, RealServer], settings: LogSettings) -> None:
     """A view that was built when its rows did not expire, with rows of every age."""
     generations = Generations(servers["postgres"].settings.postgres, settings.environment)

@@ -26,10 +26,10 @@ from projections.table import reference
 from projections.table.expressions import Source
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.test_key_stores import MASTER
-from tests.integration.projections.test_rows_by_persons import TIME, VIEW, service, stores
+from tests.integration.projections.test_rows_by_persons import TIME, VIEW, service
 from tests.support.audited import MemoryTrail
 
-__all__ = ["service", "stores"]
+__all__ = ["service"]
 
 HIDDEN = {"hidden": "personal"}
 PARTITIONS = 2

@@ -70,11 +70,6 @@ def recorded() -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.fixture
-def stores(servers: dict[str, RealServer]) -> StoreSettings:
-    return servers["postgres"].settings
-
-
-@pytest.fixture
 def service(servers: dict[str, RealServer], stores: StoreSettings, settings: LogSettings) -> Service:
     """The view was built before a field was personal."""
     generations = Generations(stores.postgres, settings.environment)

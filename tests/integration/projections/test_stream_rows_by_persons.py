@@ -54,11 +54,6 @@ def recorded() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def stores(servers: dict[str, RealServer]) -> StoreSettings:
-    return servers["postgres"].settings
-
-
-@pytest.fixture
 def service(servers: dict[str, RealServer], stores: StoreSettings, settings: LogSettings) -> Service:
     """The table is that of a release without this index."""
     generations = Generations(stores.postgres, settings.environment)
