@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from projections.table.monoids import MEMBERS, Pick, State
+from projections.table.decimals import decimal_text, subtracted
+from projections.table.monoids import MEMBERS, Pick, State, StateField
 from projections.table.patch import Patch
 
 MARK: Final = "\x1f"
@@ -42,13 +43,21 @@ def contribution_key(topic: str, key: str) -> str:
 class Retraction:
     """How contributions become groups. sums: the state fields of groups; own: the monoid of contributions."""
 
-    sums: tuple[str, ...]
+    sums: tuple[StateField, ...]
     own: Pick
 
     @cached_property
-    def _added(self) -> tuple[tuple[str, str], ...]:
-        """Each sum, and the state field of a contribution with what it adds there."""
-        return tuple((name, own(name)) for name in self.sums)
+    def _added(self) -> tuple[tuple[str, str, int | str], ...]:
+        """Each sum, the state field of a contribution with what it adds there, and what it adds if that is null."""
+        return tuple(
+            (each.name, own(each.name), decimal_text(0, each.type.places) if each.type.is_decimal else 0)
+            for each in self.sums
+        )
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        """The places of the sums of decimals, which are texts."""
+        return {each.name: each.type.places for each in self.sums if each.type.is_decimal}
 
     def group(self, contribution: State) -> Group | None:
         """The key of a contribution's group, and what it adds there; None if it is in no group."""
@@ -57,7 +66,7 @@ class Retraction:
             return None
         if key.startswith(MARK):
             key = REPLACEMENT + key[1:]
-        added = {name: contribution.get(field) or 0 for name, field in self._added}
+        added = {name: contribution.get(field) or nothing for name, field, nothing in self._added}
         added[MEMBERS] = 1
         return key, added
 
@@ -79,16 +88,22 @@ class Retraction:
             new = self.group(after)
             states[patch.key] = after, new
             if old != new:
-                made += [Patch(key, patch.source, patch.place, fields) for key, fields in _changes(old, new)]
+                made += [Patch(key, patch.source, patch.place, fields) for key, fields in self._changes(old, new)]
         return made
 
+    def _changes(self, old: Group | None, new: Group | None) -> Iterator[Group]:
+        """What changes in each group, which is there once, if a contribution was in one and is in another now."""
+        if old is not None and new is not None and old[0] == new[0]:
+            yield new[0], self._difference(new[1], old[1])
+            return
+        if old is not None:
+            yield old[0], self._difference(dict.fromkeys(old[1], 0), old[1])
+        if new is not None:
+            yield new
 
-def _changes(old: Group | None, new: Group | None) -> Iterator[Group]:
-    """What changes in each group, which is there once, if a contribution was in one and is in another now."""
-    if old is not None and new is not None and old[0] == new[0]:
-        yield new[0], {name: number - old[1][name] for name, number in new[1].items()}
-        return
-    if old is not None:
-        yield old[0], {name: -number for name, number in old[1].items()}
-    if new is not None:
-        yield new
+    def _difference(self, new: State, old: State) -> State:
+        places = self._places
+        return {
+            name: subtracted(number, old[name], places[name]) if name in places else number - old[name]
+            for name, number in new.items()
+        }

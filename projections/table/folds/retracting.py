@@ -44,6 +44,6 @@ def arrange_retracting(
         (*groups.layout.monoids, members, contribution),
         groups.layout.shown,
         groups.layout.types,
-        retraction=Retraction(tuple(each.name for each in sums), contribution),
+        retraction=Retraction(sums, contribution),
     )
     return Arrangement(layout, (Stored(members, hidden), Stored(contribution, brings)))
