@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from projections.table.decimals import decimal_text, subtracted
+from projections.table.decimals import added, decimal_text, subtracted
 from projections.table.monoids import MEMBERS, Pick, State, StateField
+from projections.table.monoids.tallies import tally_key
 from projections.table.patch import Patch
+from projections.table.types import ColumnType
 
 MARK: Final = "\x1f"
 """Begins the keys of contributions; in the key of a group, it is replaced."""
@@ -41,7 +43,11 @@ def contribution_key(topic: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class Retraction:
-    """How contributions become groups. sums: the state fields of groups; own: the monoid of contributions."""
+    """How contributions become groups.
+
+    sums: the state fields of groups; those of the type COUNTS have how often each value is there. own: the monoid of
+    contributions.
+    """
 
     sums: tuple[StateField, ...]
     own: Pick
@@ -52,7 +58,13 @@ class Retraction:
         return tuple(
             (each.name, own(each.name), decimal_text(0, each.type.places) if each.type.is_decimal else 0)
             for each in self.sums
+            if not each.entry
         )
+
+    @cached_property
+    def _tallied(self) -> tuple[tuple[str, str, ColumnType], ...]:
+        """Each tally, the state field of a contribution with its value, and the type of values."""
+        return tuple((each.name, own(each.name), each.entry[0].type) for each in self.sums if each.entry)
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
@@ -66,9 +78,25 @@ class Retraction:
             return None
         if key.startswith(MARK):
             key = REPLACEMENT + key[1:]
-        added = {name: contribution.get(field) or nothing for name, field, nothing in self._added}
-        added[MEMBERS] = 1
-        return key, added
+        adds: State = {name: contribution.get(field) or nothing for name, field, nothing in self._added}
+        for name, field, kind in self._tallied:
+            value = contribution.get(field)
+            adds[name] = {} if value is None else {tally_key(value, kind): 1}
+        adds[MEMBERS] = 1
+        return key, adds
+
+    def merge(self, group: State, adds: State) -> None:
+        """Add what a contribution adds to what others add, in place; sums may have more digits than their columns."""
+        for name, number in adds.items():
+            held = group.get(name)
+            if isinstance(number, dict):
+                held = group.setdefault(name, {})
+                for key, times in number.items():
+                    held[key] = held.get(key, 0) + times
+            elif name in self._places:
+                group[name] = added(held, number, self._places[name])
+            else:
+                group[name] = (held or 0) + number
 
     def patches(self, patches: Iterable[Patch], contributions: Mapping[str, State]) -> list[Patch]:
         """What patches of contributions change in groups, in their order; each has the place of its cause.
@@ -102,8 +130,15 @@ class Retraction:
             yield new
 
     def _difference(self, new: State, old: State) -> State:
-        places = self._places
-        return {
-            name: subtracted(number, old[name], places[name]) if name in places else number - old[name]
-            for name, number in new.items()
-        }
+        made: State = {}
+        for name, number in new.items():
+            if isinstance(old[name], dict):
+                times = {key: -each for key, each in old[name].items()}
+                for key, each in (number or {}).items():
+                    times[key] = times.get(key, 0) + each
+                made[name] = times
+            elif name in self._places:
+                made[name] = subtracted(number, old[name], self._places[name])
+            else:
+                made[name] = number - old[name]
+        return made

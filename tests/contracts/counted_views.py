@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated
 
@@ -10,9 +10,9 @@ from pydantic import Field
 
 from eventlog.capturing import Captured, Source
 from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
-from projections.table.conditions import above, any_of, differs, negated
+from projections.table.conditions import above, any_of, differs, equals, negated
 from projections.table.expressions import minus, value
-from projections.table.folds import add, average, count, ratio
+from projections.table.folds import add, average, count, maximum, minimum, ratio
 from projections.table.view import TableView
 
 
@@ -25,6 +25,8 @@ class Person(Captured, table="public.people", key="id"):
     balance: Annotated[Decimal | None, Field(max_digits=12, decimal_places=2)] = None
     fee: Annotated[Decimal, Field(max_digits=20, decimal_places=8)] = Decimal(0)
     joined: date | None = None
+    weight: float | None = None
+    seen: datetime | None = None
 
 
 class Shop(Captured, table="public.shops", key=("country", "number")):
@@ -85,4 +87,26 @@ PER_BALANCE = TableView(
     where=differs("joined", value(date(2026, 1, 1))),
     stores=(Postgres(), Elasticsearch(), Cache()),
 )
-COUNTED_VIEWS = {view.name: view for view in (PER_TOWN, BY_MEMBERSHIP, MONEY_PER_TOWN, PER_DAY, PER_BALANCE)}
+EDGES_PER_TOWN = TableView(
+    name="edges_per_town",
+    key="town",
+    columns={
+        "fewest": minimum({Person: "points"}),
+        "most": maximum({Person: "points"}),
+        "least_left": minimum({Person: minus("points", "spent"), Shop: "staff"}),
+        "dearest": maximum({Person: "balance", Shop: "rent"}),
+        "cheapest": minimum({Person: "balance", Shop: "rent"}),
+        "first_joined": minimum({Person: "joined"}),
+        "lightest": minimum({Person: "weight"}),
+        "last_seen": maximum({Person: "seen"}),
+        "people": count(Person),
+    },
+    where={Person: negated(equals("points", 1))},
+    stores=(
+        Postgres(indexes=(("-dearest",), ("first_joined",))),
+        Elasticsearch(facets=("first_joined",)),
+        Cache(rankings=(Ranking("-dearest"), Ranking("last_seen"))),
+    ),
+)
+COUNTED = (PER_TOWN, BY_MEMBERSHIP, MONEY_PER_TOWN, PER_DAY, PER_BALANCE, EDGES_PER_TOWN)
+COUNTED_VIEWS = {view.name: view for view in COUNTED}

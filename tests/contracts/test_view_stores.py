@@ -39,7 +39,7 @@ from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, History, history
 from projections.view import View
 from projections.views.streams import streams
-from tests.contracts.counted_views import COUNTED_VIEWS, MONEY_PER_TOWN, PER_TOWN, Shop
+from tests.contracts.counted_views import COUNTED_VIEWS, EDGES_PER_TOWN, MONEY_PER_TOWN, PER_TOWN, Shop
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, ITEMS_AND_MOVES, LISTS_BY_GROUP, LISTS_BY_THING, STORES
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, RealServer, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored
@@ -133,7 +133,9 @@ def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: 
     assert {each: ledger.next_offset for each, ledger in again.ledgers(target).items()} == told.ends
 
 
-of_sums = pytest.mark.parametrize("view", [BY_GROUP, PER_TOWN, MONEY_PER_TOWN], ids=lambda view: view.name)
+of_sums = pytest.mark.parametrize(
+    "view", [BY_GROUP, PER_TOWN, MONEY_PER_TOWN, EDGES_PER_TOWN], ids=lambda view: view.name
+)
 
 
 @of_sums
@@ -336,7 +338,18 @@ def test_what_was_applied_a_moment_ago_is_in_the_ledgers_once_it_is_settled_now(
 
 @pytest.mark.parametrize(
     "view",
-    [BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, city_market, streams, PER_TOWN, MONEY_PER_TOWN],
+    [
+        BY_THING,
+        BY_GROUP,
+        LISTS_BY_THING,
+        LISTS_BY_GROUP,
+        BY_SKU,
+        city_market,
+        streams,
+        PER_TOWN,
+        MONEY_PER_TOWN,
+        EDGES_PER_TOWN,
+    ],
     ids=lambda v: v.name,
 )
 def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView) -> None:
@@ -674,6 +687,8 @@ def arrow(view: TableView, rows: Mapping[str, State]) -> pa.RecordBatch:
 def arrow_type(field: StateField) -> pa.DataType:
     if not field.entry:
         return pa.string() if field.type.is_decimal else ARROW[field.type]
+    if field.type is ColumnType.COUNTS and field.entry[0].type is not ColumnType.INTEGER:
+        return pa.list_(pa.struct([("v", pa.string()), ("n", pa.int64())]))
     return pa.list_(pa.struct([(each.name, arrow_type(each)) for each in field.entry]))
 
 

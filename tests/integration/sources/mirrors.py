@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from eventlog.capturing import Captured, Kind
-from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, add, average, count, current
+from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, add, average, count, current, maximum
 from headwater.samples.shop.source import Customer, Order, OrderLine, Product
 from projections.table.types import format_time
 from tests.integration.sources.captured import Row
@@ -41,7 +41,12 @@ pieces_by_sku = TableView(
     {"rows": count(OrderLine), "total": add({OrderLine: "quantity"}), "mean": average({OrderLine: "quantity"})},
     STORES,
 )
-money_by_status = TableView("money_by_status", "status", {"rows": count(Order), "total": add({Order: "total"})}, STORES)
+money_by_status = TableView(
+    "money_by_status",
+    "status",
+    {"rows": count(Order), "total": add({Order: "total"}), "dearest": maximum({Order: "total"})},
+    STORES,
+)
 prices_by_day = TableView(
     "prices_by_day", "available_from", {"rows": count(Product), "total": add({Product: "price"})}, STORES
 )

@@ -58,6 +58,7 @@ from replay.errors import CannotFoldRow
 from replay.row import fold_rows
 from tests.contracts.counted_views import (
     COUNTED_VIEWS,
+    EDGES_PER_TOWN,
     MONEY_PER_TOWN,
     PER_BALANCE,
     PER_DAY,
@@ -66,7 +67,7 @@ from tests.contracts.counted_views import (
     Shop,
 )
 from tests.contracts.view_histories import BY_THING
-from tests.support.captured_things import Thing
+from tests.support.captured_things import USUAL, Thing
 from tests.support.seeds import seed_of
 from tests.unit.capturing.records import record
 from tests.unit.projections.test_captured_rows import Recorded
@@ -118,6 +119,10 @@ def random_changes(chance: random.Random, length: int = 300, keys: int = 12) -> 
             "balance": chance.choice((None, "0.00", "-0.01", "9999999999.99", "-9999999999.99", "12.50", "1E+1")),
             "fee": chance.choice(("0", "0.00000001", "999999999999.99999999", "-7")),
             "joined": chance.choice((None, "2026-01-01", "0001-01-01", "9999-12-31", "2024-02-29")),
+            "weight": chance.choice((None, 0.0, -0.0, 1, 1e300, 5e-324, 0.1)),
+            "seen": chance.choice(
+                (None, "2026-01-01T00:00:00.123Z", "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
+            ),
         }
         match chance.randrange(8):
             case 0:
@@ -210,6 +215,30 @@ def test_sums_of_decimals_are_those_of_exact_arithmetic_over_the_rows_that_are_l
         }
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_a_lowest_value_rises_again_when_its_row_goes_and_falls_when_one_comes(number: int) -> None:
+    changes = random_changes(random.Random(seed_of(number)), keys=40)
+    view = replace(EDGES_PER_TOWN, where={})
+    for end in range(1, len(changes), 37):
+        left = [row for row in {each.key: each.row for each in changes[:end]}.values() if row is not None]
+        found = fold(view, [each.source for each in changes[:end]])
+        towns = {row["town"] for row in left} - {None}
+        assert len(found) == len(towns)
+        for town in towns:
+            rows, shown = [row for row in left if row["town"] == town], found[town.replace(MARK, "\ufffd")]
+
+            def values(name: str, of: list[Any] = rows) -> list[Any]:
+                return [row[name] for row in of if row[name] is not None]
+
+            points, balances = values("points"), [Decimal(each) for each in values("balance")]
+            assert (shown["fewest"], shown["most"]) == (min(points, default=None), max(points, default=None))
+            assert shown["dearest"] == (f"{max(balances):.3f}".replace("-0.000", "0.000") if balances else None)
+            assert shown["cheapest"] == (f"{min(balances):.3f}" if balances else None)
+            assert shown["first_joined"] == min(values("joined"), default=None)
+            assert shown["lightest"] == min(values("weight"), default=None)
+            assert shown["last_seen"] == max(values("seen"), default=None)
+
+
 def test_a_row_that_moves_changes_two_groups_and_the_last_one_takes_its_group_away() -> None:
     view = TableView("per_town", "town", {"people": count(Person), "points": add({Person: "points"})}, STORES)
     row = {"town": "Bern", "points": 5, "spent": 0, "is_member": True}
@@ -236,8 +265,9 @@ def test_a_row_that_moves_changes_two_groups_and_the_last_one_takes_its_group_aw
         ({"a": count(Thing)}, {"key": "weight"}, "group by a column of texts, integers, booleans, decimals or days"),
         ({"a": add({Person: "town"})}, {}, "only sums of integers"),
         ({"a": last({Person: "town"})}, {}, "is a captured table"),  # type: ignore[dict-item]
-        ({"a": maximum({Person: "points"})}, {}, "is a captured table"),  # type: ignore[dict-item]
-        ({"a": minimum({Person: "points"}), "b": count(Person)}, {}, "is a captured table"),  # type: ignore[dict-item]
+        ({"a": maximum({Person: "town"})}, {}, "highest or lowest needs numbers, times or dates, not text"),
+        ({"a": maximum({Thing: "price"})}, {"key": "note"}, r"write price: Annotated\[Decimal, Field\(max_digits=12"),
+        ({"a": minimum({Person: "points"}), "b": current(Person, "town")}, {}, "declare two views"),
         ({"a": collect({Person: "points"})}, {}, "is a captured table"),  # type: ignore[dict-item]
         ({"a": count(Person)}, {"where": {Shop: equals("town", value("x"))}}, "is a captured table"),
         ({"a": count(Person)}, {"where": {Person: "town"}}, "field"),
@@ -259,7 +289,7 @@ def test_a_renamed_class_keeps_the_fingerprint() -> None:
 
 
 @pytest.mark.parametrize("few", [False, True])
-@pytest.mark.parametrize("view", [PER_TOWN, MONEY_PER_TOWN], ids=lambda view: view.name)
+@pytest.mark.parametrize("view", [PER_TOWN, MONEY_PER_TOWN, EDGES_PER_TOWN], ids=lambda view: view.name)
 @pytest.mark.parametrize("number", range(3))
 def test_bulk_writes_the_groups_of_all_its_contributions(
     number: int, view: TableView, few: bool, monkeypatch: pytest.MonkeyPatch
@@ -292,6 +322,22 @@ def test_bulk_writes_the_groups_of_all_its_contributions(
         found = {key: finish(view, key, row) for key, row in writer.rows if not is_deleted(row)}
         assert found == expected
         assert len(found) > 3
+
+
+def test_bulk_names_the_group_whose_sum_of_decimals_has_too_many_digits() -> None:
+    view = TableView("costs", "note", {"rate": add({Thing: "rate"})}, STORES)
+    folder, program = Folder(decoders([view]), [compiled(view)]), compiled(view)
+    usual = {name: values[0] for name, values in USUAL.items()}
+    for at, (note, rate) in enumerate((("a", "9" * 28), ("a", "9" * 28), ("b", "1"))):
+        change = record(after={**usual, "id": at, "note": note, "rate": rate}, op="c")
+        what = UnclearRecord(f"{Thing.topic()}/0", at, 0, b'{"id":%d}' % at, change)
+        folder.add(what.source, [Recorded(what)])
+    assert folder.folds[0].unclear == []
+    (pieces,) = tasks.groups([tasks.share_of([folder.folds[0].drain()], 4)], 0, program, 1)
+    writer = Kept(DocumentForm.of(view))
+    written = tasks.write(program, [writer], pieces)
+    assert written.refused == (frozenset({"a"}),)
+    assert {key: row["rate"] for key, row in writer.rows if not is_deleted(row)} == {"b": "1.0000000000"}
 
 
 ANN = Person(id=1, town="Bern", points=3, spent=1, is_member=True)
