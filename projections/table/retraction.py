@@ -130,6 +130,8 @@ class Retraction:
             yield new
 
     def _difference(self, new: State, old: State) -> State:
+        if not self._places and not self._tallied:  # as most are
+            return {name: number - old[name] for name, number in new.items()}
         made: State = {}
         for name, number in new.items():
             if isinstance(old[name], dict):
