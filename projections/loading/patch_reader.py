@@ -62,15 +62,16 @@ class PatchReader:
         return self._positions
 
     def poll(self) -> list[Message]:
-        """The next records of these partitions, none of them before its position; waits for up to POLL_S, and for
-        IDLE_POLL_S if the last poll found none.
+        """The next records of these partitions, none of them before its position; waits for up to POLL_S.
+
+        If the last poll found none, it waits for up to IDLE_POLL_S; not for a rebuild, which ends soon.
         """
         if self._shares:
             topic = self._settings.topic(PATCHES)
             self._shown.show(self._consumer, {(topic, each): at for each, at in self._positions.items()})
         # `consume` waits for the whole number of records: take the first, then those that are there already
         first = self._consumer.poll(IDLE_POLL_S if self._is_idle else POLL_S)
-        self._is_idle = first is None
+        self._is_idle = first is None and self._shares
         if first is None:
             self.reconnect_if_lost()
             return []
