@@ -34,6 +34,7 @@ FITTING: Final[Mapping[ColumnType, frozenset[Kind]]] = _Fitting(
         ColumnType.POINT: frozenset({Kind.JSON}),
         ColumnType.JSON: frozenset({Kind.TEXT, Kind.JSON, Kind.ARRAY}),
         ColumnType.DATE: frozenset({Kind.DATE, Kind.TEXT}),
+        ColumnType.UUID: frozenset({Kind.UUID, Kind.TEXT}),
     }
 )
 """What a field of a ViewRow may be; whether the values themselves fit, only the rows show."""

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, ConfigDict
@@ -24,12 +25,15 @@ from headwater import (
     POINT,
     TEXT,
     TIME,
+    Event,
     Postgres,
     Process,
     Reaction,
     RowDeleted,
+    TableView,
     Topic,
     ViewRow,
+    last,
 )
 from projections.registry import ViewRegistry
 from projections.row_inputs import FITTING, check_view_rows
@@ -104,6 +108,19 @@ def test_exact_columns_are_read_as_what_they_are(column: Any, kind: Any) -> None
     check_view_rows(reading({"exact": kind}), "here", views)
     with pytest.raises(DeclarationError, match='column "exact" is D'):
         check_view_rows(reading({"exact": float}), "here", views)
+
+
+class Tagged(Event, type="thing.tagged"):
+    thing_id: str
+    tag: UUID
+
+
+@pytest.mark.parametrize("kind", [UUID, str])
+def test_a_uuid_is_read_as_one_or_as_its_text(kind: Any) -> None:
+    tags = TableView(name="tags", key="thing_id", columns={"tag": last({Tagged: "tag"})}, stores=(Postgres(), Topic()))
+    check_view_rows(reading({"tag": kind}, "tags"), "here", {"tags": tags})
+    with pytest.raises(DeclarationError, match='column "tag" is UUID'):
+        check_view_rows(reading({"tag": int}, "tags"), "here", {"tags": tags})
 
 
 def test_a_deployment_without_the_view_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
