@@ -9,6 +9,7 @@ from typing import NamedTuple
 import orjson
 
 from eventlog.source_positions import topic_and_partition
+from eventlog.times import now_ms
 from projections.stores.store import Batch
 from projections.table.json_text import JsonTexts, make_canonical
 from projections.table.monoids import State
@@ -22,6 +23,10 @@ BATCH = "b"
 TRACEPARENT = "w"
 DECIDED = "r"
 """Members of a patch whose trace is sampled: the W3C trace context of its event, and when this was decided."""
+
+
+ANNOUNCED = "n"
+"""Member of a patch that changes nothing: it says that a row was replaced in a store, for those who follow changes."""
 
 
 class TracedPatch(NamedTuple):
@@ -79,6 +84,15 @@ def read_into(
         raise NotAPatch(f"{type(error).__name__}: {error}") from error
     batch.patches.setdefault(tag, []).append(patch)
     return None if context is None else TracedPatch(tag, patch, str(context), str(document.get(DECIDED, "")))
+
+
+def announcement(source: str) -> bytes:
+    """A patch that changes nothing, of a row with events of this source.
+
+    Its place is the first of all, which every ledger has passed, so that loaders leave it out, also those of earlier
+    releases.
+    """
+    return orjson.dumps({"p": source, "o": 0, "i": 0, "t": now_ms(), "c": {}, ANNOUNCED: True})
 
 
 def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:
