@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from api.guard.caller import Caller
 from api.guard.declared import STREAMS
+from api.known_keys import has_persons_as_ids
 from api.known_observations import KnownObservations
 from api.known_stream_rows import KnownStreamRows
+from api.known_views import KnownViews, Views
 from api.limits.portions import MAX_PAGE_BYTES
 from api.personal import PersonalValues
 from api.ports import Finder, Page, Row, ViewReader
@@ -21,7 +24,6 @@ from api.requests.filters import SEALED_WITH, AnyOf, Filter
 from api.requests.query import Order, Query
 from api.service import Service
 from api.waiting.awaited import After
-from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import Envelope, Position, decode, stream_name
 from eventlog.erasing.person import Counted
 from eventlog.personal.installed import installed
@@ -31,16 +33,17 @@ from projections.view import View
 
 KEYS_AT_ONCE: Final = 1_000
 COLUMNS: Final = ("event_id", "stream", "time", "record")
-Reason = Literal["forbidden", "no_rows", "no_index"]
-"""Why a view is left out: the caller may not read it, it has no rows yet, or its rows are not found by persons."""
+Reason = Literal["forbidden", "no_rows", "no_index", "unknown_key", "made_earlier"]
+"""Why a view is left out: the caller may not read it, it has no rows yet, its rows are not found by persons, nobody
+knows whether its key is a person, or it was made with `--as` from an earlier version."""
 
 
 class Known(NamedTuple):
     """A page of what is known. events, observations: opened. rows: by view. next: the cursor of the next page, if any.
 
-    left_out: by kind, the names of what the caller may not read; also views that have no rows yet, and stream views
-    that have no index by persons. reasons: of the views among them, by name. searched: how many observations of all
-    that the topic has were searched, and how many it has; None on other pages.
+    left_out: by kind, the names of what the caller may not read; also views whose rows are not found. reasons: of the
+    views among them, by name. key_names: of the views with rows. searched: how many observations of all that the topic
+    has were searched, and how many it has; None on other pages.
     """
 
     events: Sequence[bytes]
@@ -48,6 +51,7 @@ class Known(NamedTuple):
     left_out: Mapping[str, Sequence[str]]
     reasons: Mapping[str, Reason]
     next: str | None
+    key_names: Mapping[str, str] = MappingProxyType({})
     observations: Sequence[bytes] = ()
     searched: tuple[int, int] | None = None
 
@@ -66,14 +70,9 @@ class KnownPersons:
         self._service, self._observed, self._in_streams = service, KnownObservations(service), KnownStreamRows(service)
         self._streams = service.views.get(STREAMS)
         self._finder: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
-        views = (view for name, view in service.views.items() if name != STREAMS)
-        self._views = {
-            view.name: (view, KeyReaders(service.readers, view))
-            for view in views
-            if any(store.answers for store in view.stores)
-        }
+        self._views = KnownViews(service)
         self._aggregates = [each for each in service.commands.aggregates.values() if each.is_personal]
-        self._of_ids = frozenset(each.name for each in self._aggregates if _has_persons_as_ids(each))
+        self._of_ids = frozenset(each.name for each in self._aggregates if has_persons_as_ids(each))
 
     async def page(self, caller: Caller, person: str, limit: int, cursor: str | None, after: After | None) -> Known:
         """A page of at most `limit` events, the oldest first; then of rows of stream views, by view and key; then of
@@ -81,25 +80,26 @@ class KnownPersons:
 
         Raises BadParameter, and what reading raises.
         """
-        found = await self._person(person)
+        found, views = await self._person(person), await self._views.now()
         if (start := self._in_streams.place_in(caller, person, cursor)) is not None:
-            return await self._stream_rows(caller, found, limit, start, after)
+            return await self._stream_rows(caller, views, found, limit, start, after)
         if (place := self._observed.place_in(caller, person, cursor)) is not None:
-            return await self._observations(caller, found, limit, place)
+            return await self._observations(caller, views, found, limit, place)
         view, finder = self._reader()
         await self._service.waiter.wait(view, finder, after)
         query = self._about(found)
         query = query if cursor is None else continued(view, query, cursor)
         records, following = await self._records(caller, query, limit)
         envelopes = [decode(record) for record in records]
-        rows, unbuilt = await self._rows(caller, found, envelopes, after)
+        rows, unbuilt = await self._rows(caller, views, found, envelopes, after)
         values = self._service.personal
         opened = await asyncio.to_thread(values.records_of_person, records, found.key_ids)
         if following is None:
             following = self._in_streams.begin(caller, person, found.key_ids)
         if following is None:
             following = self._observed.begin(caller, person, found.key_ids)
-        return Known(opened, rows, *self._left_out(caller, unbuilt), following)
+        key_names = {name: views.by_name[name].view.key_name for name in rows}
+        return Known(opened, rows, *self._left_out(caller, views, unbuilt), following, key_names)
 
     async def count(self, person: str) -> Counted:
         """How many events, observations and rows of stream views there are, whoever may read them."""
@@ -111,26 +111,34 @@ class KnownPersons:
         return Counted(events, observations, await self._in_streams.count(found.key_ids))
 
     async def _stream_rows(
-        self, caller: Caller, person: _Person, limit: int, place: tuple[str, str | None], after: After | None
+        self,
+        caller: Caller,
+        views: Views,
+        person: _Person,
+        limit: int,
+        place: tuple[str, str | None],
+        after: After | None,
     ) -> Known:
         found = await self._in_streams.page(caller, person.name, person.key_ids, limit, place, after)
-        rows = {}
-        if found.view is not None:
-            about = [row for row in found.rows if _shows(found.view, row, person)]
-            if about:  # the index also finds what only looks like a sealed text
-                rows[found.view.name] = await self._shown(found.view, about, person)
+        rows, key_names = {}, {}
+        if (view := found.view) is not None:
+            keyed = self._in_streams.keyed(view, person.name)
+            # the index also finds what only looks like a sealed text
+            about = [row for row in found.rows if keyed(row) or _shows(view, row, person)]
+            if about:
+                rows[view.name], key_names[view.name] = await self._shown(view, about, person), view.key_name
         following = found.next
         if following is None:
             following = self._observed.begin(caller, person.name, person.key_ids)
-        return Known((), rows, *self._left_out(caller, found.unbuilt), following)
+        return Known((), rows, *self._left_out(caller, views, found.unbuilt), following, key_names)
 
-    async def _observations(self, caller: Caller, person: _Person, limit: int, place: Position) -> Known:
+    async def _observations(self, caller: Caller, views: Views, person: _Person, limit: int, place: Position) -> Known:
         found = await self._observed.page(person.key_ids, limit, place)
         values = self._service.personal
         opened = await asyncio.to_thread(values.records_of_person, found.records, person.key_ids)
         following = None if found.place is None else self._observed.cursor(person.name, found.place)
         searched = found.searched, found.size
-        return Known((), {}, *self._left_out(caller, ()), following, opened, searched)
+        return Known((), {}, *self._left_out(caller, views, ()), following, {}, opened, searched)
 
     async def _person(self, name: str) -> _Person:
         facts = await asyncio.to_thread(lambda: installed().store.keys_of(name))
@@ -176,12 +184,12 @@ class KnownPersons:
         return caller.scopes.allow("streams", aggregate) and self._service.own_streams.exists_for(caller, stream)
 
     async def _rows(
-        self, caller: Caller, person: _Person, events: Sequence[Envelope], after: After | None
+        self, caller: Caller, views: Views, person: _Person, events: Sequence[Envelope], after: After | None
     ) -> tuple[dict[str, Sequence[Row]], list[str]]:
         """By view, the rows about a person that these events have changed; and the views that have no rows yet."""
         rows: dict[str, Sequence[Row]] = {}
         unbuilt = []
-        for name, (view, readers) in self._views.items():
+        for name, (view, readers, is_made) in views.by_name.items():
             if not caller.scopes.allow("views", name):
                 continue
             changed = dict.fromkeys(key for event in events for key in view.rows_of(event) or ())
@@ -189,7 +197,7 @@ class KnownPersons:
             if not changed or not (own or view.personal):
                 continue
             try:
-                found = await self._read(view, readers, list(changed), caller, after)
+                found = await self._read(view, readers, list(changed), caller, None if is_made else after)
             except GenerationMissing:
                 unbuilt.append(name)
                 continue
@@ -244,21 +252,17 @@ class KnownPersons:
         return found
 
     def _left_out(
-        self, caller: Caller, unbuilt: Sequence[str]
+        self, caller: Caller, views: Views, unbuilt: Sequence[str]
     ) -> tuple[dict[str, Sequence[str]], Mapping[str, Reason]]:
         """What is left out, and the reasons of views."""
         streams = [each.name for each in self._aggregates if not caller.scopes.allow("streams", each.name)]
         reasons: dict[str, Reason] = dict.fromkeys(unbuilt, "no_rows")
-        reasons |= dict.fromkeys(self._in_streams.unsearched, "no_index")
-        reasons |= {name: "forbidden" for name in self._views if not caller.scopes.allow("views", name)}
+        reasons |= dict.fromkeys(views.earlier, "made_earlier")
+        reasons |= self._in_streams.unsearched
+        names = (*views.by_name, *views.earlier)
+        reasons |= {name: "forbidden" for name in names if not caller.scopes.allow("views", name)}
         observations = self._observed.left_out(caller)
         return {"streams": sorted(streams), "views": sorted(reasons), "observations": observations}, reasons
-
-
-def _has_persons_as_ids(aggregate: AnyAggregate) -> bool:
-    kinds: list[Any] = [aggregate, *aggregate.commands.values(), *aggregate.events.values()]
-    fields = (kind.sealed_fields for kind in kinds)
-    return any(not each.of for found in fields if found is not None for each in found.all)
 
 
 def _shows(view: View, row: Row, person: _Person) -> bool:

@@ -87,18 +87,18 @@ async def everything(service: Service, person: str) -> dict[str, Any]:
     return {
         "person": person,
         "events": [orjson.Fragment(each) for page in pages for each in page.events],
-        "rows": _rows(service, pages),
+        "rows": _rows(pages),
         "observations": [orjson.Fragment(each) for page in pages for each in page.observations],
         "left_out": {**_joined(pages), "reasons": {name: why for page in pages for name, why in page.reasons.items()}},
     }
 
 
-def _rows(service: Service, pages: Sequence[Known]) -> dict[str, list[Any]]:
+def _rows(pages: Sequence[Known]) -> dict[str, list[Any]]:
     """By view; of a row that is on several pages, the last."""
     found: dict[str, dict[Any, Any]] = {}
     for page in pages:
         for view, rows in page.rows.items():
-            key = service.views[view].key_name
+            key = page.key_names[view]
             found.setdefault(view, {}).update({row[key]: row for row in rows})
     return {view: list(rows.values()) for view, rows in found.items()}
 

@@ -1,13 +1,15 @@
-"""The rows of stream views that show values of a person: no event names them, so an index of the table finds them."""
+"""The rows of stream views about a person: no event names them, so they are found by the index of sealed values, and by
+the columns of their keys."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from api.errors import BadParameter, Overloaded
 from api.guard.caller import ANYONE, Caller
+from api.known_keys import KeysOfPersons
 from api.known_places import place_cursor, place_of
 from api.ports import Finder, Page, Row
 from api.reading import read_live
@@ -37,20 +39,34 @@ class StreamRows(NamedTuple):
 
 
 class KnownStreamRows:
-    """Finds rows of stream views. unsearched: the views with personal columns and no table, which has the index."""
+    """Finds rows of stream views that show values of a person, or whose key names the person.
+
+    unsearched: the views that may have such rows which are not found, with the reason: they have no table, which has
+    the index, or no field of their records has the name of their key.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._finder: Finder | None = service.readers.get(FINDS)  # type: ignore[assignment]
-        views = {name: view for name, view in sorted(service.views.items()) if view.has_own_query and view.personal}
-        self._views = {
-            name: view for name, view in views.items() if self._finder is not None and view.store(FINDS) is not None
+        views = {name: view for name, view in sorted(service.views.items()) if view.has_own_query}
+        self._keys = {name: KeysOfPersons.of(view, service.commands) for name, view in views.items()}
+        about = {name: view for name, view in views.items() if view.personal or self._keys[name]}
+        found = {name for name, view in about.items() if self._finder is not None and view.store(FINDS) is not None}
+        self._views = {name: view for name, view in about.items() if name in found}
+        self._sealed = [name for name, view in about.items() if view.personal]
+        self.unsearched: dict[str, Literal["no_index", "unknown_key"]] = {
+            **{name: "unknown_key" for name in views.keys() - about.keys() if self._keys[name].is_unknown},
+            **{name: "no_index" for name in about.keys() - found},
         }
-        self.unsearched = frozenset(views).difference(self._views)
+
+    def keyed(self, view: View, person: str) -> Callable[[Row], bool]:
+        """Says of a row of a view whether its key names a person."""
+        wanted = self._keys[view.name].of_person(person)
+        return lambda row: any(row.get(column) in values for column, values in wanted.items())
 
     def begin(self, caller: Caller, person: str, key_ids: Collection[str]) -> str | None:
         """The cursor of the first page; None if there is nothing to search."""
-        first = next(self._readable(caller), None) if key_ids else None
+        first = next((each for each in self._readable(caller) if key_ids or self._keys[each.name]), None)
         return None if first is None else place_cursor(_KIND, person, first.name, None)
 
     def place_in(self, caller: Caller, person: str, cursor: str | None) -> tuple[str, str | None] | None:
@@ -78,7 +94,10 @@ class KnownStreamRows:
         for number, view in enumerate(views):
             beyond = None if key is None else (key,)
             key = None
-            query = Query(_showing(view, key_ids), (Order(view.key_name),), limit=limit, beyond=beyond)
+            about = (*_showing(view, key_ids), *self._keyed(view, person))
+            if not about:
+                continue
+            query = Query((AnyOf(about),), (Order(view.key_name),), limit=limit, beyond=beyond)
             try:
                 page = await self._find(view, query, caller, after)
             except GenerationMissing:
@@ -93,10 +112,11 @@ class KnownStreamRows:
         return StreamRows(None, (), unbuilt, None)
 
     async def count(self, key_ids: Collection[str]) -> Mapping[str, int | None]:
-        """By view, how many rows there are, whoever may read them; None if nobody can count them now."""
-        found: dict[str, int | None] = dict.fromkeys(sorted((*self._views, *self.unsearched)))
-        for name, view in self._views.items():
-            query = Query(_showing(view, key_ids), (Order(view.key_name),), limit=1, count=True)
+        """By view with sealed columns, how many rows show such a value, whoever may read them; None if nobody can count
+        them now."""
+        found: dict[str, int | None] = dict.fromkeys(self._sealed)
+        for name, view in ((name, self._views[name]) for name in self._sealed if name in self._views):
+            query = Query((AnyOf(_showing(view, key_ids)),), (Order(view.key_name),), limit=1, count=True)
             with suppress(GenerationMissing, StoreUnavailable, Overloaded):
                 found[name] = (await self._find(view, query, ANYONE, None)).total if key_ids else 0
         return found
@@ -112,7 +132,11 @@ class KnownStreamRows:
     def _readable(self, caller: Caller) -> Iterator[View]:
         return (view for name, view in self._views.items() if caller.scopes.allow("views", name))
 
+    def _keyed(self, view: View, person: str) -> Iterator[Filter]:
+        wanted = self._keys[view.name].of_person(person)
+        return (Filter(column, "in", tuple(sorted(values))) for column, values in wanted.items())
 
-def _showing(view: View, key_ids: Collection[str]) -> tuple[AnyOf]:
+
+def _showing(view: View, key_ids: Collection[str]) -> tuple[Filter, ...]:
     ids = tuple(sorted(key_ids))
-    return (AnyOf(tuple(Filter(each, SEALED_COPY, ids) for each in sorted(view.personal))),)
+    return tuple(Filter(each, SEALED_COPY, ids) for each in sorted(view.personal)) if ids else ()

@@ -42,8 +42,12 @@ class Lookups:
         """What decides which rows that `view` looks up exist for a caller: callers with the same see the same."""
         names = dict.fromkeys(lookup.view for lookup in view.lookups)
         conditions = (each for name in names for each in caller.readable(self._views[name]))
-        opened = (caller.reads_personal,) if self._sealed_columns(view) else ()
+        opened = (self.opens(view, caller),) if self._sealed_columns(view) else ()
         return (*conditions, *(self._own_streams.seen_by(caller) if STREAMS in names else ()), *opened)
+
+    def opens(self, view: View, caller: Caller) -> bool:
+        """Whether `show` opens personal values of this view for a caller."""
+        return caller.reads_personal and bool(self._sealed_columns(view))
 
     async def show(
         self,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from commands.declaring.aggregate import Event
 from commands.declaring.filled_fields import Claim
+from commands.declaring.observation import Observation
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from projections.table.declared_store import DeclaredStore
@@ -115,6 +116,14 @@ class View(Protocol):
     @property
     def classes(self) -> Sequence[type[Event] | type[Captured]]:
         """The events and captured tables that it names, which a deployment must declare."""
+
+    @property
+    def key_columns(self) -> Sequence[str]:
+        """The columns that identify a row; of a view that folds events, the key column."""
+
+    @property
+    def queried(self) -> Sequence[type[Event] | type[Observation]]:
+        """The classes of the records that a query of its own reads; none if it has no such query."""
 
     @property
     def tables(self) -> Mapping[str, type[Captured]]:

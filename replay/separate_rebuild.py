@@ -11,6 +11,7 @@ from eventlog.topics import PATCHES
 from projections.errors import RebuildFailed
 from projections.generations.rebuild.build import Build, Options, Step
 from projections.generations.rebuild.cooperation import wait_for
+from projections.generations.rebuild.engine import holds_events
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.rebuild.strategies import strategy_of
 from projections.generations.registry.sources import patch_ends
@@ -123,13 +124,31 @@ def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) ->
     return {key for tag, _, key in keys if tag in tags}
 
 
+def _needed(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Mapping[str, int]:
+    """The ends of bulk in the sources of which the live generation lacks events.
+
+    Behind the last event there are a heartbeat and the marker of its transaction. A view has applied these only with
+    the next heartbeat, for which an idle deployment would wait up to five seconds per view. They change no row, except
+    of views with state, whose rows they make final.
+    """
+    bulk_ends = build.noted.bulk_ends
+    if current.view.has_state:
+        return bulk_ends
+    reached = position(store.ledgers(current), bulk_ends)
+    return {
+        source: end
+        for source, end in bulk_ends.items()
+        if reached[source] < end and holds_events(rebuilder.log, {source: (reached[source], end)})
+    }
+
+
 def _wait_until_covered(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> None:
     """Wait until the live generation has all events of the bulk phase, so that both have the same events.
 
     Whatever it has to catch up with, it may take its time, as long as it makes progress: in the sources that it lacks,
     or with the patches that are there now.
     """
-    bulk_ends, patches = build.noted.bulk_ends, patch_ends(rebuilder.log, rebuilder.settings)
+    bulk_ends, patches = _needed(rebuilder, build, store, current), patch_ends(rebuilder.log, rebuilder.settings)
     before, deadline = None, 0.0
     while True:
         ledgers = store.ledgers(current)

@@ -11,10 +11,11 @@ from typing import Final, NamedTuple
 
 from api.changes.changed_rows import ChangedRows, size_bytes
 from api.changes.earlier import EarlierPatches, Offsets, applied_by_all
+from api.changes.erasures import Erasures
 from api.changes.expired_rows import ExpiredRows
 from api.changes.own_rows import OwnRows
 from api.changes.patch_tail import Batch, Touched
-from api.changes.position import write_position
+from api.changes.position import FollowerPosition
 from api.changes.subscription import MAX_CHANGES, MAX_UNREAD_BYTES, Change, ResetReason, Subscription
 from api.guard.caller import Caller
 from api.lookups import Lookups
@@ -43,10 +44,11 @@ FeedName = tuple[str, tuple[Hashable, ...]]
 
 
 class Missing(NamedTuple):
-    """Patches whose touches are not in the feed; start: None if they are too many, so that followers read again."""
+    """Patches whose touches are not in the feed; start: None if followers read again, for this reason."""
 
     start: Offsets | None
     end: Offsets
+    reason: ResetReason = "too_far_behind"
 
 
 class ViewFeed:
@@ -80,6 +82,7 @@ class ViewFeed:
         self._readers, self._generations, self._earlier = readers, generations, earlier
         self._rows = ChangedRows(view, readers, lookups, generations, caller)
         self._expired = None if view.expiry is None else ExpiredRows(view, view.expiry, readers.stores, generations)
+        self._erasures = Erasures() if lookups.opens(view, caller) else None
         self._touched: Touched = {}
         self._missing: Missing | None = None
         self._look_back_at = 0.0
@@ -93,7 +96,16 @@ class ViewFeed:
     @property
     def position(self) -> str:
         """The position of a follower that has everything."""
-        return write_position(self.generation, self.complete)
+        return self.position_at(self.complete)
+
+    def position_at(self, offsets: Offsets) -> str:
+        """The position of a follower that has everything before these offsets of `patches`."""
+        return str(FollowerPosition(self.generation, offsets, self.erased))
+
+    @property
+    def erased(self) -> int | None:
+        """How many persons were erased before what followers have read; None if they read no personal values."""
+        return None if self._erasures is None else self._erasures.known
 
     def take_in(self, batch: Batch) -> None:
         """A batch of patches."""
@@ -127,7 +139,10 @@ class ViewFeed:
             self._has_changes.clear()
             touched: Touched = {}
             try:
+                if self._erasures is not None and not self.started.is_set():
+                    await self._erasures.begin()
                 await self._look_at_generation()
+                await self._look_at_erasures()
                 await self._find_missing()
                 touched, self._touched = self._touched, {}
                 read_to = self._read_to
@@ -255,16 +270,25 @@ class ViewFeed:
             self._reset_all("generation_changed")
         self.started.set()
 
-    def _miss(self, start: Offsets | None) -> None:
+    async def _look_at_erasures(self) -> None:
+        """Let all followers read again if a person was erased: they may show a value, and so may changes that they have
+        not taken."""
+        if self._erasures is not None and await self._erasures.are_new():
+            self._rows.forget()
+            for follower in self.followers:
+                follower.drop()
+            self._miss(None, "person_erased")
+
+    def _miss(self, start: Offsets | None, reason: ResetReason = "too_far_behind") -> None:
         """Find everything from `start` up to here."""
-        self._missing, self._look_back_at, self._recent_from = Missing(start, self._read_to), 0.0, None
+        self._missing, self._look_back_at, self._recent_from = Missing(start, self._read_to, reason), 0.0, None
 
     async def _find_missing(self) -> None:
         """Add the missing touches. If they are too many, or unknown, followers read again once the stores are near."""
         missing = self._missing
         if missing is None or time.monotonic() < self._look_back_at:
             return
-        start, end = missing
+        start, end, reason = missing
         found = "too_far_behind" if start is None else await self._earlier.touched(self.tag, start, end)
         must_reset = isinstance(found, str)
         if must_reset:
@@ -275,12 +299,12 @@ class ViewFeed:
         if self._missing is not missing:
             return  # more was dropped meanwhile
         if start is None or isinstance(found, str):
-            self._missing, self._look_back_at = Missing(None, end), time.monotonic() + LOOK_BACK_S
+            self._missing, self._look_back_at = Missing(None, end, reason), time.monotonic() + LOOK_BACK_S
             return
         self._missing, self._touched = None, found | self._touched
         if must_reset:
             self.complete = start
-            self._reset_all("too_far_behind")
+            self._reset_all(reason)
 
     def _remember(self, touched: Touched, read_to: Offsets) -> None:
         """Keep the latest touches, for followers that begin while a store has not applied them."""

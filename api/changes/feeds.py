@@ -13,7 +13,7 @@ from api.changes.feed import RETRY_S, FeedName, ViewFeed
 from api.changes.own_keys import OwnKeys
 from api.changes.own_rows import OwnRows
 from api.changes.patch_tail import Batch, PatchTail, Touched
-from api.changes.position import read_position, write_position
+from api.changes.position import FollowerPosition
 from api.changes.subscription import Reason, ResetReason, Subscription
 from api.errors import TooManyFollowers
 from api.guard.caller import Caller
@@ -117,7 +117,7 @@ class ChangeFeeds:
             subscription.catch_up({})
         else:
             subscription.since = "too_far_behind" if start is None else start
-            subscription.position = write_position(feed.generation, start or self._nowhere)
+            subscription.position = feed.position_at(start or self._nowhere)
         return subscription
 
     async def _begin(self, subscription: OwnRows, feed: ViewFeed, own: OwnKeys) -> None:
@@ -147,14 +147,17 @@ class ChangeFeeds:
         if since is None:
             return
         end, pause_s = feed.delivered, RETRY_S
-        position = write_position(feed.generation, self._nowhere if isinstance(since, str) else since)
+        position = feed.position_at(self._nowhere if isinstance(since, str) else since)
         while True:
             try:
                 found, reason = await _missed(feed, since, end, subscription.keys)
                 if found is not None:
                     subscription.hold()
                     async with self._catching_up:
+                        erasures = feed.erased
                         changes = await feed.changes(found)
+                    if feed.erased != erasures:
+                        continue  # they may have been opened before
                 if found is not None and changes is not None:
                     if reason is not None:
                         subscription.reset(reason, feed.position)
@@ -196,10 +199,14 @@ class ChangeFeeds:
     def _since(self, text: str, feed: ViewFeed) -> Offsets | ResetReason:
         if feed.view.expiry is not None:  # positions are offsets, which do not tell what has expired since
             return "position_gone"
-        known = read_position(text, self.partitions)
+        known = FollowerPosition.read(text, self.partitions)
         if known is None:
             return "position_gone"
-        return known[1] if known[0] == feed.generation else "generation_changed"
+        if known.generation != feed.generation:
+            return "generation_changed"
+        if known.erasures != feed.erased:
+            return "person_erased"
+        return known.offsets
 
     @property
     def _nowhere(self) -> Offsets:

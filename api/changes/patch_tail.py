@@ -17,7 +17,7 @@ from eventlog.envelope import Position
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog, Record
 from eventlog.source_positions import SourcePosition, topic_and_partition
-from projections.loading.decoding import BATCH
+from projections.loading.decoding import ANNOUNCED, BATCH
 
 BATCH_RECORDS: Final = 5_000
 POLL_S: Final = 0.1
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class Touch(NamedTuple):
     """A change of a row: the place of its patch in `patches`, and the position of the event.
 
-    A row of a stream view comes from many records, and has no position.
+    A row of a stream view comes from many records, and has no position; nor has one that was replaced in its store.
     """
 
     partition: int
@@ -107,7 +107,7 @@ def touches(patches: Iterable[Patch]) -> dict[str, Touched]:
 
 
 def _position(document: dict[str, Any]) -> SourcePosition | None:
-    if BATCH in document:
+    if BATCH in document or ANNOUNCED in document:
         return None
     topic, partition = topic_and_partition(str(document["p"]))
     return SourcePosition(topic, Position(partition, document["o"]))

@@ -17,7 +17,7 @@ MAX_UNREAD_BYTES: Final = 16 * 1024 * 1024
 """Likewise, of their events."""
 
 Reason = Literal["too_slow", "closing", "failed", "time_is_up", "expired", "read_again"]
-ResetReason = Literal["position_gone", "too_far_behind", "generation_changed"]
+ResetReason = Literal["position_gone", "too_far_behind", "generation_changed", "person_erased"]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -148,6 +148,12 @@ class Subscription:
         self._reset = reason
         self._move(position)
         self._wake()
+
+    def drop(self) -> None:
+        """Drop the changes that were not taken: a `reset` follows."""
+        self._clear()
+        if self._reset is None and self._ended is None:
+            self._ready.clear()
 
     def end(self, reason: Reason) -> None:
         """Nothing follows; changes that were not taken are dropped."""

@@ -233,10 +233,11 @@ class LeftOut(TypedDict):
         list[str], Field(description="observations with personal fields, if the caller may not read those of everybody")
     ]
     reasons: Annotated[
-        dict[str, Literal["forbidden", "no_rows", "no_index"]],
+        dict[str, Literal["forbidden", "no_rows", "no_index", "unknown_key", "made_earlier"]],
         Field(
-            description="by name of `views`: the caller may not read it; it has no rows yet; or it is a stream view "
-            "that has no table in PostgreSQL, whose index finds rows by persons"
+            description="by name of `views`: the caller may not read it; it has no rows yet; it is a stream view that "
+            "has no table in PostgreSQL, where its rows are found; its key is no field of its records, so that it may "
+            "be the person under another name; or it was made with `--as` from an earlier version of its view"
         ),
     ]
 

@@ -11,7 +11,7 @@ import orjson
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from api.changes.position import read_position
+from api.changes.position import FollowerPosition
 from api.changes.subscription import Delivery, Reason, Subscription
 from api.errors import BadParameter, NotFollowed
 from api.guard.caller import Caller, caller_of
@@ -34,11 +34,13 @@ Server-sent events (`EventSource`), until the connection ends.
 - `open`: `{"position", "generation"}`. Read the rows now, from any store; whatever they lack follows.
 - `change`: `{"key", "row", "position"}`. `row` is the row after the change, null if it was removed or expired. Several
   quick changes of a row may be sent as one. `position` is the position of the event in the log; it is null in a
-  stream view, whose rows come from many records, and of a row that expired. Columns that are looked
-  up in another view have their value at the time of sending; if only the other view's row changes, no `change` is sent.
+  stream view, whose rows come from many records, and of a row that expired or that `replay` replaced. Columns that are
+  looked up in another view have their value at the time of sending; if only the other view's row changes, no `change`
+  is sent.
 - `reset`: `{"reason"}`. Read all rows again; changes continue. The reason is that the view was rebuilt
   (`generation_changed`), that the missed changes are no longer stored, or are unknown because rows of the view expire
-  (`position_gone`), or that they are too many (`too_far_behind`). They may be too many because a store of the view was
+  (`position_gone`), that a person was erased whose values you may show (`person_erased`), or that they are too many
+  (`too_far_behind`). They may be too many because a store of the view was
   far behind or did not answer; `reset` is sent once it is near again.
 - `end`: `{"reason"}`. Connect again after `too_slow` (the client read too slowly), `closing` (the server stops) or
   `failed` (an internal error). `time_is_up`: the time of `for_ms` has passed. `expired`: the API key or token is not
@@ -70,7 +72,7 @@ def following(service: Service, view: View) -> Callable[[Request], Awaitable[Res
             raise BadParameter("key", f"has more than {MAX_KEYS} values: follow all rows, or send several requests")
         for_ms = read_integer("for_ms", plain["for_ms"], 1, MAX_FOLLOWING_MS) if "for_ms" in plain else None
         since = request.headers.get("last-event-id") or plain.get("from")
-        if "from" in plain and read_position(plain["from"], service.feeds.partitions) is None:
+        if "from" in plain and FollowerPosition.read(plain["from"], service.feeds.partitions) is None:
             raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
         subscription = await service.feeds.follow(view, keys or None, since, caller_of(request))
         for_s = None if for_ms is None else for_ms / 1000

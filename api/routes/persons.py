@@ -42,8 +42,8 @@ time; of these, those that the caller may read. Beside them, the rows that they 
 or whose key is the person: a row may come on several pages. Personal values of other persons are hidden, so that the
 answer can be given to the person. The audit log has a record of who asked, without what was found.
 
-Rows of stream views that show such a value come on pages of their own, after those of events; an index of their tables
-in PostgreSQL finds them.
+Rows of stream views that show such a value, or whose key names the person, come on pages of their own, after those of
+events; they are found in tables in PostgreSQL. Views made with `--as` have rows here, too.
 
 Observations with such a value come on the last pages, for callers who may read the events of all streams. Their topic
 is searched from its beginning, a limited part for each page: a page may have none, and `searched` says how far it got.

@@ -29,6 +29,7 @@ from eventlog.errors import KeysUnavailable
 from eventlog.hidden_values import error_text
 from eventlog.limits import MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, entry_size, size_of
 from eventlog.ports import Entry
+from eventlog.tracing.spans import is_sampled
 
 KEEP_SEEN_MS: Final = topics.COMMANDS_DAYS * topics.DAY_MS
 """As long as `process-inbox` keeps records: so long routers of an earlier version may have routed some of them."""
@@ -38,6 +39,9 @@ MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
 """Of all commands of one reaction, which are one transaction."""
 FIRST_TIME_MS: Final = timestamp_ms(datetime.min.replace(tzinfo=UTC))
 """The first time that Python has, since 1970; LAST_TIME_MS is the last one."""
+
+TIMED_OUT: Final = "headwater.timed_out"
+"""Type of the envelope in the dead letter of a timer at which `react` failed, and what spans call its cause."""
 
 Seen = Event | Row | RowDeleted[Any] | Refused
 """What `react` gets, except its timers."""
@@ -54,11 +58,12 @@ class Cause(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """When a timer fires (ms since 1970), and which event set it."""
+    """When a timer fires (ms since 1970), which event set it, and the context of the reaction, if that is sampled."""
 
     due_ms: int
     causation_id: str
     correlation_id: str | None
+    traceparent: str | None = None
 
 
 class Step(NamedTuple):
@@ -161,11 +166,14 @@ class Instance:
             return replace(self, seen_ms=now_ms)
         return replace(self, seen={}, seen_ms=None) if now_ms - self.seen_ms > KEEP_SEEN_MS else self
 
-    def fire(self, name: str, now: datetime) -> Step:
-        """The reaction to the timer `name`, which fires. Raises whatever `react` raises, and BadReaction."""
+    def fire(self, name: str, now: datetime, traceparent: str | None = None) -> Step:
+        """The reaction to the timer `name`, which fires. Raises whatever `react` raises, and BadReaction.
+
+        traceparent: the context that its commands carry on.
+        """
         timer = self.timers[name]
         due = datetime.fromtimestamp(timer.due_ms / 1000, UTC)
-        cause = Cause(timer_id(self.key, name, timer), due, timer.causation_id, timer.correlation_id)
+        cause = Cause(timer_id(self.key, name, timer), due, timer.causation_id, timer.correlation_id, traceparent)
         rest = {other: set_for for other, set_for in self.timers.items() if other != name}
         fired = replace(self, timers=rest, stopped=None)
         return fired._after(self.process.react(TimedOut(name), self.state), cause, now)
@@ -218,7 +226,8 @@ class Instance:
                 )
             timers.pop(name, None)
             if within is not None:
-                timers[name] = Timer(_due_ms(cause.time, within), cause.causation_id, cause.correlation_id)
+                context = cause.traceparent if cause.traceparent and is_sampled(cause.traceparent) else None
+                timers[name] = Timer(_due_ms(cause.time, within), cause.causation_id, cause.correlation_id, context)
         return timers
 
 
@@ -271,7 +280,8 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
 class _Document(msgspec.Struct):
     """The value of a record of `processes`. state: as it was written, because pydantic reads larger integers.
 
-    `seen` is always written, because earlier versions of Headwater require it.
+    `seen` is always written, because earlier versions of Headwater require it. traces: by timer, its trace context,
+    which is not beside `due_ms`, because earlier versions read no other member there.
     """
 
     state: msgspec.Raw
@@ -283,6 +293,7 @@ class _Document(msgspec.Struct):
     places: dict[str, dict[str, int]] = {}
     seen_ms: int | None = None
     retried: tuple[str, ...] = ()
+    traces: dict[str, str] = {}
 
 
 _DOCUMENT: Final = msgspec.json.Decoder(_Document)
@@ -299,6 +310,7 @@ def _sealed(name: str, fields: PersonalFields, body: bytes, subject: str) -> byt
 def write_instance(instance: Instance) -> bytes:
     """The value of a record of `processes`."""
     timers = {name: timer._asdict() for name, timer in instance.timers.items()}
+    traces = {name: trace for name, timer in timers.items() if (trace := timer.pop("traceparent"))}
     state = instance.state.__pydantic_serializer__.to_json(instance.state)
     if instance.process.sealed_fields is not None:
         state = _sealed(instance.record_key, instance.process.sealed_fields, state, instance.key)
@@ -315,6 +327,8 @@ def write_instance(instance: Instance) -> bytes:
         document["seen_ms"] = instance.seen_ms
     if instance.retried:
         document["retried"] = instance.retried
+    if traces:
+        document["traces"] = traces
     return orjson.dumps(document | {"state": orjson.Fragment(state)})
 
 
@@ -326,7 +340,8 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         if process.sealed_fields is not None:
             body = process.sealed_fields.opened_json(body)
         state = type(process.initial).model_validate_json(body)
-        timers = {name: Timer(**timer) for name, timer in document.timers.items()}
+        traces = document.traces
+        timers = {name: Timer(**timer, traceparent=traces.get(name)) for name, timer in document.timers.items()}
         return Instance(
             process,
             key,

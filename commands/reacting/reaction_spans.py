@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from commands.reacting.instance import Step
+from commands.reacting.instance import TIMED_OUT, Step, Timer
 from eventlog.envelope import Envelope
+from eventlog.ports import Record
 from eventlog.tracing import spans
-from eventlog.tracing.spans import Span
+from eventlog.tracing.origins import origin_of_change
+from eventlog.tracing.spans import Span, span_of
 
 
 def begin_reaction(process: str, cause: Envelope) -> Span | None:
     """The span of a reaction, whose context its commands carry; None if the trace of its cause is not sampled."""
     facts = {"headwater.reaction.process": process, "headwater.cause.type": cause.type, "headwater.cause.id": cause.id}
     return spans.continued(f"react {process}", cause.traceparent, "consumer", facts)
+
+
+def begin_change(topic: str, record: Record) -> Span | None:
+    """The span of the routing of a change of a captured row, which has the trace of the patches of the same change.
+    None if that is not sampled."""
+    context = origin_of_change(f"{topic}/{record.partition}", record.offset)
+    if context is None:
+        return None
+    _, own = span_of(context, "route")
+    return spans.first(f"route {topic}", own, "consumer", {"headwater.change": f"{record.partition}:{record.offset}"})
+
+
+def begin_timer(process: str, timer: Timer, timer_id: str) -> Span | None:
+    """The span of the reaction to a timer, in a trace of its own, because it may fire after days; it links to the
+    reaction that set it. None if that is not sampled."""
+    if timer.traceparent is None:
+        return None
+    facts = {"headwater.reaction.process": process, "headwater.cause.type": TIMED_OUT, "headwater.cause.id": timer_id}
+    return spans.begun(f"react {process}", "internal", facts, [timer.traceparent], always=True)
 
 
 def is_reaction(span: Span, step: Step | None, *, failed: bool) -> bool:

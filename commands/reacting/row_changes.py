@@ -73,8 +73,10 @@ class RowSeen(NamedTuple):
         return envelope_id if self.number == 1 else f"{envelope_id}:{self.number}"
 
 
-def change_envelope(row: RowInput, change: RowChange, incarnation: str | None) -> Envelope:
-    """The envelope of a change that is the input `row`. incarnation: of the topic.
+def change_envelope(
+    row: RowInput, change: RowChange, incarnation: str | None, traceparent: str | None = None
+) -> Envelope:
+    """The envelope of a change that is the input `row`. incarnation: of the topic. traceparent: of its trace, if any.
 
     Its id, which becomes part of the ids of commands, does not depend on the place in Kafka: Kafka may get the same
     change again at another offset. The offset only says what an instance has seen.
@@ -88,6 +90,7 @@ def change_envelope(row: RowInput, change: RowChange, incarnation: str | None) -
         time=change.time,
         data={KEY: change.key} if row.is_deletion else {ROW: change.row},
         source=f"/headwater/{row.topic}",
+        traceparent=traceparent,
     )
 
 

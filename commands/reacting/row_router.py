@@ -12,6 +12,7 @@ from typing import Protocol
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.reacting.captured_rows import CapturedRows
 from commands.reacting.published_rows import PublishedRows
+from commands.reacting.reaction_spans import begin_change
 from commands.reacting.router import copied, or_dead_letter, places_topic, role_reading
 from commands.reacting.row_changes import RowChange, change_envelope, read_row
 from commands.reacting.source_places import SourcePlace, placed
@@ -64,6 +65,7 @@ class RowRouter:
         self.incarnation: str | None = log.incarnation(topic)
         self._topic = topic
         table = processes.tables.get(topic)
+        self._is_captured = table is not None
         self._rows: RowReader = PublishedRows() if table is None else CapturedRows(log, table)
 
     def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
@@ -74,8 +76,12 @@ class RowRouter:
         change = self._rows.read(record)
         if change is None:
             return
+        span = begin_change(self._topic, record) if self._is_captured else None
+        context = None if span is None else span.traceparent
         for process in self._processes:
-            yield from self.copies(process, change, record.partition, accepts)
+            yield from self.copies(process, change, record.partition, accepts, context)
+        if span is not None:
+            span.end()
 
     def copies(
         self,
@@ -83,10 +89,11 @@ class RowRouter:
         change: RowChange,
         partition: int,
         accepts: Callable[[str], bool] = lambda _: True,
+        traceparent: str | None = None,
     ) -> Iterator[Entry]:
         """The copy for one process, if it handles the change; raises NotAnEnvelope if its class does not fit.
 
-        partition: of the topic. accepts: see Routes.route.
+        partition: of the topic. accepts: see Routes.route. traceparent: of the trace that the change begins.
         """
         place = SourcePlace(f"{self._topic}@{self.incarnation}/{partition}", change.offset)
         for row in process.rows.values():
@@ -94,7 +101,7 @@ class RowRouter:
                 continue
             if not accepts(input_name(process.name, row.name)):
                 continue
-            envelope = change_envelope(row, change, self.incarnation)
+            envelope = change_envelope(row, change, self.incarnation, traceparent)
             read_row(row, envelope)
             key = change.instance_key(row)
             if key is not None:

@@ -20,8 +20,8 @@ from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
 from commands.owning.running_code import running
 from commands.reacting.declared_inputs import Removed
-from commands.reacting.instance import Instance, Step, Timer, digest, timer_id, write_instance
-from commands.reacting.reaction_spans import begin_reaction, is_reaction
+from commands.reacting.instance import TIMED_OUT, Instance, Step, Timer, digest, timer_id, write_instance
+from commands.reacting.reaction_spans import begin_reaction, begin_timer, is_reaction
 from commands.reacting.row_changes import read_row
 from commands.reacting.source_places import SourcePlace, place_of
 from commands.reacting.waiting import parked, released
@@ -34,8 +34,6 @@ from eventlog.limits import MAX_TRANSACTION_BYTES
 from eventlog.ports import Entry, Record
 from eventlog.tracing.spans import Span
 
-TIMED_OUT: Final = "headwater.timed_out"
-"""Type of the envelope in the dead letter of a timer at which `react` failed."""
 MAX_TURN_ENTRIES: Final = 5_000
 
 logger = logging.getLogger(__name__)
@@ -179,15 +177,20 @@ class Turn:
             return  # a record of this turn has ended or stopped the instance, or cancelled the timer
         if instance.timers[timer].due_ms > self._now_ms:
             return
-        with running("react", timer, key, timer_id(instance.key, timer, instance.timers[timer])):
-            step, failure = _attempt(instance.process, key, lambda: instance.fire(timer, self._now))
+        cause_id = timer_id(instance.key, timer, instance.timers[timer])
+        span = begin_timer(instance.process.name, instance.timers[timer], cause_id)
+        context = None if span is None else span.traceparent
+        with running("react", timer, key, cause_id, context):
+            step, failure = _attempt(instance.process, key, lambda: instance.fire(timer, self._now, context))
+        if span is not None and is_reaction(span, step, failed=failure is not None):
+            self.traced.append(span)
         if step is not None:
             self._take(key, step)
         if failure is not None:
             letter = dead_letter(timed_out(instance, timer, self._partition), failure, self._now_ms)
             at = f"{topics.INBOX}/{self._partition}/timer/{key}/{timer}@{instance.timers[timer].due_ms}"
             self.letters.append(structs.replace(letter, key=letter_key(at)))
-            self._stop(instance, timer_id(instance.key, timer, instance.timers[timer]))
+            self._stop(instance, cause_id)
 
     def _take(self, key: str, step: Step) -> None:
         self.changed[key] = step.instance, step.value
@@ -239,7 +242,7 @@ def next_step(
         timer = instance.timers.get(name) if instance else None
         if instance is None or timer is None or timer_id(key, name, timer) != envelope.id:
             return None  # it was handled, or replaced
-        return instance.fire(name, now)
+        return instance.fire(name, now, envelope.traceparent)
     if envelope.type == REFUSED:
         if instance is None or not process.sees_refusals:
             return None
@@ -300,6 +303,7 @@ def timed_out(instance: Instance, name: str, partition: int) -> Record:
         stream="headwater.timers",
         time=due,
         data={"timer": name},
+        traceparent=timer.traceparent,
     )
     return Record(topics.INBOX, partition, -1, instance.record_key, encode(envelope), timer.due_ms)
 

@@ -149,6 +149,12 @@ class Vault:
         facts = self.store.keys_of(person)
         return bool(facts) and all(each.erased is not None for each in facts)
 
+    def last_erasure(self) -> int:
+        """The number of the last erasure, as of a moment ago: it grows with each; raises KeysUnavailable."""
+        with self._lock:
+            self._look()
+            return self._number
+
     def close(self) -> None:
         """Forget all keys, and close the store."""
         self._closed.set()

@@ -67,17 +67,33 @@ class OpenTelemetryRecorder:
         return _Recorded(span) if span.is_recording() else None
 
     def root(
-        self, name: str, kind: Kind, facts: Facts, links: Sequence[str], began_ns: int | None, *, always: bool
+        self,
+        name: str,
+        kind: Kind,
+        facts: Facts,
+        links: Sequence[str],
+        began_ns: int | None,
+        *,
+        always: bool,
+        context: str | None = None,
     ) -> Span | None:
         """See Recorder."""
-        trace_id = self._ids.generate_trace_id()
-        if not always and self._sampler.should_sample(self._nothing, trace_id, name).decision is Decision.DROP:
+        place = None if context is None else _place(context)
+        trace_id = self._ids.generate_trace_id() if place is None else place.trace_id
+        if not always and not self._keeps(name, trace_id):
             return None
         leading = [Link(_place(each)) for each in links]
-        with self._ids.next(trace_id=trace_id):
+        with self._ids.next(trace_id=trace_id, span_id=None if place is None else place.span_id):
             return _Recorded(
                 self._always.start_span(name, self._nothing, KINDS[kind], facts, leading, start_time=began_ns)
             )
+
+    def samples(self, name: str, context: str) -> bool:
+        """See Recorder."""
+        return self._keeps(name, _place(context).trace_id)
+
+    def _keeps(self, name: str, trace_id: int) -> bool:
+        return self._sampler.should_sample(self._nothing, trace_id, name).decision is not Decision.DROP
 
     def close(self) -> None:
         """Send what has ended, and then nothing more."""

@@ -51,9 +51,23 @@ class Recorder(Protocol):
         """A span of the trace that this context continues; None if the sampler drops it."""
 
     def root(
-        self, name: str, kind: Kind, facts: Facts, links: Sequence[str], began_ns: int | None, *, always: bool
+        self,
+        name: str,
+        kind: Kind,
+        facts: Facts,
+        links: Sequence[str],
+        began_ns: int | None,
+        *,
+        always: bool,
+        context: str | None = None,
     ) -> Span | None:
-        """The first span of a new trace; None if the sampler drops it. always: the sampler is not asked."""
+        """The first span of a new trace; None if the sampler drops it.
+
+        always: the sampler is not asked. context: with the ids of the trace and the span; None: new ones.
+        """
+
+    def samples(self, name: str, context: str) -> bool:
+        """Whether the sampler records a trace with this id that begins with a span of this name."""
 
 
 _recorder: Recorder | None = None
@@ -102,11 +116,36 @@ def received(name: str, traceparent: str | None, facts: Facts = NO_FACTS) -> Spa
     return _recorder.child(name, traceparent, "server", facts, None, None)
 
 
-def begun(name: str, kind: Kind, facts: Facts = NO_FACTS, links: Sequence[str] = ()) -> Span | None:
-    """The first span of a new trace, if the sampler says so. links: contexts of spans that led to it."""
+def begun(
+    name: str, kind: Kind, facts: Facts = NO_FACTS, links: Sequence[str] = (), *, always: bool = False
+) -> Span | None:
+    """The first span of a new trace, if the sampler says so. links: contexts of spans that led to it.
+
+    always: the sampler is not asked, because what led to it is sampled.
+    """
     if _recorder is None:
         return None
-    return _recorder.root(name, kind, facts, links, None, always=False)
+    return _recorder.root(name, kind, facts, links, None, always=always)
+
+
+def origin_of(name: str, *what: str) -> str | None:
+    """The context in which all processes record what follows from something that has no trace context.
+
+    None if the sampler drops it; all processes whose samplers decide by the id of the trace decide alike. name: of the
+    first span. what: names the origin.
+    """
+    if _recorder is None:
+        return None
+    ids = blake2b("\n".join(what).encode(errors="surrogateescape"), digest_size=24).hexdigest()
+    context = f"00-{ids[:32]}-{ids[32:]}-01"
+    return context if _recorder.samples(name, context) else None
+
+
+def first(name: str, context: str, kind: Kind, facts: Facts = NO_FACTS, *, began_ns: int | None = None) -> Span | None:
+    """A span without a parent, with the ids of this context, which comes from `origin_of`."""
+    if _recorder is None:
+        return None
+    return _recorder.root(name, kind, facts, (), began_ns, always=True, context=context)
 
 
 def end_together(name: str, members: Collection[Span], began_ns: int, ended_ns: int, facts: Facts) -> None:

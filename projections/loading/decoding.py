@@ -9,6 +9,9 @@ from typing import NamedTuple
 import orjson
 
 from eventlog.source_positions import topic_and_partition
+from eventlog.times import now_ms
+from eventlog.topics import CAPTURED
+from eventlog.tracing import spans
 from projections.stores.store import Batch
 from projections.table.json_text import JsonTexts, make_canonical
 from projections.table.monoids import State
@@ -24,13 +27,24 @@ DECIDED = "r"
 """Members of a patch whose trace is sampled: the W3C trace context of its event, and when this was decided."""
 
 
+LAST_TIME_MS = 253_402_300_799_999
+"""Of the last year that texts of times have; a span takes no later one."""
+ANNOUNCED = "n"
+"""Member of a patch that changes nothing: it says that a row was replaced in a store, for those who follow changes."""
+
+
 class TracedPatch(NamedTuple):
-    """A patch of an event whose trace is sampled. tag: of its view. decided: when the event was, as text."""
+    """A patch of an event whose trace is sampled. tag: of its view. decided: when the event was, as text.
+
+    Of a captured row, or of a batch of a stream view, which have no trace context: then `traceparent` is empty.
+    time_ms: when the row changed, since 1970.
+    """
 
     tag: str
     patch: Patch
     traceparent: str
     decided: str
+    time_ms: int | None = None
 
 
 class NotAPatch(ValueError):
@@ -44,7 +58,7 @@ def read_into(
     tags: Container[bytes] | None = None,
     json_texts: Mapping[str, JsonTexts] | None = None,
 ) -> TracedPatch | None:
-    """Add one record to `batch`; returns the trace of its patch, if that is sampled. Raises NotAPatch.
+    """Add one record to `batch`; returns its patch if that has a trace, or may begin one. Raises NotAPatch.
 
     tags: those of the loaded views (None: all). Patches of other views are not even parsed. json_texts: by tag, the
     fields whose texts Spark writes in another form than rows have.
@@ -61,7 +75,7 @@ def read_into(
             tag, _, row = key.decode().partition("/")
             patch = Patch(row, BATCHES, Place(_whole(document[BATCH]), 0), _fields(document["c"]))
             batch.patches.setdefault(tag, []).append(patch)
-            return None
+            return TracedPatch(tag, patch, "", "") if spans.is_on() else None
         source, offset = _source(document["p"]), _whole(document["o"])
         if key.startswith(PROGRESS):
             for tag in document["v"]:
@@ -78,7 +92,20 @@ def read_into(
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotAPatch(f"{type(error).__name__}: {error}") from error
     batch.patches.setdefault(tag, []).append(patch)
-    return None if context is None else TracedPatch(tag, patch, str(context), str(document.get(DECIDED, "")))
+    if context is not None and context != "":
+        return TracedPatch(tag, patch, str(context), str(document.get(DECIDED, "")))
+    if spans.is_on() and source.startswith(CAPTURED):
+        return TracedPatch(tag, patch, "", "", _time_ms(document.get("t")))
+    return None
+
+
+def announcement(source: str) -> bytes:
+    """A patch that changes nothing, of a row with events of this source.
+
+    Its place is the first of all, which every ledger has passed, so that loaders leave it out, also those of earlier
+    releases.
+    """
+    return orjson.dumps({"p": source, "o": 0, "i": 0, "t": now_ms(), "c": {}, ANNOUNCED: True})
 
 
 def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:
@@ -92,6 +119,10 @@ def _source(found: object) -> str:
     source = found if isinstance(found, str) else str(_whole(found))
     topic_and_partition(source)
     return source
+
+
+def _time_ms(found: object) -> int | None:
+    return found if isinstance(found, int) and 0 < found < LAST_TIME_MS else None
 
 
 def _whole(number: object) -> int:

@@ -11,8 +11,10 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from eventlog.envelope import timestamp_ms
 from eventlog.tracing import spans
+from eventlog.tracing.origins import origin_of_batch, origin_of_change
 from eventlog.tracing.spans import Facts, Span, is_sampled, span_of
 from projections.loading.decoding import TracedPatch
+from projections.table.patch import BATCHES
 
 MAX_TRACED: Final = 20
 """Patches of one batch of a backlog. More would slow a loader that is behind, since the spans of a patch cost it ten
@@ -22,8 +24,12 @@ MS: Final = 1_000_000
 
 
 class _Found(NamedTuple):
+    """A patch with a trace. context: that of its event, or of what begins its trace. is_first: it begins here."""
+
     patch: TracedPatch
     sent_ns: int
+    context: str
+    is_first: bool
 
 
 class PatchSpans:
@@ -31,50 +37,74 @@ class PatchSpans:
 
     The live query runs in Spark, which makes no spans. So the span of a patch, from the decision until Spark sent it,
     is made here, by the loader of the first store of its view. Its id follows from the patch, because the spans of all
-    stores are below it.
+    stores are below it. A change of a captured row has no trace context: its trace begins with this span. Of a batch of
+    a stream view, its query makes the span that the spans of all stores are below.
     """
 
     def __init__(self, store: str, first_in: Collection[str], *, is_backlog: bool = False) -> None:
         """store: of the loader. first_in: the tags of the views that have this store as their first one.
 
-        is_backlog: the batch is large; only MAX_TRACED of its patches have spans.
+        is_backlog: the batch is large; only MAX_TRACED of its patches are looked at.
         """
         self._store, self._first_in, self._is_backlog = store, first_in, is_backlog
         self._found: list[_Found] = []
+        self._batches: set[tuple[str, int]] = set()
+        self._asked = 0
         self._began_ns = time.time_ns() if spans.is_on() else 0
 
     def note(self, patch: TracedPatch, record: Message) -> None:
         """Take a patch that was read from this record."""
-        if self._is_backlog and len(self._found) >= MAX_TRACED:
+        if not spans.is_on() or (self._is_backlog and max(len(self._found), self._asked) >= MAX_TRACED):
             return
-        if spans.is_on() and is_sampled(patch.traceparent):
+        context = patch.traceparent or self._origin(patch)
+        if context is not None and is_sampled(context):
             kind, sent_ms = record.timestamp()
             sent_ns = self._began_ns if kind == TIMESTAMP_NOT_AVAILABLE else sent_ms * MS
-            self._found.append(_Found(patch, sent_ns))
+            self._found.append(_Found(patch, sent_ns, context, not patch.traceparent))
+
+    def _origin(self, patch: TracedPatch) -> str | None:
+        """The context of what begins the trace of a patch; None if that is not sampled, or was taken already."""
+        self._asked += 1
+        source, place = patch.patch.source, patch.patch.place
+        if source != BATCHES:
+            return origin_of_change(source, place.offset)
+        if (batch := (patch.tag, place.offset)) in self._batches:
+            return None
+        self._batches.add(batch)
+        return origin_of_batch(*batch)
 
     def end(self) -> None:
         """All patches of the batch are in the store."""
         if not self._found:
             return
         ended_ns, loads = time.time_ns(), list[Span]()
-        for patch, sent_ns in self._found:
-            view = patch.tag.partition("@")[0]
-            place = f"{patch.patch.source}/{patch.patch.place.offset}/{patch.patch.place.number}"
-            span_id, context = span_of(patch.traceparent, patch.tag, place)
-            if patch.tag in self._first_in:
-                began_ns = min(_ns(patch.decided) or sent_ns, sent_ns)
-                facts = {"headwater.view": view, "headwater.patch": place}
-                made = spans.continued(
-                    f"patch {view}", patch.traceparent, "producer", facts, began_ns=began_ns, span_id=span_id
-                )
-                if made is not None:
-                    made.end(at_ns=sent_ns)
+        for found in self._found:
+            view = found.patch.tag.partition("@")[0]
+            context = found.context if found.patch.patch.source == BATCHES else self._patch(view, found)
             facts = {"headwater.view": view, "headwater.store": self._store}
             load = spans.continued(f"load {view}", context, "consumer", facts, began_ns=self._began_ns)
             if load is not None:
                 loads.append(load)
         facts_of_batch: Facts = {"headwater.store": self._store, "headwater.patches": len(self._found)}
         spans.end_together(f"load {self._store}", loads, self._began_ns, ended_ns, facts_of_batch)
+
+    def _patch(self, view: str, found: _Found) -> str:
+        """The context of the span of a patch, which the loader of its view's first store makes."""
+        patch, sent_ns, parent, is_first = found
+        place = f"{patch.patch.source}/{patch.patch.place.offset}/{patch.patch.place.number}"
+        span_id, context = span_of(parent, patch.tag, place)
+        if patch.tag in self._first_in:
+            began_ns = patch.time_ms * MS if patch.time_ms is not None else _ns(patch.decided)
+            began_ns = min(began_ns or sent_ns, sent_ns)
+            name, facts = f"patch {view}", {"headwater.view": view, "headwater.patch": place}
+            made = (
+                spans.first(name, context, "producer", facts, began_ns=began_ns)
+                if is_first
+                else spans.continued(name, parent, "producer", facts, began_ns=began_ns, span_id=span_id)
+            )
+            if made is not None:
+                made.end(at_ns=sent_ns)
+        return context
 
 
 def _ns(time_text: str) -> int | None:

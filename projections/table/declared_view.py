@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Self
 
+from commands.declaring.aggregate import Event
 from commands.declaring.filled_fields import Claim
+from commands.declaring.observation import Observation
 from projections.table.declared_store import DeclaredStore
 from projections.table.expiry import Expiry
 from projections.table.json_forms import NO_TEXT, JsonForms
@@ -65,6 +67,14 @@ class DeclaredView(ABC):
     def _json_forms(self) -> JsonForms:
         """Of a view whose query makes the JSON texts: what is one stands for its value."""
         return {name: NO_TEXT for name, kind in self.types.items() if kind is ColumnType.JSON}
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return (self.key_name,)
+
+    @property
+    def queried(self) -> tuple[type[Event] | type[Observation], ...]:
+        return ()
 
     @property
     def has_own_query(self) -> bool:

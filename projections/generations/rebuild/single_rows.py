@@ -9,12 +9,15 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from eventlog.envelope import partition_of
-from eventlog.ports import EventLog
+from eventlog.ports import Entry, EventLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id, topic_and_partition
-from eventlog.topics import EVENTS
+from eventlog.times import now_ms
+from eventlog.topics import EVENTS, PATCHES
 from projections.generations.rebuild.engine import Engine, Load, Ranges
 from projections.generations.registry.sources import ends_of, read_by, sources
+from projections.loading.decoding import announcement
+from projections.stores.names import patch_key, patch_partition
 from projections.stores.single_rows import SingleRows, StoredRow
 from projections.stores.store import LAST_NUMBER, Target
 from projections.table.monoids import State
@@ -179,8 +182,17 @@ class RowFolder:
         if not write:
             return FoldedRow(row.key, row.store, "differs", folded, differing)
         if rows.replace(self.target, row.key, row.stored, row.folded):
+            self._announce(row)
             return FoldedRow(row.key, row.store, "replaced", folded, differing)
         return None
+
+    def _announce(self, row: _Row) -> None:
+        """Let followers of the view's changes read the row again. Raises LogUnavailable."""
+        source = next((each for each in row.ends if each in row.stored.applied), None)
+        if source is not None:
+            tag, partitions = self.target.tag, self.settings.patch_partitions
+            entry = Entry(PATCHES, patch_key(tag, row.key), announcement(source), now_ms())
+            self.log.submit(entry, patch_partition(self.target.view, tag, row.key, partitions)).result()
 
     def _is_removed(self, row: _Row) -> bool:
         """Whether the store has removed a row that expired for good, which need not come back."""

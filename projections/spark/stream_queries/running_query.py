@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from eventlog.settings import LogSettings
 from projections.generations.registry.stream_report import StreamReport, note_start, write_report
+from projections.spark.stream_queries.batch_spans import record_batch
 from projections.spark.stream_queries.failures import reason, refuses_state
 from projections.spark.stream_queries.frames import AMENDING, COUNTED, DROPPED, UNREADABLE
 
@@ -58,6 +59,8 @@ class RunningQuery:
             self._report = replace(before, starting=False)
         for progress in self._new():
             self._batch = progress["batchId"]
+            if self._has_batches:
+                record_batch(self._tag, progress)
             self._report = reported(self._report, progress)
         if self.has_held:
             self._report = replace(self._report, failure="")

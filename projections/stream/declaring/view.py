@@ -11,6 +11,7 @@ from typing import Final
 
 from commands.declaring.aggregate import Event
 from commands.declaring.filled_fields import Claim
+from commands.declaring.observation import Observation
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import arguments_checked
 from eventlog.envelope import Envelope
@@ -175,6 +176,10 @@ class StreamView(DeclaredView):
     def classes(self) -> tuple[type[Event], ...]:
         """Its events. A module that names a class of observations declares it."""
         return tuple(dict.fromkeys(kind for source in self._events for kind in source.classes))
+
+    @property
+    def queried(self) -> tuple[type[Event] | type[Observation], ...]:
+        return tuple(dict.fromkeys(kind for source in self.sources.values() for kind in source.classes))
 
     @property
     def beaten(self) -> tuple[str, ...]:

@@ -78,17 +78,20 @@ def load(servers: dict[str, RealServer], number: int = 1, rooms: str = "") -> No
     servers["postgres"].open().apply([target], {0: Batch(number + 1, {target.tag: patches})})
 
 
-def about(*key_ids: str) -> Query:
-    either = AnyOf(tuple(Filter(each, SEALED_COPY, key_ids) for each in COLUMNS))
-    return Query((either,), (Order("room"),), limit=50, count=True)
+def about(*key_ids: str, person: str = "") -> Query:
+    """person: whose id the key may be, too."""
+    sealed_with = tuple(Filter(each, SEALED_COPY, key_ids) for each in COLUMNS)
+    keyed = (Filter("room", "in", (person,)), Filter("visitor_id", "in", (person,))) if person else ()
+    return Query((AnyOf((*sealed_with, *keyed)),), (Order("room"),), limit=50, count=True)
 
 
-def found(stores: StoreSettings, *key_ids: str) -> list[str]:
+def found(stores: StoreSettings, *key_ids: str, person: str = "") -> list[str]:
     async def ask() -> list[str]:
         database = Database(stores.postgres, stores.environment)
         await database.open()
         try:
-            page = await PostgresReader(database, stores.environment).find(Live(VIEW, 1, VIEW.tag, {}), about(*key_ids))
+            reader, query = PostgresReader(database, stores.environment), about(*key_ids, person=person)
+            page = await reader.find(Live(VIEW, 1, VIEW.tag, {}), query)
             assert page.total == len(page.rows)
             return [row["room"] for row in page.rows]
         finally:
@@ -109,6 +112,7 @@ def test_rows_are_found_before_the_index_is_made_and_with_it_while_they_change(
         assert found(stores, ADA, LATER) == ["age", "list", "name", "nested"]
         assert found(stores, new_key_id(), "f" * 24) == []
         assert found(stores) == []
+        assert found(stores, LATER, person="none") == ["list", "none"]
         service.add_to_stores()
     load(servers, 2)
     assert found(stores, ADA) == everything[ADA,]

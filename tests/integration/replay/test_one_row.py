@@ -13,9 +13,11 @@ import pytest
 import valkey
 from elasticsearch import Elasticsearch
 
+from eventlog.topics import PATCHES
 from projections.folding import engine
 from projections.generations.rebuild import single_rows
-from projections.stores.names import alias_name, cache_key, cache_ranking
+from projections.generations.registry.sources import patch_ends
+from projections.stores.names import alias_name, cache_key, cache_ranking, patch_key
 from projections.table.reference import fold
 from projections.table.view import TableView
 from projections.testing.personal_values import answered_rows
@@ -115,11 +117,14 @@ def test_a_row_is_compared_with_the_log_and_replaced_where_it_differs(
         assert found[store]["log"] == {"total": expected["total"]}
     assert found["valkey"]["stored"] is None
 
+    before = patch_ends(deployed.log, deployed.settings)
     told = replay("row", "by_group", key, "--write", "--store", "valkey")
     assert (told.code, outcomes(told.document)) == (0, {"valkey": "replaced"})
     told = replay("row", "by_group", key, "--write")
     assert told.code == 0
     assert outcomes(told.document) == {"postgres": "replaced", "elasticsearch": "replaced", "valkey": "equal"}
+    announced = [each.key for at in before.items() for each in deployed.log.read(PATCHES, *at)]
+    assert announced == [patch_key(by_group.tag, key)] * 3, "followers of changes read it once more per store"
     deployed.rows_become_the_references(by_group)
     with deployed.served([by_group]):
         deployed.append(things(40, seed=2))

@@ -11,8 +11,12 @@ import pytest
 from api.changes import earlier, feed, subscription
 from api.limits.requests import Limits
 from api.ports import Live
+from eventlog.envelope import partition_of
+from eventlog.ports import Entry
 from eventlog.programs.metrics import REGISTRY
+from eventlog.topics import PATCHES
 from projections.errors import StoreUnavailable
+from projections.loading.decoding import announcement
 from projections.stores.store import Target
 from projections.stream.declaring.view import StreamView
 from tests.support.carts import cart_view
@@ -42,6 +46,21 @@ def test_each_change_is_told_with_the_row_after_it() -> None:
             world.change("L1", applied=False)
             world.apply()
             assert changed(await follower.until(5))[-1] == ("L1", None)
+
+    play(scenario)
+
+
+def test_a_row_that_was_replaced_in_its_store_is_told_without_a_position() -> None:
+    async def scenario(world: World) -> None:
+        world.change("L1", price=1)
+        async with world.following() as follower:
+            await follower.until(1)
+            world.store.rows["listings"]["L1"]["price"] = 2
+            key = "listings@1/L1"
+            world.log.submit(Entry(PATCHES, key, announcement("3"), 1), partition_of(key, 4))
+            world.apply()
+            row = {"listing_id": "L1", "price": 2}
+            assert (await follower.until(2))[1] == ("change", {"key": "L1", "row": row, "position": None})
 
     play(scenario)
 
@@ -97,7 +116,7 @@ def test_who_comes_back_is_told_what_changed_meanwhile(by: str) -> None:
 
 def test_who_missed_too_much_reads_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: World) -> None:
-        for last in ("nonsense", "1;0:0", "1;0:99,1:0,2:0,3:0"):
+        for last in ("nonsense", "1;0:0,1:0,2:0,3:0;x", "1;0:0,1:0,2:0,3:0;", "1;0:0", "1;0:99,1:0,2:0,3:0"):
             async with world.following(last=last) as follower:
                 assert (await follower.until(2))[1] == ("reset", {"reason": "position_gone"}), last
                 world.change("L1", price=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -12,16 +12,20 @@ import pytest
 from api.app import create_app
 from eventlog.personal.installed import installed
 from eventlog.personal.memory import MemoryKeys
-from headwater import Cache, Claim
+from headwater import INTEGER, TEXT, Cache, Claim, Postgres, StreamView, observations
 from projections.errors import StoreUnavailable
+from projections.stream.declaring.sources import StreamSource
 from tests.support.audited import MemoryTrail
-from tests.support.personal_visits import last_visitor
+from tests.support.personal_visits import Rang, Visited, last_visitor
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, fake_service
 from tests.unit.api.issuing import bearer, token
 from tests.unit.api.test_api_person_observations import pages
 from tests.unit.api.test_api_personal import HIDDEN, read
 from tests.unit.api.test_guard_routes import guarded
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ALL = ("views:*", "streams:*", "personal")
 VIEWS = ["last_visitor", "last_visitor_late", "visits_at_once"]
@@ -119,6 +123,63 @@ def test_views_without_a_table_and_without_rows_are_named(service: FakeService) 
     assert list(rows_of(found)) == VIEWS[1:]
     planned = read(service, "/persons/V1?dry_run=true", "erase", method="DELETE").json()
     assert planned["stream_rows"] == {"cached": None, "last_visitor": None, "last_visitor_late": 1, "visits_at_once": 2}
+
+
+def rooms_of(visits: DataFrame) -> DataFrame:
+    return visits.groupBy("visitor_id", "room").count()
+
+
+def of_rings(rings: DataFrame) -> DataFrame:
+    return rings.groupBy("room").count()
+
+
+def keyed(name: str, *key: str, **more: Any) -> StreamView:
+    """A view of visits without their names, in clear."""
+    columns = {**dict.fromkeys(key, TEXT), "count": INTEGER, **more.pop("columns", {})}
+    stores = more.pop("stores", (Postgres(),))
+    sources = {"visits": observations(Visited, late_after="1h")}
+    return StreamView(name=name, key=key, columns=columns, sources=sources, query=rooms_of, stores=stores, **more)
+
+
+def test_rows_whose_key_names_the_person_are_found_without_any_sealed_column(
+    service: FakeService, keys: MemoryKeys
+) -> None:
+    rooms = keyed("rooms_of_visitors", "visitor_id", "room")
+    views = (rooms, keyed("visitors", "visitor_id"), keyed("by_room", "room"))
+    service = replace(service, views={**service.views, **{each.name: each for each in views}})
+    service.readers["postgres"].rows |= {
+        "rooms_of_visitors": {
+            f"{visitor}/{room}": {"key": f"{visitor}/{room}", "visitor_id": visitor, "room": room, "count": 3}
+            for visitor in ("V1", "V2")
+            for room in ("R1", "R2", "V1")
+        },
+        "visitors": {visitor: {"visitor_id": visitor, "count": 3} for visitor in ("V1", "V2", "never had a key")},
+        "by_room": {"V1": {"room": "V1", "count": 3}},
+    }
+    for limit in (1, 100):
+        rows = rows_of(pages(service, f"/persons/V1?limit={limit}"))
+        assert list(rows) == [*VIEWS[:2], "rooms_of_visitors", "visitors", VIEWS[2]]
+        assert [each["key"] for each in rows["rooms_of_visitors"]] == ["V1/R1", "V1/R2", "V1/V1"]
+        assert [each["visitor_id"] for each in rows["visitors"]] == ["V1"]
+    found = pages(service, "/persons/never%20had%20a%20key")
+    assert rows_of(found) == {"visitors": [{"visitor_id": "never had a key", "count": 3}]}
+    keys.erase("V1")
+    assert [each["visitor_id"] for each in rows_of(pages(service, "/persons/V1"))["visitors"]] == ["V1"]
+
+
+def test_views_that_may_be_keyed_by_a_person_and_are_not_searched_are_named(service: FakeService) -> None:
+    cached = keyed("cached", "visitor_id", stores=(Cache(),))
+    renamed = keyed("renamed", "who", "room")
+    numbered = replace(keyed("numbered", "visitor_id"), columns={"visitor_id": INTEGER}, key_name="number")
+    by_room = keyed("by_room", "room")
+    rang: dict[str, StreamSource] = {"rings": observations(Rang, late_after="1h")}
+    of_nobody = replace(renamed, name="of_nobody", sources=rang, query=of_rings)
+    views = (cached, renamed, numbered, by_room, of_nobody)
+    service = replace(service, views={**service.views, **{each.name: each for each in views}})
+    reasons = {"cached": "no_index", "renamed": "unknown_key", "numbered": "unknown_key"}
+    for page in pages(service, "/persons/V1"):
+        assert page["left_out"]["reasons"] == reasons
+        assert page["left_out"]["views"] == sorted(reasons)
 
 
 def test_a_dry_run_and_the_certificate_count_them(service: FakeService, audit_log: MemoryTrail) -> None:

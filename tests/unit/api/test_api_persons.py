@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -9,7 +10,9 @@ from urllib.parse import quote
 import orjson
 import pytest
 
+from api import known_persons_cli
 from api.app import create_app
+from api.ports import Made
 from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import encode, timestamp_ms
 from eventlog.personal.memory import MemoryKeys
@@ -205,6 +208,27 @@ def test_the_row_of_a_tenant_with_the_name_of_a_person_is_not_theirs(keys: Memor
     rows["member_of"] = {"acme": {"person_id": "acme", "tenant": "acme"}}
     answer = read(service, "/persons/acme", "operate", "personal").json()
     assert ([each["data"]["name"] for each in answer["events"]], list(answer["rows"])) == (["Ada"], ["member_of"])
+
+
+def test_rows_of_views_that_were_made_with_as_are_there_too(service: FakeService) -> None:
+    rows, generations = service.readers["postgres"].rows, service.generations
+    for name, view, version in (
+        ("customers_then", "customers", 1),
+        ("customers_once", "customers", 7),
+        ("all_then", "streams", 1),
+        ("of_nothing", "removed", 1),
+    ):
+        generations.made_views[name] = Made(name, view, version, "", {}, None)
+    rows["customers_then"] = {"C1": rows["customers"]["C1"] | {"payments": 1}, "C9": rows["customers"]["C9"]}
+    answer = read(service, "/persons/C1?after=0:1", *ALL).json()
+    (row,) = answer["rows"]["customers_then"]
+    assert (row["email"], row["payees"], row["payments"]) == ("ada@canary", [HIDDEN, None], 1)
+    assert answer["left_out"] == left_out(customers_once="made_earlier", of_nothing="made_earlier")
+    answer = read(service, "/persons/C1", "personal", "streams:customer", "views:customers").json()
+    assert list(answer["rows"]) == ["customers"]
+    assert answer["left_out"]["reasons"]["customers_then"] == "forbidden"
+    everything = asyncio.run(known_persons_cli.everything(replace(service, resources=()), "C1"))
+    assert [each["payments"] for each in everything["rows"]["customers_then"]] == [1]
 
 
 def test_a_view_without_rows_is_named(service: FakeService) -> None:

@@ -25,6 +25,7 @@ from headwater.samples.shop.domain.customer import Details
 from headwater.samples.shop.processes import customer_import
 from headwater.samples.shop.source import Customer, Order, OrderLine
 from tests.support.captured_customers import Customers, row
+from tests.support.collector import recorded
 from tests.support.process_world import World
 from tests.support.seeds import examples, seed_of
 from tests.unit.capturing.records import record
@@ -118,6 +119,19 @@ def test_an_instance_sees_each_change_once_and_a_delete_with_its_tombstone_is_on
     world.redeliver()
     world.settle()
     assert seen(world, "7") == ["Ada", "Bo", "deleted", "Chen"]
+
+
+def test_a_change_begins_a_trace_that_leads_to_the_commands_of_a_process(world: World) -> None:
+    table = Customers(world)
+    with recorded() as found:
+        table.put(7, name="Ada")
+        world.settle()
+    routed = found.named(f"route {Customer.topic()}")
+    reaction = next(each for each in found if each.name.startswith("react "))
+    decision = next(each for each in found if each.name.startswith("decide "))
+    assert (routed.parent, reaction.parent, decision.parent) == ("", routed.id, reaction.id)
+    assert {each.trace for each in (routed, reaction, decision)} == {routed.trace}
+    assert "Ada" not in str(found)
 
 
 @pytest.mark.parametrize("beats", [0, 3])

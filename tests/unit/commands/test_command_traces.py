@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -146,8 +146,10 @@ def test_a_command_without_a_receipt_ends_as_failed() -> None:
     assert send.failed
 
 
-def send_traced(world: World, command_type: str, stream: str, **body: object) -> None:
-    envelope = Envelope("traced", command_type, stream, world.now, body, traceparent=SAMPLED, origin=CLIENT)
+def send_traced(
+    world: World, command_type: str, stream: str, *, traceparent: str | None = SAMPLED, **body: object
+) -> None:
+    envelope = Envelope("traced", command_type, stream, world.now, body, traceparent=traceparent, origin=CLIENT)
     entry = Entry(topics.COMMANDS, stream, encode(envelope), timestamp_ms(world.now))
     world.log.submit(entry, partition_of(stream, world.log.partitions))
 
@@ -180,6 +182,35 @@ def paths(found: Recorded) -> set[str]:
         return span.name if above is None else f"{path(above)} > {span.name}"
 
     return {path(each) for each in by_id.values()}
+
+
+def test_a_timer_begins_a_trace_that_links_to_the_reaction_that_set_it() -> None:
+    world = stocked(("tea", 5))
+    with recorded() as found:
+        send_traced(world, "order.place", "order/O", order_id="O", customer="Ada", lines=lines(("tea", 3)))
+        world.settle()
+        world.restart_all()
+        world.wait(timedelta(days=2))
+        world.settle()
+    (fired,) = [each for each in found if each.facts.get("headwater.cause.type") == "headwater.timed_out"]
+    (setting,) = [each for each in found if each.facts.get("headwater.cause.type") == "order.placed"]
+    assert (fired.name, fired.parent, fired.facts["headwater.commands"]) == ("react order_fulfilment", "", 1)
+    assert fired.trace != setting.trace
+    assert (setting.trace, setting.id) in fired.links
+    expiring = found.named("decide order.expire")
+    assert (expiring.trace, expiring.parent) == (fired.trace, fired.id)
+
+
+@pytest.mark.parametrize("traceparent", [None, UNSAMPLED, SAMPLED])
+def test_the_context_of_a_timer_is_where_earlier_versions_do_not_read(traceparent: str | None) -> None:
+    world = stocked(("tea", 5))
+    ordered = lines(("tea", 3))
+    send_traced(world, "order.place", "order/O", traceparent=traceparent, order_id="O", customer="Ada", lines=ordered)
+    world.settle()
+    document = world.instance("order_fulfilment/O")
+    assert document is not None
+    assert document.get("traces") == ({"unpaid": SAMPLED} if traceparent == SAMPLED else None)
+    assert document["timers"]["unpaid"].keys() == {"due_ms", "causation_id", "correlation_id"}
 
 
 def test_a_refusal_that_a_process_gets_follows_from_the_decision() -> None:

@@ -9,8 +9,11 @@ import orjson
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE
 
+from commands.reacting.reaction_spans import begin_change
+from eventlog.ports import Record
 from projections.loading.decoding import read_into
 from projections.loading.patch_spans import MAX_TRACED, PatchSpans
+from projections.spark.stream_queries.batch_spans import record_batch
 from projections.stores.store import Batch
 from tests.support.collector import Recorded, recorded
 
@@ -101,3 +104,76 @@ def test_only_some_patches_of_a_backlog_have_spans(is_backlog: bool, expected: i
 
 def loads_of(found: Recorded) -> int:
     return sum(each.name == "load listings" for each in found)
+
+
+CHANGED: dict[str, Any] = {"p": "cdc.shop.public.customers/1", "t": DECIDED_NS // 1_000_000}
+
+
+def test_a_change_of_a_captured_row_begins_a_trace_that_leads_to_each_store_of_each_view() -> None:
+    with recorded() as found:
+        loaded("postgres", record(**CHANGED))
+        loaded("valkey", record(**CHANGED), first_in=())
+        loaded("postgres", record(**CHANGED, o=8))
+        change = begin_change("cdc.shop.public.customers", Record("cdc.shop.public.customers", 1, 7, "k", b"", 1))
+        assert change is not None
+        change.end()
+    first, second = [each for each in found if each.name == "patch listings"]
+    routed = found.named("route cdc.shop.public.customers")
+    assert (first.parent, routed.parent, first.trace, routed.trace != second.trace) == ("", "", routed.trace, True)
+    assert (first.began_ns, first.ended_ns) == (DECIDED_NS, SENT_NS)
+    assert len({first.id, second.id, routed.id}) == 3
+    loads = [each for each in found if each.name == "load listings"]
+    assert [(each.trace, each.parent) for each in loads[:2]] == [(first.trace, first.id)] * 2
+    assert "secret" not in str(found)
+
+
+@pytest.mark.parametrize("time", [None, "x", -1, 0, 2**62, 1.5, [1]])
+def test_a_change_without_a_time_begins_when_it_was_sent(time: Any) -> None:
+    with recorded() as found:
+        loaded("postgres", record(**CHANGED | {"t": time}))
+    patch = found.named("patch listings")
+    assert patch.began_ns <= patch.ended_ns == SENT_NS
+
+
+def test_the_sampler_decides_about_changes_as_all_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.2")
+    with recorded() as found:
+        for store in ("postgres", "valkey"):
+            loaded(store, *(record(**CHANGED, o=number) for number in range(200)))
+    traces = {each.trace for each in found if each.name == "patch listings"}
+    assert 10 < len(traces) < 90
+    loads = [each.trace for each in found if each.name == "load listings"]
+    assert sorted(loads) == sorted([*traces, *traces]), "each in both stores"
+
+
+def test_few_changes_of_a_backlog_are_looked_at() -> None:
+    with recorded() as found:
+        loaded("postgres", *(record(**CHANGED, o=each) for each in range(3 * MAX_TRACED)), is_backlog=True)
+    assert loads_of(found) == MAX_TRACED
+
+
+def test_rows_of_a_batch_of_a_stream_view_are_below_the_span_of_the_batch() -> None:
+    tag = "rooms@1.g2"
+    rows = [record(b=12) for _ in range(3)]
+    for each in rows:
+        each.key = f"{tag}/secret".encode
+    progress = {
+        "batchId": 12,
+        "numInputRows": 5,
+        "timestamp": "2026-01-02T03:04:05.678Z",
+        "durationMs": {"triggerExecution": 12},
+    }
+    with recorded() as found:
+        record_batch(tag, progress)
+        record_batch(tag, progress | {"batchId": 13, "numInputRows": 0})
+        for store in ("postgres", "valkey"):
+            loaded(store, *rows)
+    batch = found.named("batch rooms")
+    assert (batch.parent, batch.began_ns, batch.ended_ns) == ("", DECIDED_NS, SENT_NS)
+    assert batch.facts == {"headwater.view": "rooms", "headwater.batch": 12, "headwater.records": 5}
+    loads = [each for each in found if each.name == "load rooms"]
+    assert [(each.trace, each.parent, each.facts["headwater.store"]) for each in loads] == [
+        (batch.trace, batch.id, "postgres"),
+        (batch.trace, batch.id, "valkey"),
+    ]

@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
+from api.changes.patch_tail import Touch, patches_of, touches
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from eventlog.topics import EVENTS, PATCHES
 from projections.generations.rebuild import single_rows
 from projections.generations.rebuild.engine import Load
 from projections.generations.rebuild.single_rows import RowFolder
+from projections.loading.decoding import read_into
 from projections.stores.declared import Cache, Postgres
+from projections.stores.ledgers import initial_ledger, take_new
 from projections.stores.single_rows import StoredRow
-from projections.stores.store import Target
+from projections.stores.store import Batch, Target
 from projections.table.folds import add
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
@@ -93,7 +96,7 @@ def append(log: MemoryLog, key: str, value: bytes | None) -> None:
 
 
 def folder(log: MemoryLog, engine: Any, store: Any, **more: Any) -> RowFolder:
-    settings = LogSettings(partitions=1)
+    settings = LogSettings(partitions=1, patch_partitions=1)
     return RowFolder(Target(TOTALS, 1), settings, log, engine, {"memory": store}, **more)
 
 
@@ -109,6 +112,24 @@ def test_a_row_that_changes_before_it_is_written_is_folded_on_from_where_it_was(
     assert (found.outcome, found.differing) == ("replaced", ({"total": 15}, {"total": 7}))
     assert store.written == [{"total": 7}]
     assert [each["0"] for each in engine.reads] == [(0, 3), (0, 3), (1, 3)], "only what may have come since"
+
+
+def test_who_follows_changes_is_told_of_a_replaced_row_by_a_patch_that_no_ledger_takes() -> None:
+    log, store = log_with(2), Store([row(9, 1)])
+    for write in (False, True):
+        assert list(log.read(PATCHES, 0, 0)) == []
+        folder(log, Engine([patch(0, 1), patch(1, 2)]), store).fold(["a"], None, write=write)
+    (record,) = log.read(PATCHES, 0, 0)
+    (touched,) = touches(patches_of([record], frozenset({"totals@1"}))).values()
+    assert touched == {"a": Touch(0, 0, None)}
+    batch, ledger = Batch(1), initial_ledger({"0": 2}, 0)
+    read_into(batch, record.key.encode(), record.value)
+    assert [each.key for each in batch.patches["totals@1"]] == ["a"]
+    assert take_new(ledger, batch, "totals@1") == []
+    assert ledger == initial_ledger({"0": 2}, 1)
+    store.rows = [row(3, 1)]
+    folder(log, Engine([patch(0, 1), patch(1, 2)]), store).fold(["a"], None, write=True)
+    assert log.end(PATCHES, 0) == 1, "what is equal is not announced"
 
 
 def test_a_row_that_keeps_changing_is_left_as_it_is() -> None:

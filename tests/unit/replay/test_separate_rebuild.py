@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
+from eventlog.heartbeats import heartbeat_key
+from eventlog.ports import Entry
+from eventlog.topics import EVENTS
 from projections.errors import RebuildFailed
 from projections.stores.ledgers import position
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Batch, Target
 from replay import separate_rebuild
 from replay.separate_rebuild import let_follow, verify
+from tests.contracts.view_histories import BY_GROUP
 from tests.support.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, observed, staged
 
@@ -32,6 +37,27 @@ def test_a_live_generation_that_stays_behind_is_named_with_what_to_do(
     )
     assert not caplog.records, "it is no defect"
     assert stage.registry.states == {("gates", 0): "live"}, "the rebuild is dropped"
+
+
+@pytest.mark.parametrize(("last", "waits"), [(heartbeat_key(1), False), ("group/a/1", True)])
+def test_a_live_generation_that_lacks_only_heartbeats_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, last: str, waits: bool
+) -> None:
+    stage, live = staged(monkeypatch, {}), Target(BY_GROUP, 0)
+    stage.store.create(live, {"1": 1}, {0: 0, 1: 0})
+    for key in ("group/a/0", last):
+        stage.log.submit(Entry(EVENTS, key, b"{}", 1), 1).result()
+    monkeypatch.setattr(separate_rebuild, "live_generation", lambda *_: SimpleNamespace(generation=0))
+    monkeypatch.setattr(separate_rebuild, "compared_of", lambda *_: {})  # rows of memory
+    waited = list[float]()
+
+    def an_event_more(seconds: float) -> None:
+        waited.append(seconds)
+        stage.store.apply([live], {each: Batch(1, progress={live.tag: {"1": 1}}) for each in (0, 1)})
+
+    monkeypatch.setattr("replay.separate_rebuild.time.sleep", an_event_more)
+    assert verify(stage.rebuilder, BY_GROUP).equal
+    assert bool(waited) is waits
 
 
 @pytest.mark.parametrize("moves", ["observations/1", "observations/0"])
