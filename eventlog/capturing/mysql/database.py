@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.capturing.declaring import Source
 from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.mysql.address import MySqlAddress
+from eventlog.capturing.mysql.address import TIMEOUT_S, MySqlAddress
 from eventlog.capturing.mysql.sql import LOGS, STATUS
 from eventlog.capturing.naming import SourceNames
 
@@ -42,6 +43,8 @@ class CapturedServer:
         self.source = source
         self.names = names
         self._connection = connection
+        self._asking = threading.Lock()
+        self._closing = threading.Event()
 
     def rows(self, query: str, values: Mapping[str, Any] | list[Any] | None = None) -> list[dict[str, Any]]:
         """The rows of a query."""
@@ -54,13 +57,33 @@ class CapturedServer:
         import pymysql  # noqa: PLC0415 - it is optional, and `open_server` has imported it
 
         try:
-            with self._connection.cursor() as cursor:
+            with self._asking, self._connection.cursor() as cursor:
                 cursor.execute(query, values)
                 return list(cursor.fetchall())
         except pymysql.MySQLError as error:
             if code_of(error) in refused:
                 return None
             raise SourceProblem(self.source.name, f"the server refuses: {one_line(error)}") from error
+
+    def keep_alive(self, every_s: float) -> None:
+        """From now on until it is closed, ask the server something that often, in a thread: it closes a connection that
+        is idle for longer than its `wait_timeout`.
+        """
+        threading.Thread(target=self._ask, args=(every_s,), name=f"keeps {self.source.name} held", daemon=True).start()
+
+    def _ask(self, every_s: float) -> None:
+        with suppress(SourceProblem):  # whoever uses the connection next gets the error
+            while not self._closing.wait(every_s):
+                self.rows("SELECT 1")
+
+    def close(self) -> None:
+        """End the connection; does not wait long for an answer that is on its way."""
+        self._closing.set()
+        is_quiet = self._asking.acquire(timeout=TIMEOUT_S)
+        if self._connection.open:
+            self._connection.close()
+        if is_quiet:
+            self._asking.release()
 
     def logs(self) -> dict[str, int] | None:
         """The size in bytes of each binary log, oldest first; None if there is none that the account sees."""
@@ -90,11 +113,8 @@ def open_server(source: Source, names: SourceNames, address: MySqlAddress) -> It
         connection = pymysql.connect(**address.for_pymysql(), cursorclass=DictCursor, init_command=SESSION)
     except (pymysql.MySQLError, OSError, RuntimeError) as error:  # the last one if it lacks a way to log in
         raise SourceProblem(source.name, _refusal(source, address, error)) from error
-    try:
-        yield CapturedServer(source, names, connection)
-    finally:
-        if connection.open:
-            connection.close()
+    with closing(CapturedServer(source, names, connection)) as server:
+        yield server
 
 
 def _refusal(source: Source, address: MySqlAddress, error: Exception) -> str:

@@ -29,6 +29,9 @@ class _Heartbeat(msgspec.Struct):
     ts_ms: int
 
 
+HOLD_S: Final = 60
+KEEP_S: Final = 10.0
+"""Seconds between two questions on the connection with the lock."""
 _HEARTBEAT: Final = msgspec.json.Decoder(_Heartbeat)
 _NO_PLACE: Final = "the connector does not find its place in the binary log"
 _UNKNOWN_TABLE: Final = (
@@ -212,8 +215,11 @@ class BinlogSession:
         return None if offset is None or offset.get("server_id") not in (None, self._server_id()) else offset
 
     def hold(self) -> bool:
-        self.server.rows(HOLD_SESSION)
-        return bool(self.server.rows(HOLD, {"name": self.server.names.connector})[0]["held"])
+        self.server.rows(HOLD_SESSION.format(seconds=HOLD_S))
+        held = bool(self.server.rows(HOLD, {"name": self.server.names.connector})[0]["held"])
+        if held:  # a table may be read for hours before `still_holds` is called
+            self.server.keep_alive(KEEP_S)
+        return held
 
     def still_holds(self) -> bool:
         with suppress(SourceProblem):

@@ -65,8 +65,9 @@ STATUS: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
 """Where the log ends: MySQL 8.4 has another word for it."""
 
 HOLD: Final = """
--- one command at a time works with a connector that is stopped: the lock ends with its connection
+-- one command at a time works with a connector that is stopped: the lock ends with its connection. If the machine of
+-- the command is gone, the server finds that out within a minute: it is asked more often than that, see KEEP_S
 SELECT GET_LOCK(CONCAT('headwater ', MD5(%(name)s)), 0) AS held
 """
-HOLD_SESSION: Final = "SET SESSION wait_timeout = 28800"
-"""Of the connection with the lock: a table may be read for hours before it is asked again."""
+HOLD_SESSION: Final = "SET SESSION wait_timeout = {seconds}"
+"""How long the server keeps the connection with the lock, and with it the lock, if it is asked nothing."""

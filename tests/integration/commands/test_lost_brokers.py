@@ -19,17 +19,11 @@ from tests.support.lost_clients import NOWHERE, first_is_lost
 from tests.support.waiting import eventually
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_client, "LOST_S", 0.5)
-    monkeypatch.setattr(kafka_client, "CONTACT_EVERY_S", 0.1)
-
-
 def test_a_tail_goes_on_where_it_was(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     log = KafkaLog(log_settings)
     for number in range(3):
         log.submit(Entry(COMMANDS, f"k{number}", b"{}", 1), 0).result()
-    monkeypatch.setattr(kafka, "Consumer", first_is_lost(Consumer))
+    monkeypatch.setattr(kafka, "Consumer", first_is_lost(Consumer, monkeypatch))
     tail = log.tail(COMMANDS, {0: 1})
     seen: list[str] = []
 
@@ -46,7 +40,7 @@ def test_a_tail_goes_on_where_it_was(log_settings: LogSettings, monkeypatch: pyt
 
 def test_a_member_of_a_group_joins_again(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     log = KafkaLog(log_settings)
-    monkeypatch.setattr(kafka, "Consumer", first_is_lost(Consumer))
+    monkeypatch.setattr(kafka, "Consumer", first_is_lost(Consumer, monkeypatch))
     member = log.join(lambda _: None)
     eventually(lambda: member.poll(0.1) == {0, 1})
     member.close()
@@ -57,7 +51,7 @@ def test_who_submits_is_told_and_the_next_one_is_served(
     log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = KafkaLog(log_settings)
-    monkeypatch.setattr(kafka_writer, "Producer", first_is_lost(Producer))
+    monkeypatch.setattr(kafka_writer, "Producer", first_is_lost(Producer, monkeypatch))
     lost, failed = log.submit(Entry(COMMANDS, "lost", b"{}", 1), 0), list[LogUnavailable]()
     log.send([Entry(COMMANDS, "lost too", b"{}", 1)], 0, failed.append)
     with pytest.raises(LogUnavailable, match=r"Purged|timed out"):
@@ -67,7 +61,9 @@ def test_who_submits_is_told_and_the_next_one_is_served(
     log.close()
 
 
-def test_a_client_is_lost_only_after_a_while() -> None:
+def test_a_client_is_lost_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_client, "LOST_S", 0.5)
+    monkeypatch.setattr(kafka_client, "CONTACT_EVERY_S", 0.1)
     contact, client = kafka_client.Contact("topic"), Consumer({"bootstrap.servers": NOWHERE, "group.id": "none"})
     began = time.monotonic()
     eventually(lambda: contact.is_lost(client))

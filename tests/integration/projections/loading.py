@@ -45,5 +45,8 @@ def rows_become(server: Server, told: History) -> None:
     try:
         # a client of Kafka that has forgotten its brokers is replaced after half a minute
         eventually(lambda: server.rows(told.view) == expected, timeout_s=240.0)
-    except AssertionError:
-        assert server.rows(told.view) == expected
+    except AssertionError as late:
+        found = server.rows(told.view)
+        differing = {key: (row, found.get(key)) for key, row in expected.items() if found.get(key) != row}
+        assert found == expected, f"{len(found)} rows; expected and found: {differing}"
+        raise AssertionError("the rows came just too late") from late

@@ -16,7 +16,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compose.settings import StackSettings
-from eventlog.kafka import client as kafka_client
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import DEAD_LETTERS, PATCHES
@@ -84,9 +83,7 @@ def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
     servers: dict[str, RealServer], settings: LogSettings, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, server = told_of(BY_GROUP), servers["postgres"]
-    monkeypatch.setattr(kafka_client, "LOST_S", 0.5)
-    monkeypatch.setattr(kafka_client, "CONTACT_EVERY_S", 0.1)
-    monkeypatch.setattr(patch_reader, "Consumer", first_is_lost(Consumer))
+    monkeypatch.setattr(patch_reader, "Consumer", first_is_lost(Consumer, monkeypatch))
     target = create(server, BY_GROUP)
     send(producer, settings, told)
     with running(Loader(server.open(), lambda: [target], settings).run):

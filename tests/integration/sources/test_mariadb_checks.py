@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 
 import pytest
 
 from eventlog.capturing import Captured, Source
+from eventlog.capturing.mysql import engine
 from eventlog.capturing.mysql.address import MySqlAddress
 from eventlog.capturing.mysql.checks import check_server
 from eventlog.capturing.mysql.database import open_server
 from eventlog.capturing.mysql.engine import MARIADB
+from eventlog.capturing.mysql.sql import HOLD_SESSION
 from eventlog.capturing.naming import SourceNames
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
+from tests.support.waiting import BOUND_S, eventually
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("another Kafka Connect")]
 
@@ -110,3 +114,22 @@ def test_one_connection_at_a_time_has_the_lock_of_a_source(server: MariaDb) -> N
         assert not first.still_holds()
         with MARIADB.open(SOURCE, names["test"], address, lambda: None) as second:
             assert second.hold()
+
+
+def test_a_lock_lasts_as_long_as_its_connection_is_kept_alive(server: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}")
+    opened = partial(MARIADB.open, SOURCE, SourceNames.of(SOURCE, "test"), address, lambda: None)
+    monkeypatch.setattr(engine, "KEEP_S", 0.1)
+    with opened() as first, opened() as second:
+        assert first.hold()
+        number = first.server.rows("SELECT CONNECTION_ID() AS id")[0]["id"]
+        asked = f"SELECT QUERY_ID AS id FROM information_schema.PROCESSLIST WHERE ID = {number}"
+        last = second.server.rows(asked)
+        eventually(lambda: second.server.rows(asked) != last)
+        assert [second.hold(), first.still_holds()] == [False, True]
+    monkeypatch.setattr(engine, "KEEP_S", BOUND_S)  # as if its machine were gone
+    with opened() as first, opened() as second:
+        assert first.hold()
+        first.server.rows(HOLD_SESSION.format(seconds=1))
+        eventually(second.hold)
+        assert not first.still_holds()
