@@ -36,7 +36,7 @@ from projections.view import View, generation_tag
 log = logging.getLogger(__name__)
 
 HELD_LOOK_S: Final = 0.05
-RECORDS_LOOK_S: Final = 1.0
+RECORDS_LOOK_S: Final = 2.0
 FINAL_BEAT_S: Final = 15.0
 """Between heartbeats if a view sends rows when they are final, so that they come on quiet streams too. Each heartbeat
 is a batch of every stream view."""

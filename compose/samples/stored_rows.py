@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import psycopg
@@ -96,12 +97,16 @@ def differences(view: str, expected: Mapping[str, Mapping[str, Any]], actual: Ro
 
 
 def is_equal(expected: Any, actual: Any) -> bool:
-    """Whether a stored value is the expected one. In some stores times, JSON and places are texts."""
+    """Whether a stored value is the expected one. In some stores times, days, decimals, JSON and places are texts."""
     match expected, actual:
         case float(), float() | int():
             return math.isclose(expected, actual, rel_tol=1e-12)
         case datetime(), str():
             return expected == datetime.fromisoformat(actual)
+        case date(), str():
+            return expected.isoformat() == actual
+        case Decimal(), str():
+            return expected == Decimal(actual)
         case {"lat": latitude, "lon": longitude}, str():  # PostgreSQL's `point`
             return bool([longitude, latitude] == json.loads(f"[{actual.strip('()')}]"))
         case list() | dict(), str():

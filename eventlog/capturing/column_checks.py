@@ -42,6 +42,23 @@ def _same_but_for_case(declared: type[Captured], there: Mapping[str, Found]) -> 
         yield from ((name, other) for other in there if other != name and other.lower() == name.lower())
 
 
+def digits_problem(column: Column, shown: str, digits: int, places: int) -> str | None:
+    """Why values may have more digits than their class says, and what to declare; None if they have not.
+
+    shown: the type in the database. digits, places: that its values may have, altogether and behind the point.
+    """
+    if column.digits is None:
+        return None
+    behind = max(places, column.digits[1])
+    total = max(digits - places, column.digits[0] - column.digits[1]) + behind
+    if (total, behind) == column.digits:
+        return None
+    return (
+        f"is {shown}: declare it with max_digits={total} and decimal_places={behind}, or give it a type with fewer "
+        "digits, so that all its values can be read"
+    )
+
+
 def value_problems(declared: type[Captured], misread: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Values that a snapshot would misread, with what solves it. misread: columns, each with what they have."""
     for name, what in misread:

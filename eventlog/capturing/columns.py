@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from eventlog.capturing.errors import SourceDeclarationError
+from eventlog.declaring import shown
 from eventlog.personal.mark import has_mark
 
 
@@ -109,6 +110,7 @@ class Column:
     required: there is no such value.
     item: of the values in an ARRAY.
     choices: the values of an ENUM.
+    digits: of a DECIMAL, altogether and of these behind the point, if its class says how many it has.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Column:
     item: Kind | None = None
     choices: tuple[str, ...] = ()
     mask: Mask | None = None
+    digits: tuple[int, int] | None = None
 
 
 def column_of(owner: str, name: str, info: FieldInfo) -> Column:
@@ -141,27 +144,57 @@ def column_of(owner: str, name: str, info: FieldInfo) -> Column:
     if info.default_factory is not None:
         raise SourceDeclarationError(f"{where} has a default_factory: write the value itself as its default")
     absent = info.default is PydanticUndefined
+    default = None if absent else _default(info.default, nullable, where)
+    adapter = _adapter(info) if kind in (Kind.DECIMAL, Kind.DATE) else None
+    if adapter is not None and default is not None:
+        _check_default(adapter, default, where)
     return Column(
         name=column,
         kind=kind,
         nullable=nullable,
         required=absent and not nullable,
-        default=None if absent else _default(info.default, nullable, where),
+        default=default,
         item=item,
         choices=choices,
         mask=mask,
+        digits=_digits(adapter.core_schema) if adapter is not None else None,
     )
+
+
+def _adapter(info: FieldInfo) -> TypeAdapter[Any]:
+    """What pydantic checks of a field."""
+    annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+    return TypeAdapter[Any](annotation)
+
+
+def _digits(schema: Mapping[str, Any]) -> tuple[int, int] | None:
+    """`max_digits` and `decimal_places` of a decimal; None unless it has both."""
+    while schema["type"] != "decimal" and "schema" in schema:
+        schema = schema["schema"]
+    total, places = schema.get("max_digits"), schema.get("decimal_places")
+    return None if total is None or places is None else (total, places)
+
+
+def _check_default(adapter: TypeAdapter[Any], value: Any, where: str) -> None:
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        raise SourceDeclarationError(
+            f"{where} has the default {shown(value)}, which is none of its type: {error.errors()[0]['msg']}"
+        ) from error
 
 
 def _default(value: Any, nullable: bool, where: str) -> Any:
     """The JSON value of a field's default, which stands in for a column that older records lack."""
     if isinstance(value, Enum):
         value = value.value
+    if isinstance(value, Decimal) or type(value) is date:  # not a time, which is a date in Python
+        value = str(value)
     if value is None and not nullable:
         raise SourceDeclarationError(f'{where} has the default None, but its type excludes it: add "| None"')
     if not isinstance(value, str | int | float | bool | None):
         raise SourceDeclarationError(
-            f"{where} has a default that is not text, a number, a boolean or None: declare it so"
+            f"{where} has a default that is not text, a number, a day, a boolean or None: declare it so"
         )
     return value
 

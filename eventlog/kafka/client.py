@@ -22,8 +22,9 @@ ASK_S = 3.0
 ABORT_TIMEOUT_S = 2.0
 """Short, because the next owner aborts open transactions."""
 
-CONTACT_EVERY_S = 5.0
-CONTACT_TIMEOUT_S = 1.0
+CONTACT_EVERY_S = 10.0
+CONTACT_TIMEOUT_S = 2.0
+"""Longer than the broker keeps a fetch, for which the question waits."""
 LOST_S = 30.0
 """Longer than the start of a broker, so that clients are rarely replaced."""
 

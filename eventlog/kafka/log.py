@@ -27,7 +27,7 @@ from eventlog.kafka.client import (
     translate,
 )
 from eventlog.kafka.group import KafkaMembership
-from eventlog.kafka.tail import KafkaTail
+from eventlog.kafka.tail import TAIL, KafkaTail
 from eventlog.kafka.writer import KafkaWriter, Submitter
 from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role
 from eventlog.settings import LogSettings
@@ -117,7 +117,7 @@ class KafkaLog:
 
     def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
         """See EventLog.tail."""
-        return KafkaTail(self._consumer, self.settings, topic, starts)
+        return KafkaTail(partial(self._consumer, **TAIL), self.settings, topic, starts)
 
     def end(self, topic: str, partition: int) -> int:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""

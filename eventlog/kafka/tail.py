@@ -18,6 +18,11 @@ from eventlog.settings import LogSettings
 OPEN_S: Final = 60.0
 """Kafka aborts a transaction that is open for 10 s, and checks every 10 s."""
 
+TAIL: Final = {"fetch.wait.max.ms": 1_000}
+"""The broker keeps a fetch for so long if nothing comes, and answers it at once if something does. It is twice the
+usual time, which is for clients that ask other questions or change their partitions: these wait for the fetch.
+"""
+
 logger = logging.getLogger(__name__)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import Final
 
 from projections.folding.combining import Combined, Item
+from projections.folding.fold_records import Rows
 from projections.folding.program import Program
-from projections.folding.states import States
-from projections.limits import ROWS_IN_MEMORY
-from projections.table.patch import Patch, Place
+from projections.limits import ENTRIES_IN_MEMORY, ROWS_IN_MEMORY
+from projections.table.monoids import State
+from projections.table.shown import DELETED
+
+ENTRY_BYTES: Final = 20
+"""Of a value in a tally, about."""
 
 
 @contextmanager
@@ -25,13 +30,20 @@ def grouped(program: Program, rows: Combined) -> Iterator[Callable[[], Iterator[
         return
     names = [field.name for field in program.fields]
     with Combined(program) as groups:
-        states = States(program)
+        held: dict[str, State] = {}
+        read = 0
         for _, row in rows.items():
             found = retraction.group(dict(zip(names, row, strict=True)))
             if found is not None:
                 key, adds = found
-                states.add([Patch(key, "", Place(0, 0), adds)])
-            if len(states) > ROWS_IN_MEMORY:
-                groups.add(states.drain(), 0, None)
-        groups.add(states.drain(), 0, None)
+                retraction.merge(held.setdefault(key, {DELETED: False}), adds)
+                read += 1
+            if len(held) > ROWS_IN_MEMORY or read > ENTRIES_IN_MEMORY:
+                groups.add(_rows(held, names), read * ENTRY_BYTES, None)
+                held, read = {}, 0
+        groups.add(_rows(held, names), read * ENTRY_BYTES, None)
         yield lambda: chain(rows.items(), groups.items())
+
+
+def _rows(states: dict[str, State], names: Sequence[str]) -> Rows:
+    return {key: [state.get(name) for name in names] for key, state in states.items()}

@@ -18,6 +18,8 @@ from projections.limits import BATCH_RECORDS
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.1
+IDLE_POLL_S: Final = 0.3
+"""How long each poll waits once nothing has come for POLL_S: records end it at once."""
 KAFKA_TIMEOUT_S: Final = 10.0
 LOADERS: Final = "loader"
 """Groups of loaders begin with this."""
@@ -40,6 +42,7 @@ class PatchReader:
         """store, code: see Loader. partitions: those to read; None: shared with the group."""
         self.must_reposition = True
         self._positions: dict[int, int] = {}
+        self._is_idle = False
         self._owned = set(partitions or ())
         self._settings, self._shares = settings, partitions is None
         self._config = _consumer_settings(settings, store, code)
@@ -59,12 +62,16 @@ class PatchReader:
         return self._positions
 
     def poll(self) -> list[Message]:
-        """The next records of these partitions, none of them before its position; waits for up to POLL_S."""
+        """The next records of these partitions, none of them before its position; waits for up to POLL_S.
+
+        If the last poll found none, it waits for up to IDLE_POLL_S; not for a rebuild, which ends soon.
+        """
         if self._shares:
             topic = self._settings.topic(PATCHES)
             self._shown.show(self._consumer, {(topic, each): at for each, at in self._positions.items()})
         # `consume` waits for the whole number of records: take the first, then those that are there already
-        first = self._consumer.poll(POLL_S)
+        first = self._consumer.poll(IDLE_POLL_S if self._is_idle else POLL_S)
+        self._is_idle = first is None and self._shares
         if first is None:
             self.reconnect_if_lost()
             return []

@@ -18,8 +18,8 @@ from eventlog.capturing.declaring import Captured
 from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins
 from projections.table.changes import BLANKS, MAX_DIGITS, READ_YEAR, SHORT
 from projections.table.expressions import identifier, literal
-from projections.table.rows import Deleted, row_of
-from projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, within_years
+from projections.table.rows import Deleted, exact_type, row_of
+from projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, spark_exact, within_years
 
 CHANGE, KEY, TEXTS, ROW, LACKS = "change", "row_key", "row_texts", "row_values", "row_lacks"
 """Columns: the parsed record and key, the texts of the row, its values, and what it lacks."""
@@ -204,11 +204,11 @@ def _read(column: Column, text: str) -> str:
         case Kind.BOOLEAN:
             return f"case {text} when 'true' then true when 'false' then false end"
         case Kind.DECIMAL:
-            return f"if({_is_not_finite(text)}, null, {text})"
+            return f"if({_is_not_finite(text)}, null, {_checked(column, text)})"
         case Kind.TIMESTAMP:
             return within_years(_time(text))
         case Kind.DATE:
-            return f"if({_matches(text, READ_YEAR + '(?s:.*)')}, {_without_zone(text)}, null)"
+            return f"if({_matches(text, READ_YEAR + '(?s:.*)')}, {_checked(column, _without_zone(text))}, null)"
         case Kind.TIME:
             return _without_zone(text)
         case Kind.INTERVAL:
@@ -222,6 +222,12 @@ def _read(column: Column, text: str) -> str:
             return f"if({is_list}, {_trimmed(text)}, null)"
         case _:
             return text
+
+
+def _checked(column: Column, text: str) -> str:
+    """The text of a decimal or a day; null if it is none that its column may have."""
+    kind = exact_type(column)
+    return text if kind is None else f"if({spark_exact(text, kind)} is null, null, {text})"
 
 
 def _trimmed(text: str) -> str:

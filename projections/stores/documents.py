@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from projections.table.monoids import State, row_value
 from projections.table.patch import Patch, Place
-from projections.table.shown import DELETED, Itself, Shown
+from projections.table.shown import DELETED, Shown
 from projections.table.types import ColumnType
 from projections.view import View
 
@@ -33,18 +33,22 @@ Guard = dict[str, Place]
 class DocumentForm:
     """What documents need of a view; unlike a view, it can be pickled to executors.
 
-    kinds: the type of every state field. columns: the visible columns besides the key, by name.
+    kinds: the type of every state field. columns: the visible columns besides the key, by name. exact: the type of each
+    of them that has decimals or dates.
     """
 
     key_name: str
     kinds: Mapping[str, ColumnType]
     columns: Mapping[str, Shown]
+    exact: Mapping[str, ColumnType]
 
     @classmethod
     def of(cls, view: View) -> DocumentForm:
         """The form of a view's documents."""
         kinds = {field.name: field.type for field in view.layout.fields}
-        return cls(view.key_name, kinds, dict(view.layout.shown))
+        shown, types = view.layout.shown, view.layout.types
+        exact = {name: types[name] for name in shown if types[name] is ColumnType.DATE or types[name].is_decimal}
+        return cls(view.key_name, kinds, dict(shown), exact)
 
     def show(self, key: str, state: State) -> dict[str, Any]:
         """The visible columns, the key first."""
@@ -59,13 +63,6 @@ class DocumentForm:
         for name, kind in self._converted:
             row[name] = row_value(row[name], kind)
         return key, row
-
-    @cached_property
-    def exact(self) -> Mapping[str, ColumnType]:
-        """The type of each visible column of decimals or dates; these show a state field."""
-        fields = {name: shown.field for name, shown in self.columns.items() if isinstance(shown, Itself)}
-        kinds = {name: self.kinds[field] for name, field in fields.items()}
-        return {name: kind for name, kind in kinds.items() if kind is ColumnType.DATE or kind.is_decimal}
 
     @cached_property
     def _converted(self) -> Sequence[tuple[str, ColumnType]]:

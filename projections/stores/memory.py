@@ -64,8 +64,12 @@ class MemoryStore:
         self._memory.generations.pop(target.id, None)
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        held = self._memory.generations.get(target.id)
-        return held.copy().ledgers if held else {}
+        (found,) = self.all_ledgers([target])
+        return found
+
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        found = [self._memory.generations.get(target.id) for target in targets]
+        return [held.copy().ledgers if held else {} for held in found]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         changed: dict[tuple[str, int], _Generation] = {}

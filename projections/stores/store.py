@@ -131,6 +131,9 @@ class ViewStore(Protocol):
         incomplete.
         """
 
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        """The same for each of these generations: the server is asked a few times, however many there are."""
+
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         """Apply batches, by patches partition, to every target with patches in them; duplicates are skipped.
 

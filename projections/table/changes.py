@@ -31,7 +31,8 @@ from eventlog.envelope import Envelope
 from eventlog.integers import fits_64_bits
 from eventlog.source_positions import source_id
 from projections.table.json_text import as_text
-from projections.table.rows import Deleted, row_of
+from projections.table.rows import Deleted, exact_type, row_of
+from projections.table.types import ColumnType, exact_value
 
 
 class Absent(Enum):
@@ -166,8 +167,8 @@ def values_of(columns: Iterable[Column], row: Mapping[str, Any], old: Mapping[st
                 continue
         if value is not None:
             value = reader(column)(value)
-        elif column.name not in row:
-            value = column.default
+        elif column.name not in row and column.default is not None:
+            value = reader(column)(column.default)
         if value is None and not column.nullable:
             value = Absent.UNFIT
         found[column.name] = value
@@ -187,6 +188,9 @@ def _was_stored_apart(column: Column, old: Any) -> bool:
 @cache
 def reader(column: Column) -> Callable[[Any], Any]:
     """What makes a view's value of a value in a record that is not null: None, or UNFIT, where there is none."""
+    exact = exact_type(column)
+    if exact is not None:
+        return lambda value: _exact(_text(value), exact)
     match column.kind:
         case Kind.INTEGER:
             return _integer
@@ -198,8 +202,6 @@ def reader(column: Column) -> Callable[[Any], Any]:
             return lambda value: None if _text(value) in NOT_FINITE else _text(value)
         case Kind.TIMESTAMP:
             return _timestamp
-        case Kind.DATE:
-            return lambda value: _text(value).removesuffix("Z") if _YEAR.match(_text(value)) else None
         case Kind.TIME:
             return lambda value: _text(value).removesuffix("Z")
         case Kind.INTERVAL:
@@ -217,6 +219,17 @@ def reader(column: Column) -> Callable[[Any], Any]:
 def _text(value: Any) -> str:
     """The live query reads any value as text."""
     return as_text(value)
+
+
+def _exact(text: str, kind: ColumnType) -> str | Absent | None:
+    """The text of a decimal or a day, if it is one: nothing is rounded."""
+    if kind is ColumnType.DATE:
+        if not _YEAR.match(text):
+            return None
+        text = text.removesuffix("Z")
+    elif text in NOT_FINITE:
+        return None
+    return Absent.UNFIT if exact_value(text, kind) is None else text
 
 
 def _integer(value: Any) -> int | Absent | None:

@@ -74,7 +74,8 @@ def _check_rows(plan: FoldPlan) -> None:
             raise ValueError(
                 f'"{case.__name__}" is a captured table, of which only current rows are known: read a value with '
                 f'current({case.__name__}, "…"), and let deleted_by=(Deleted({case.__name__}),) delete rows; or count '
-                f"its rows, and add up a column, with count, add and average; what needs earlier changes needs events"
+                "its rows, and add up or compare a column, with count, add, average, minimum and maximum; what needs "
+                "earlier changes needs events"
             )
     if plan.tables and plan.handles_every:
         tables = ", ".join(sorted(table.__name__ for table in plan.tables.values()))

@@ -22,8 +22,10 @@ def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, 
 
     A field with a wrong type is null; any value is a text, because Spark reads its JSON as text. Decimals are Decimals.
     """
-    if event is None or is_row(event) or not 1 <= envelope.data_version <= event.version:
+    if event is None or not 1 <= envelope.data_version <= event.version:
         return envelope.data
+    if is_row(event):
+        return with_exact_values(event, envelope.data)
     return with_exact_values(event, _upcast(event, envelope))
 
 

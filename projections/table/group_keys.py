@@ -11,9 +11,9 @@ from eventlog.envelope import Envelope
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Field, Source, literal
 from projections.table.retraction import contribution_key
-from projections.table.types import ColumnType
+from projections.table.types import ColumnType, spark_stored
 
-GROUP_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN)
+GROUP_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE)
 
 
 @storage_word("ContributionKey")
@@ -58,15 +58,18 @@ class GroupKey:
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         kind = Field(self.column).kind(event)
-        if kind not in GROUP_TYPES:
-            raise ValueError(f'"{self.column}" is {kind.value}: group by a column of texts, integers or booleans')
+        if kind not in GROUP_TYPES and not kind.is_decimal:
+            raise ValueError(
+                f'"{self.column}" is {kind.value}: group by a column of texts, integers, booleans, decimals or days'
+            )
         return ColumnType.TEXT
 
     def fields(self) -> frozenset[str]:
         return frozenset({self.column}) | (frozenset() if self.condition is None else self.condition.fields())
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
-        text = f"cast({Field(self.column).spark(event, parsed)} as string)"
+        column = Field(self.column)
+        text = f"cast({spark_stored(column.spark(event, parsed), column.kind(event))} as string)"
         if self.condition is None:
             return text
         return f"if(coalesce({self.condition.spark(event, parsed)}, false), {text}, cast(null as string))"
@@ -77,8 +80,10 @@ class GroupKey:
 
     def python(self, event: type[Event] | None) -> str:
         column = Field(self.column)
-        text = column.python(event)
-        if column.kind(event) is not ColumnType.TEXT:
+        kind, text = column.kind(event), column.python(event)
+        if kind.is_decimal:
+            text = f"decimal_in_rows({text}, {kind.places})"
+        elif kind is not ColumnType.TEXT:
             text = f"group_text({text})"
         return text if self.condition is None else f"({text} if {self.condition.python(event)} else None)"
 

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from projections.table.monoids import MEMBERS, Pick, State
+from projections.table.decimals import added, decimal_text, subtracted
+from projections.table.monoids import MEMBERS, Pick, State, StateField
+from projections.table.monoids.tallies import tally_key
 from projections.table.patch import Patch
+from projections.table.types import ColumnType
 
 MARK: Final = "\x1f"
 """Begins the keys of contributions; in the key of a group, it is replaced."""
@@ -40,15 +43,33 @@ def contribution_key(topic: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class Retraction:
-    """How contributions become groups. sums: the state fields of groups; own: the monoid of contributions."""
+    """How contributions become groups.
 
-    sums: tuple[str, ...]
+    sums: the state fields of groups; those of the type COUNTS have how often each value is there. own: the monoid of
+    contributions.
+    """
+
+    sums: tuple[StateField, ...]
     own: Pick
 
     @cached_property
-    def _added(self) -> tuple[tuple[str, str], ...]:
-        """Each sum, and the state field of a contribution with what it adds there."""
-        return tuple((name, own(name)) for name in self.sums)
+    def _added(self) -> tuple[tuple[str, str, int | str], ...]:
+        """Each sum, the state field of a contribution with what it adds there, and what it adds if that is null."""
+        return tuple(
+            (each.name, own(each.name), decimal_text(0, each.type.places) if each.type.is_decimal else 0)
+            for each in self.sums
+            if not each.entry
+        )
+
+    @cached_property
+    def _tallied(self) -> tuple[tuple[str, str, ColumnType], ...]:
+        """Each tally, the state field of a contribution with its value, and the type of values."""
+        return tuple((each.name, own(each.name), each.entry[0].type) for each in self.sums if each.entry)
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        """The places of the sums of decimals, which are texts."""
+        return {each.name: each.type.places for each in self.sums if each.type.is_decimal}
 
     def group(self, contribution: State) -> Group | None:
         """The key of a contribution's group, and what it adds there; None if it is in no group."""
@@ -57,9 +78,25 @@ class Retraction:
             return None
         if key.startswith(MARK):
             key = REPLACEMENT + key[1:]
-        added = {name: contribution.get(field) or 0 for name, field in self._added}
-        added[MEMBERS] = 1
-        return key, added
+        adds: State = {name: contribution.get(field) or nothing for name, field, nothing in self._added}
+        for name, field, kind in self._tallied:
+            value = contribution.get(field)
+            adds[name] = {} if value is None else {tally_key(value, kind): 1}
+        adds[MEMBERS] = 1
+        return key, adds
+
+    def merge(self, group: State, adds: State) -> None:
+        """Add what a contribution adds to what others add, in place; sums may have more digits than their columns."""
+        for name, number in adds.items():
+            held = group.get(name)
+            if isinstance(number, dict):
+                held = group.setdefault(name, {})
+                for key, times in number.items():
+                    held[key] = held.get(key, 0) + times
+            elif name in self._places:
+                group[name] = added(held, number, self._places[name])
+            else:
+                group[name] = (held or 0) + number
 
     def patches(self, patches: Iterable[Patch], contributions: Mapping[str, State]) -> list[Patch]:
         """What patches of contributions change in groups, in their order; each has the place of its cause.
@@ -79,16 +116,31 @@ class Retraction:
             new = self.group(after)
             states[patch.key] = after, new
             if old != new:
-                made += [Patch(key, patch.source, patch.place, fields) for key, fields in _changes(old, new)]
+                made += [Patch(key, patch.source, patch.place, fields) for key, fields in self._changes(old, new)]
         return made
 
+    def _changes(self, old: Group | None, new: Group | None) -> Iterator[Group]:
+        """What changes in each group, which is there once, if a contribution was in one and is in another now."""
+        if old is not None and new is not None and old[0] == new[0]:
+            yield new[0], self._difference(new[1], old[1])
+            return
+        if old is not None:
+            yield old[0], self._difference(dict.fromkeys(old[1], 0), old[1])
+        if new is not None:
+            yield new
 
-def _changes(old: Group | None, new: Group | None) -> Iterator[Group]:
-    """What changes in each group, which is there once, if a contribution was in one and is in another now."""
-    if old is not None and new is not None and old[0] == new[0]:
-        yield new[0], {name: number - old[1][name] for name, number in new[1].items()}
-        return
-    if old is not None:
-        yield old[0], {name: -number for name, number in old[1].items()}
-    if new is not None:
-        yield new
+    def _difference(self, new: State, old: State) -> State:
+        if not self._places and not self._tallied:  # as most are
+            return {name: number - old[name] for name, number in new.items()}
+        made: State = {}
+        for name, number in new.items():
+            if isinstance(old[name], dict):
+                times = {key: -each for key, each in old[name].items()}
+                for key, each in (number or {}).items():
+                    times[key] = times.get(key, 0) + each
+                made[name] = times
+            elif name in self._places:
+                made[name] = subtracted(number, old[name], self._places[name])
+            else:
+                made[name] = number - old[name]
+        return made

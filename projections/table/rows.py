@@ -7,28 +7,32 @@ nor how often it changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from functools import cache
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import create_model
+from pydantic import Field, create_model
 from pydantic.fields import FieldInfo
 
 from commands.declaring.aggregate import Event
+from commands.declaring.field_kinds import Digits, FieldKind
 from commands.declaring.upcasting import History
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import WrongArguments, shown
+from projections.table.types import ColumnType, type_of
 
 FIELD_TYPES: Final[Mapping[Kind, Any]] = {
     Kind.INTEGER: int,
     Kind.FLOAT: float,
     Kind.BOOLEAN: bool,
     Kind.TIMESTAMP: datetime,
+    Kind.DATE: date,
     Kind.JSON: dict[str, Any],
     Kind.ARRAY: list[Any],
 }
-"""Of the other kinds, views have the text."""
+"""Of the other kinds, views have the text; of a decimal only if its class does not say how many digits it has."""
 LISTED: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DECIMAL, Kind.UUID, Kind.ENUM})
 """Kinds that a view can show in a list: in a record they are written as in a view."""
 
@@ -69,8 +73,21 @@ def _event(table: type[Captured], type_: str, *, deleted: bool, fields: Mapping[
     return made
 
 
+def exact_type(column: Column) -> ColumnType | None:
+    """The type of a column with days, or with decimals that have so many digits: views check its texts. Else None."""
+    if column.kind is Kind.DATE:
+        return ColumnType.DATE
+    if column.digits is None:
+        return None
+    kind = type_of(FieldKind(object, column.nullable, Digits(*column.digits)))
+    return kind if kind.is_decimal else None
+
+
 def _field_type(column: Column) -> Any:
     kind = FIELD_TYPES.get(column.kind, str)
+    exact = exact_type(column)
+    if exact is not None and exact.is_decimal:
+        kind = Annotated[Decimal, Field(max_digits=exact.digits, decimal_places=exact.places)]
     return kind | None if column.nullable else kind
 
 

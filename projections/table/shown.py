@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from projections.table.declared import storage_word
 from projections.table.monoids.monoid import State
 from projections.table.monoids.sketches import estimate
+from projections.table.types import ColumnType
 
 DELETED: Final = "_deleted"
 """State field that says whether a row, or a part of a row, is deleted."""
@@ -71,6 +72,25 @@ class Edge:
     def value(self, state: State) -> Any:
         held = [int(key) for key, number in (state.get(self.field) or {}).items() if number > 0]
         return (max if self.highest else min)(held, default=None)
+
+
+@storage_word("KeptEdge")
+@dataclass(frozen=True, slots=True)
+class KeptEdge:
+    """The lowest or highest value of this type in a tally; null if it is empty."""
+
+    field: str
+    highest: bool
+    kind: ColumnType
+
+    def value(self, state: State) -> Any:
+        held = [key for key, number in (state.get(self.field) or {}).items() if number > 0]
+        edge = max if self.highest else min
+        if self.kind is ColumnType.INTEGER:
+            return edge(map(int, held), default=None)
+        if self.kind is ColumnType.FLOAT:
+            return edge(map(float, held), default=None)
+        return edge(held, key=Decimal if self.kind.is_decimal else None, default=None)
 
 
 @storage_word("Held")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import Field
+
 from eventlog.capturing import Captured, Source
 from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
-from projections.table.conditions import above
-from projections.table.expressions import minus
-from projections.table.folds import add, average, count, ratio
+from projections.table.conditions import above, any_of, differs, equals, negated
+from projections.table.expressions import minus, value
+from projections.table.folds import add, average, count, maximum, minimum, ratio
 from projections.table.view import TableView
 
 
@@ -16,6 +22,11 @@ class Person(Captured, table="public.people", key="id"):
     points: int | None
     spent: int
     is_member: bool
+    balance: Annotated[Decimal | None, Field(max_digits=12, decimal_places=2)] = None
+    fee: Annotated[Decimal, Field(max_digits=20, decimal_places=8)] = Decimal(0)
+    joined: date | None = None
+    weight: float | None = None
+    seen: datetime | None = None
 
 
 class Shop(Captured, table="public.shops", key=("country", "number")):
@@ -23,6 +34,7 @@ class Shop(Captured, table="public.shops", key=("country", "number")):
     number: int
     town: str
     staff: int
+    rent: Annotated[Decimal | None, Field(max_digits=35, decimal_places=3)] = None
 
 
 people = Source("census", (Person, Shop))
@@ -48,4 +60,53 @@ BY_MEMBERSHIP = TableView(
     where=above("spent", 0),
     stores=(Elasticsearch(), Postgres(), Cache()),
 )
-COUNTED_VIEWS = {view.name: view for view in (PER_TOWN, BY_MEMBERSHIP)}
+BALANCES = add({Person: "balance", Shop: "rent"})
+MONEY_PER_TOWN = TableView(
+    name="money_per_town",
+    key="town",
+    columns={
+        "balance": BALANCES,
+        "net": add({Person: minus("balance", "fee")}),
+        "mean_fee": average({Person: "fee"}),
+        "per_row": ratio(BALANCES, count(Person, Shop)),
+        "mixed": add({Person: "points", Shop: "rent"}),
+    },
+    where={Person: any_of(above("balance", Decimal("-0.01")), negated(above("points", "fee")))},
+    stores=(Postgres(indexes=(("-balance",),)), Elasticsearch(), Cache(rankings=(Ranking("-balance"),))),
+)
+PER_DAY = TableView(
+    name="per_day",
+    key="joined",
+    columns={"people": count(Person), "fees": add({Person: "fee"})},
+    stores=(Postgres(), Elasticsearch(), Cache()),
+)
+PER_BALANCE = TableView(
+    name="per_balance",
+    key="balance",
+    columns={"people": count(Person), "fees": add({Person: "fee"})},
+    where=differs("joined", value(date(2026, 1, 1))),
+    stores=(Postgres(), Elasticsearch(), Cache()),
+)
+EDGES_PER_TOWN = TableView(
+    name="edges_per_town",
+    key="town",
+    columns={
+        "fewest": minimum({Person: "points"}),
+        "most": maximum({Person: "points"}),
+        "least_left": minimum({Person: minus("points", "spent"), Shop: "staff"}),
+        "dearest": maximum({Person: "balance", Shop: "rent"}),
+        "cheapest": minimum({Person: "balance", Shop: "rent"}),
+        "first_joined": minimum({Person: "joined"}),
+        "lightest": minimum({Person: "weight"}),
+        "last_seen": maximum({Person: "seen"}),
+        "people": count(Person),
+    },
+    where={Person: negated(equals("points", 1))},
+    stores=(
+        Postgres(indexes=(("-dearest",), ("first_joined",))),
+        Elasticsearch(facets=("first_joined",)),
+        Cache(rankings=(Ranking("-dearest"), Ranking("last_seen"))),
+    ),
+)
+COUNTED = (PER_TOWN, BY_MEMBERSHIP, MONEY_PER_TOWN, PER_DAY, PER_BALANCE, EDGES_PER_TOWN)
+COUNTED_VIEWS = {view.name: view for view in COUNTED}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -19,16 +21,18 @@ from api.reads.postgres import PostgresReader
 from api.requests.filters import RANGES, TEXTS, operators
 from api.requests.query import read_query
 from compose.settings import StackSettings
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from projections.settings import StoreSettings
 from projections.stores.declared import Elasticsearch, Postgres
-from projections.stores.names import patch_key
+from projections.stores.names import patch_partition
 from projections.stores.store import Batch, Target
 from projections.table.expressions import Source, point
 from projections.table.folds import last
 from projections.table.reference import fold, lift
 from projections.table.types import ColumnType
 from projections.table.view import TableView
+from projections.testing.histories import history
+from tests.contracts.counted_views import EDGES_PER_TOWN
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres
 from tests.contracts.view_histories import Put, Removed
 from tests.support.filtered import fulfils
@@ -158,35 +162,43 @@ ROWS = fold(VIEW, SOURCES)
 LONG_KEY = next(key for key, row in ROWS.items() if row["text"] == LONG)
 
 
-@pytest.fixture(scope="module", params=["postgres", "elasticsearch"])
-def loaded(request: pytest.FixtureRequest, stack: StackSettings) -> Iterator[tuple[str, StoreSettings, Target]]:
-    """The rows in a real store, written by itself."""
-    endpoints, target = stack.endpoints, Target(VIEW, 1)
+Loaded = tuple[str, StoreSettings, Target]
+
+
+@contextmanager
+def written(name: str, stack: StackSettings, view: TableView, some: Sequence[Source]) -> Iterator[Loaded]:
+    """The rows of a view in a real store, written by itself."""
+    endpoints, target = stack.endpoints, Target(view, 1)
     settings = StoreSettings(
         f"t_{uuid.uuid4().hex[:12]}", endpoints.postgres, endpoints.elasticsearch, endpoints.valkey, PARTITIONS
     )
-    batches = {partition: Batch(next_offset=len(SOURCES)) for partition in range(PARTITIONS)}
-    for source in SOURCES:
-        for patch in lift(VIEW, source):
-            batch = batches[partition_of(patch_key(VIEW.tag, patch.key), PARTITIONS)]
-            batch.patches.setdefault(VIEW.tag, []).append(patch)
-    with {"postgres": OnPostgres, "elasticsearch": OnElasticsearch}[request.param](settings) as server:
+    batches = {partition: Batch(next_offset=len(some)) for partition in range(PARTITIONS)}
+    for source in some:
+        for patch in lift(view, source):
+            batch = batches[patch_partition(view, view.tag, patch.key, PARTITIONS)]
+            batch.patches.setdefault(view.tag, []).append(patch)
+    with {"postgres": OnPostgres, "elasticsearch": OnElasticsearch}[name](settings) as server:
         store = server.open()
         store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
         store.finish(target)
         store.apply([target], batches)
-        yield request.param, settings, target
+        yield name, settings, target
 
 
-def pages(
-    loaded: tuple[str, StoreSettings, Target], wanted: list[list[tuple[str, str]]], limit: int = 1000
-) -> list[Page]:
+@pytest.fixture(scope="module", params=["postgres", "elasticsearch"])
+def loaded(request: pytest.FixtureRequest, stack: StackSettings) -> Iterator[Loaded]:
+    """The rows of VIEW in a real store."""
+    with written(request.param, stack, VIEW, SOURCES) as found:
+        yield found
+
+
+def pages(loaded: Loaded, wanted: list[list[tuple[str, str]]], limit: int = 1000, view: TableView = VIEW) -> list[Page]:
     """The first rows that each query finds, counted."""
     name, settings, target = loaded
 
     async def find(reader: Finder) -> list[Page]:
-        live = Live(VIEW, target.generation, VIEW.tag, {})
-        queries = [read_query(VIEW, [*each, ("limit", str(limit)), ("count", "true")]) for each in wanted]
+        live = Live(view, target.generation, view.tag, {})
+        queries = [read_query(view, [*each, ("limit", str(limit)), ("count", "true")]) for each in wanted]
         return [await reader.find(live, query) for query in queries]
 
     async def ask() -> list[Page]:
@@ -200,7 +212,7 @@ def pages(
         index = ElasticsearchReader(settings.elasticsearch, settings.environment, PARTITIONS)
         await index.open()
         try:
-            await index.refresh(Live(VIEW, target.generation, VIEW.tag, {}))
+            await index.refresh(Live(view, target.generation, view.tag, {}))
             return await find(index)
         finally:
             await index.close()
@@ -208,7 +220,7 @@ def pages(
     return asyncio.run(ask())
 
 
-def test_every_store_finds_the_same_rows(loaded: tuple[str, StoreSettings, Target]) -> None:
+def test_every_store_finds_the_same_rows(loaded: Loaded) -> None:
     wanted = asked()
     assert {operator for ((name, _), *_) in wanted for operator in [name.rpartition(".")[2]]} >= {*RANGES, *TEXTS, "or"}
     wrong: list[tuple[object, ...]] = []
@@ -234,13 +246,32 @@ def unindexed(asks: list[tuple[str, str]]) -> bool:
     return any(f"text.{operator}=" in words for operator in (*RANGES, *TEXTS))
 
 
-def test_text_that_is_too_long_to_be_indexed_is_there_and_differs(loaded: tuple[str, StoreSettings, Target]) -> None:
+def test_text_that_is_too_long_to_be_indexed_is_there_and_differs(loaded: Loaded) -> None:
     wanted = [("text.is_null", "false"), ("text.ne", "a"), ("text.not_in", "a,b"), ("text.prefix", "")]
     for asks, page in zip(wanted, pages(loaded, [[each] for each in wanted]), strict=True):
         assert LONG_KEY in {row["thing_id"] for row in page.rows}, asks
 
 
-def test_a_count_is_of_all_pages(loaded: tuple[str, StoreSettings, Target]) -> None:
+def test_a_count_is_of_all_pages(loaded: Loaded) -> None:
     some, none = pages(loaded, [[("number.is_null", "false")], [("text", "nobody has this")]], limit=3)
     assert (some.total, len(some.rows)) == (sum(row["number"] is not None for row in ROWS.values()), 3)
     assert (none.total, none.rows) == (0, [])
+
+
+@pytest.mark.parametrize("name", ["postgres", "elasticsearch"])
+def test_lowest_and_highest_values_are_found_and_sorted_by_value(name: str, stack: StackSettings) -> None:
+    """They are computed from the values that a group keeps, so no state field has them."""
+    view = EDGES_PER_TOWN
+    made = history(view, list(view.plan.events.values()), 3).sources
+    rows = fold(view, made)
+    with written(name, stack, view, made) as loaded:
+        for column in ("fewest", "dearest", "cheapest", "first_joined", "lightest", "last_seen"):
+            known = [row for row in rows.values() if row[column] is not None]
+            read: Any = Decimal if view.types[column].is_decimal else type(known[0][column])
+            middle = sorted((row[column] for row in known), key=read)[len(known) // 2]
+            asks = [(f"{column}.gte", str(middle)), ("sort", f"-{column}")]
+            (page,) = pages(loaded, [asks], view=view)
+            expected = [row for row in known if read(row[column]) >= read(middle)]
+            assert sorted(row["town"] for row in page.rows) == sorted(row["town"] for row in expected), column
+            found = [read(row[column]) for row in page.rows]
+            assert found == sorted(found, reverse=True), column

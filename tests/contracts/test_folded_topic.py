@@ -33,13 +33,16 @@ from projections.table.reference import fold, states
 from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, History, history
-from tests.contracts.counted_views import PER_TOWN
+from tests.contracts.counted_views import EDGES_PER_TOWN, MONEY_PER_TOWN, PER_TOWN
 from tests.contracts.test_topic_store import Killed, killed_by_chance
 from tests.contracts.test_view_stores import arrow
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.support.waiting import eventually
 
-VIEWS = {view.name: replace(view, stores=(Postgres(), Topic())) for view in (BY_THING, BY_GROUP, PER_TOWN)}
+VIEWS = {
+    view.name: replace(view, stores=(Postgres(), Topic()))
+    for view in (BY_THING, BY_GROUP, PER_TOWN, MONEY_PER_TOWN, EDGES_PER_TOWN)
+}
 START = dict.fromkeys(range(PARTITIONS), 0)
 of_views = pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
 

@@ -14,6 +14,7 @@ from eventlog.source_positions import source_id
 from projections.errors import LedgerWentBack
 from projections.kinds import table_view
 from projections.loading.decoding import read_into
+from projections.stores.elasticsearch import ledgers as elasticsearch_ledgers
 from projections.stores.names import patch_key, patch_partition
 from projections.stores.store import Batch, Target, ViewStore
 from projections.table.expressions import Source
@@ -21,7 +22,7 @@ from projections.table.reference import fold, lift
 from projections.table.view import TableView
 from projections.testing.histories import PARTITIONS, history
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS
-from tests.contracts.opened_stores import Server
+from tests.contracts.opened_stores import OnMemory, Server
 from tests.contracts.test_view_stores import START, VIEWS, Crash, created, server, store_name
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.seeds import examples, seed_of
@@ -29,6 +30,22 @@ from tests.support.seeds import examples, seed_of
 __all__ = ["server", "store_name"]  # fixtures
 
 Records = dict[int, list[tuple[bytes, bytes]]]
+
+
+def test_ledgers_of_many_generations_are_those_of_each(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elasticsearch_ledgers, "INDEXES_AT_ONCE", 2)  # so that it asks several times
+    complete = [created(server, view, {"0": at}) for at, view in enumerate([BY_GROUP, BY_SKU, VIEWS["by_thing"]], 1)]
+    second = created(server, BY_GROUP, {"0": 9}, generation=2)
+    store, incomplete, absent = server.open(), Target(BY_SKU, 2), Target(BY_SKU, 3)
+    assert store.all_ledgers([absent, *complete]) == [{}, *map(server.open().ledgers, complete)]
+    store.create(incomplete, {"0": 5}, START)
+    store.drop(complete[1])
+    found = store.all_ledgers([second, absent, *complete, incomplete])
+    positions = [{ledger.reached("0") for ledger in each.values()} for each in found]
+    if isinstance(server, OnMemory):  # it has no bulk that could be incomplete
+        positions[-1] = set()
+    assert positions == [{9}, set(), {1}, set(), {3}, set()]
+    assert store.all_ledgers([]) == []
 
 
 @dataclass

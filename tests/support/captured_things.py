@@ -14,7 +14,22 @@ from pydantic import Field
 
 from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.values import PLACEHOLDER, STAND_INS
-from headwater import Cache, Deleted, Postgres, TableView, above, add, average, count, current, minus
+from headwater import (
+    Cache,
+    Deleted,
+    Elasticsearch,
+    Postgres,
+    TableView,
+    above,
+    add,
+    average,
+    count,
+    current,
+    maximum,
+    minimum,
+    minus,
+    negated,
+)
 from projections.folding.fold_records import UnclearRecord
 from tests.support.edge_times import OUTSIDE
 from tests.support.seeds import seed_of
@@ -36,6 +51,8 @@ class Thing(Captured, table="public.things", key="id"):
     weight: float | None
     is_new: bool
     price: Decimal | None
+    cost: Annotated[Decimal | None, Field(max_digits=12, decimal_places=2)]
+    rate: Annotated[Decimal, Field(max_digits=38, decimal_places=10)]
     made_at: datetime
     sold_at: datetime | None
     day: date | None
@@ -78,7 +95,24 @@ counted = TableView(
     (Postgres(), Cache()),
     where=above("amount", -1),
 )
-VIEWS = (by_id, some, pairs, counted)
+costs = TableView(
+    "costs_of_things",
+    "day",
+    {
+        "cost": add({Thing: "cost"}),
+        "left": add({Thing: minus("cost", "amount")}),
+        "rate": add({Thing: "rate"}),
+        "mean": average({Thing: "cost"}),
+        "dearest": maximum({Thing: "cost"}),
+        "lightest": minimum({Thing: "weight"}),
+        "newest": maximum({Thing: "made_at"}),
+        "first_day": minimum({Thing: "day"}),
+    },
+    (Postgres(), Elasticsearch(), Cache()),
+    where=negated(above("cost", "rate")),
+)
+by_cost = TableView("things_by_cost", "cost", {"things": count(Thing), "rate": add({Thing: "rate"})}, (Postgres(),))
+VIEWS = (by_id, some, pairs, counted, costs, by_cost)
 TOPICS = {Thing: Thing.topic(), Pair: Pair.topic()}
 
 LONG = "long " * 10
@@ -92,9 +126,11 @@ USUAL: dict[str, list[Any]] = {
     "weight": [1.5, 2, None, "NaN", "Infinity", 1e300, "1.25"],
     "is_new": [True, False],
     "price": ["12.50", None, "NaN", "1E+3"],
+    "cost": ["12.50", None, "NaN", "-Infinity", "1E+3", "-9999999999.99", "0.000", "-0", 7, 12.5, "007.1"],
+    "rate": ["0.0000000000", "-0.0000000001", "9999999999999999999999999999.9999999999", "1E-10", 3],
     "made_at": ["2024-02-29T10:11:12.123456Z", "0001-01-01T00:00:00Z", "2024-01-01T00:00:00+02:00"],
     "sold_at": [None, "2024-02-29T10:11:12Z", "+10000-01-01T00:00:00Z", "-0043-01-01T00:00:00Z", *OUTSIDE],
-    "day": ["2024-02-29Z", "2024-02-29", None, "-0043-01-01Z"],
+    "day": ["2024-02-29Z", "2024-02-29", None, "-0043-01-01Z", "0001-01-01", "9999-12-31Z", "1582-10-10"],
     "hour": ["10:11:12.5Z", "10:11:12", None],
     "lasts": ["P1Y2M3DT4H5M6.5S", "P0Y0M0DT0H0M0S", "P0Y0M-3DT0H0M-1.000001S", None, "P0Y0M0DT0H0M1.5E-5S"],
     "public_id": ["5b2f5f0e-6f0b-4a53-8f33-6d9f3a0b1c2d"],
@@ -125,6 +161,28 @@ WRONG_DOCUMENTS = [
     *(form % each for each in REFUSED[1] for form in ("%s", '{"Infinity": %s}', "[%s, 1]")),
 ]
 WRONG: list[Any] = [None, "", "x", 1, 1.5, True, [], ["x"], {"a": 1}, "12.5", "9" * 18, "2024-02-30T00:00:00Z", LONG]
+WRONG_DAYS = ["2023-02-29Z", "2024-2-9", "2024-01-01T00:00:00Z", "2024-13-01", "2024-02-29ZZ", "0000-01-01"]
+WRONG_COSTS = [
+    "12.345",
+    "10000000000",
+    "1E-3",
+    " 1",
+    "1,5",
+    "--1",
+    "+1",
+    "1.",
+    ".5",
+    "\u0661",
+    "1E+99",
+    1.234,
+    1e11,
+    "1e",
+]
+WRONG_OF: dict[str, list[Any]] = {
+    "day": WRONG_DAYS,
+    "cost": WRONG_COSTS,
+    "rate": [*WRONG_COSTS[6:], "9" * 29, "0.00000000001"],
+}
 
 
 def random_row(chance: random.Random, oddness: float) -> dict[str, Any]:
@@ -134,7 +192,8 @@ def random_row(chance: random.Random, oddness: float) -> dict[str, Any]:
         if chance.random() >= oddness:
             row[name] = chance.choice(usual)
         elif chance.random() < 0.7:
-            row[name] = chance.choice(WRONG_DOCUMENTS if name in ("extra", "tags") and chance.random() < 0.5 else WRONG)
+            others = WRONG_DOCUMENTS if name in ("extra", "tags") else WRONG_OF.get(name, WRONG)
+            row[name] = chance.choice(others if chance.random() < 0.5 else WRONG)
     return row
 
 

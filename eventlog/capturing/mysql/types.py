@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from eventlog.capturing.column_checks import digits_problem
 from eventlog.capturing.columns import WORDS, Column, Hashed, Kind
 
 _TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
@@ -33,7 +34,10 @@ SINGLE: Final[Mapping[str, frozenset[Kind]]] = {
     "bit(1)": frozenset({Kind.BOOLEAN}),
 }
 """By the whole type: what holds a truth value."""
+INTEGERS: Final = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
+"""The digits of types of integers, with a sign or without one."""
 HASHABLE: Final = frozenset(_TEXTS)
+_DECIMAL: Final = re.compile(r"decimal\(([0-9]+),([0-9]+)\).*")
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
 
 
@@ -69,7 +73,10 @@ def type_problem(column: Column, found: TableColumn) -> str | None:
         return "may be NULL: add | None to its type, or run ALTER TABLE {table} MODIFY {column} " + (
             f"{found.shown} NOT NULL".replace("{", "{{").replace("}", "}}")
         )
-    return None
+    if digits := INTEGERS.get(found.type):
+        return digits_problem(column, found.shown, digits, 0)
+    decimal = _DECIMAL.fullmatch(found.shown)
+    return digits_problem(column, found.shown, int(decimal[1]), int(decimal[2])) if decimal else None
 
 
 def labels(found: TableColumn) -> set[str]:

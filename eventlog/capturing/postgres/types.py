@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from eventlog.capturing.column_checks import digits_problem
 from eventlog.capturing.columns import WORDS, Column, Hashed, Kind
 
 _TEXTS: Final = (
@@ -35,6 +37,9 @@ LOST_IN_ARRAYS: Final = frozenset({"interval", "xml", "bytea", "json", "jsonb", 
 """Debezium has no form for arrays of these, or none that keeps an unchanged long value apart."""
 FILLED_ARRAYS: Final = frozenset({"text", "varchar", "bpchar", "int4", "int8"})
 """Debezium reads unchanged long arrays of these again. Of others, and of domains, it makes null or a stand-in."""
+INTEGERS: Final = {"int2": 5, "int4": 10, "int8": 19, "oid": 10}
+"""The digits of types of integers."""
+_NUMERIC: Final = re.compile(r"numeric\(([0-9]+),([0-9]+)\)")
 FILLED: Final = "capture a {} beside it that a trigger fills"
 
 
@@ -88,7 +93,14 @@ def type_problem(column: Column, found: TableColumn) -> str | None:
         return f"may be {', '.join(sorted(unknown))}, which its Enum lacks: add it there"
     if found.nullable and not column.nullable:
         return "may be NULL: add | None to its type, or run ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL"
-    return None
+    return _too_many_digits(column, found)
+
+
+def _too_many_digits(column: Column, found: TableColumn) -> str | None:
+    if digits := INTEGERS.get(found.type):
+        return digits_problem(column, found.shown, digits, 0)
+    numeric = _NUMERIC.fullmatch(found.shown)  # others have no limit, or are domains: their values show it
+    return digits_problem(column, found.shown, int(numeric[1]), int(numeric[2])) if numeric else None
 
 
 def unfilled(column: Column, found: TableColumn) -> str | None:

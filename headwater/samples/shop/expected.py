@@ -17,16 +17,18 @@ from compose.samples.stored_rows import Rows, cached, differences, documents, ta
 
 # What the views show, as SQL has it. Times are compared to the millisecond, because views have no more.
 SHOWN_CUSTOMERS: Final = """
-SELECT id::text AS key, name, email, is_business, credit_limit::text AS credit_limit,
+SELECT id::text AS key, name, email, is_business, credit_limit,
        date_trunc('milliseconds', created_at) AS customer_since
 FROM customers
 """
 SHOWN_PRODUCTS: Final = """
-SELECT sku AS key, name, category::text AS category, description, price::text AS price, weight_kg, labels,
-       available_from::text AS available_from, date_trunc('milliseconds', changed_at) AS changed_at
+SELECT sku AS key, name, category::text AS category, description, price, weight_kg, labels,
+       available_from, date_trunc('milliseconds', changed_at) AS changed_at
 FROM products
 """
-COUNTED_ORDERS: Final = "SELECT status::text AS key, count(*) AS orders FROM orders GROUP BY status"
+COUNTED_ORDERS: Final = (
+    "SELECT status::text AS key, count(*) AS orders, sum(total) AS total FROM orders GROUP BY status"
+)
 # What customers are as aggregates, as SQL has it.
 IMPORTED_CUSTOMERS: Final = """
 SELECT id::text AS key, name, email, is_business, (credit_limit * 100)::bigint AS credit_limit_cents FROM customers

@@ -8,7 +8,11 @@ from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
 
+from pydantic import Field
+
 from headwater import Captured, Hashed, Source, Truncated
+
+Money = Annotated[Decimal, Field(max_digits=12, decimal_places=2)]
 
 
 class Category(StrEnum):
@@ -40,7 +44,7 @@ class Customer(Captured, table="public.customers", key="id"):
     email: str
     phone: Annotated[str | None, Hashed()]
     born_on: date | None
-    credit_limit: Decimal | None
+    credit_limit: Money | None
     is_business: bool
     interests: list[str]
     preferences: dict[str, Any]
@@ -55,7 +59,7 @@ class Product(Captured, table="public.products", key="sku"):
     name: str
     category: Category
     description: str
-    price: Decimal
+    price: Money
     weight_kg: float | None
     attributes: dict[str, Any]
     labels: list[str]
@@ -70,7 +74,7 @@ class Order(Captured, table="public.orders", key="id"):
     id: int
     customer_id: int
     status: OrderStatus
-    total: Decimal
+    total: Annotated[Decimal, Field(max_digits=14, decimal_places=2)]
     currency: str
     deliver_after: time | None
     note: Annotated[str | None, Truncated(200)]
@@ -85,7 +89,7 @@ class OrderLine(Captured, table="public.order_lines", key=("order_id", "line_num
     line_number: int
     sku: str
     quantity: int
-    unit_price: Decimal
+    unit_price: Money
 
 
 shop = Source(name="shop", tables=(Customer, Product, Order, OrderLine), outbox=True)

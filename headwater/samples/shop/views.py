@@ -1,4 +1,4 @@
-"""Customers with their payments, a search of products, and counts of orders, from the rows of a captured database."""
+"""Customers with their payments, a search of products, and sums of orders, from the rows of a captured database."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from .source import Customer, Order, Product
 
 customer_360 = TableView(
     name="customer_360",
+    version=2,
     key="customer_id",
     columns={
         "name": current(Customer, "name"),
@@ -27,6 +28,7 @@ customer_360 = TableView(
 
 product_search = TableView(
     name="product_search",
+    version=2,
     key="sku",
     columns={
         "name": current(Product, "name"),
@@ -45,8 +47,9 @@ product_search = TableView(
 
 orders_by_status = TableView(
     name="orders_by_status",
+    version=2,
     key="status",
-    columns={"orders": count(Order)},
+    columns={"orders": count(Order), "total": add({Order: "total"})},
     stores=(Postgres(),),
-    doc="How many orders have each status now: an order that is paid is taken from the placed ones.",
+    doc="How many orders have each status now, and their total: one that is paid is taken from the placed ones.",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 
@@ -26,8 +26,11 @@ from projections.settings import StoreSettings
 from projections.stores.clear_columns import ClearColumns
 from projections.stores.ledgers import gap, position
 from projections.stores.open import opened_once
-from projections.stores.store import Ledger, Target, ViewStore
+from projections.stores.store import Ledger, Target
 from projections.view import View
+
+_Ledgers = Mapping[tuple[str, int], Mapping[int, Ledger]]
+"""Those of a store, by view and generation."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,12 @@ class Lags:
         places = [(PATCHES, each) for each in range(self.settings.patch_partitions)]
         firsts, patch_ends = self.log.firsts(places), self.log.ends(places)
         patches = {place[1]: (firsts[place], patch_ends[place]) for place in places}
-        with opened_once(self.stores) as opened:
-            found = [
-                self._applied(view, store.name, live.get(view.name), opened)
-                for view in self.views.views.values()
-                for store in view.stores
-            ]
+        ledgers = self._ledgers(live)
+        found = [
+            self._applied(view, store.name, live.get(view.name), ledgers[store.name])
+            for view in self.views.views.values()
+            for store in view.stores
+        ]
         positions = defaultdict[str, set[int]](set)
         for each in found:
             if isinstance(each, _Applied) and each.ledgers:
@@ -95,10 +98,27 @@ class Lags:
                 topics = (PATCHES, *views[name].topics)
                 self.generations.note_topics(name, live.generation, {each: ids[each] for each in topics if each in ids})
 
+    def _ledgers(self, live: Mapping[str, Generation]) -> dict[str, _Ledgers | StoreUnavailable]:
+        """By store, what is in it, read at once for all views, or why it cannot be read."""
+        targets = defaultdict[str, list[Target]](list)
+        for view in self.views.views.values():
+            for store in view.stores:
+                own = live.get(view.name)
+                targets[store.name] += [Target(view, own.generation)] if own and own.version == view.version else []
+        found: dict[str, _Ledgers | StoreUnavailable] = {}
+        with opened_once(self.stores) as opened:
+            for name, some in targets.items():
+                try:
+                    read = opened(name).all_ledgers(some) if some else []
+                    found[name] = {target.id: each for target, each in zip(some, read, strict=True)}
+                except StoreUnavailable as error:
+                    found[name] = error
+        return found
+
     def _applied(
-        self, view: View, store: str, live: Generation | None, opened: Callable[[str], ViewStore]
+        self, view: View, store: str, live: Generation | None, found: _Ledgers | StoreUnavailable
     ) -> _Applied | Lag:
-        """What a view has applied in a store; its state if that cannot be compared with the log."""
+        """What a view has applied in a store; its state if that cannot be compared with the log. found: in the store"""
         if live is None:
             problem = "start `headwater projections`, or rebuild it"
             return Lag(view.name, store, view.version, None, "not built", {}, problem=problem)
@@ -110,10 +130,9 @@ class Lags:
         if view.has_own_query:
             report = read_report(self.settings, view.patch_tag(live.generation))
             lag = replace(lag, query=STREAMS, stream=report)
-        try:
-            ledgers = opened(store).ledgers(Target(view, live.generation))
-        except StoreUnavailable as error:
-            return replace(lag, problem=str(error))
+        if isinstance(found, StoreUnavailable):
+            return replace(lag, problem=str(found))
+        ledgers = found[view.name, live.generation]
         return _Applied(view, live, ledgers, replace(lag, position=position(ledgers, sources([view], self.settings))))
 
     def _measured(self, applied: _Applied, ends: _Ends) -> Lag:

@@ -22,6 +22,10 @@ PROGRESS_INTERVAL_S: Final = 1.0
 ROWS_INTERVAL_S: Final = 0.05
 """Time between two writes of a ledger, for progress and for rows: guards skip what is read again after a crash."""
 
+INDEXES_AT_ONCE: Final = 30
+"""Elasticsearch takes no request whose first line, with the names, has more than 4,096 bytes."""
+INDEX_PATHS: Final = ("*.aliases", "*.mappings._meta")
+
 Version = tuple[int, int]
 """`_seq_no` and `_primary_term` of a document."""
 
@@ -68,12 +72,12 @@ class ElasticsearchLedgers:
         """Delete the ledgers of a generation."""
         self.forget(target)
         with translated():
-            for found in self._read(target):
+            for found in self._read([target]):
                 self._client().delete(index=self.index, id=found["_id"])
 
     def known(self, target: Target) -> dict[int, KnownLedger]:
         """The ledgers of a generation, as this process knows them."""
-        return self._held.get(target.id) or self.look_up(target)
+        return self._held.get(target.id) or self.look_up([target])[0]
 
     def forget(self, target: Target | None = None) -> None:
         """Forget one generation, or (None) all; progress that was not written yet is read again."""
@@ -84,16 +88,20 @@ class ElasticsearchLedgers:
             self._held.pop(target.id, None)
             self._targets.pop(target.id, None)
 
-    def look_up(self, target: Target) -> dict[int, KnownLedger]:
-        """Read the ledgers of a generation; none if its index is gone or incomplete: only a rebuild helps."""
-        found = {
-            each["_source"]["partition"]: KnownLedger(
-                Ledger(each["_source"]["next"], places_from_json(each["_source"]["applied"])), version_of(each)
-            )
-            for each in (self._read(target) if self._has_rows(target) else ())
-        }
-        self._held[target.id], self._targets[target.id] = found, target
-        return found
+    def look_up(self, targets: Sequence[Target]) -> list[dict[int, KnownLedger]]:
+        """Read the ledgers of each of these generations; none if its index is gone or incomplete: only a rebuild helps.
+
+        Both are asked for in a request for all of them, or in a few.
+        """
+        with_rows = self._with_rows(targets)
+        found = {target.id: dict[int, KnownLedger]() for target in targets}
+        for each in self._read([target for target in targets if target.id in with_rows]):
+            source = each["_source"]
+            ledger = Ledger(source["next"], places_from_json(source["applied"]))
+            found[source["view"], source["generation"]][source["partition"]] = KnownLedger(ledger, version_of(each))
+        self._held |= found
+        self._targets |= {target.id: target for target in targets}
+        return [found[target.id] for target in targets]
 
     def look_again(self, target: Target) -> None:
         """Read the ledgers again, because another loader has written one, or a snapshot was restored.
@@ -101,7 +109,7 @@ class ElasticsearchLedgers:
         A ledger that no other process has written may be more recent here; it is written with the next batch.
         """
         ours = self._held.get(target.id, {})
-        held = self.look_up(target)
+        (held,) = self.look_up([target])
         for partition, theirs in held.items():
             if partition in ours and ours[partition].version == theirs.version:
                 held[partition] = ours[partition]
@@ -162,25 +170,41 @@ class ElasticsearchLedgers:
         for target in overtaken.values():
             self.look_again(target)
 
-    def _read(self, target: Target) -> list[dict[str, Any]]:
-        """The existing ledger documents of a generation, for every possible partition of `patches`."""
+    def _read(self, targets: Sequence[Target]) -> list[dict[str, Any]]:
+        """The existing ledger documents of these generations, for every possible partition of `patches`."""
+        ids = [_id(target, partition) for target in targets for partition in range(self._partitions)]
+        if not ids:
+            return []
         with translated():
-            ids = [_id(target, partition) for partition in range(self._partitions)]
             answer = self._client().mget(index=self.index, ids=ids)
         try:
             return [each for each in documents(answer.body) if each["found"]]
         except IndexGone:  # nothing was ever built here, or the store was emptied
             return []
 
-    def _has_rows(self, target: Target) -> bool:
-        """Whether the index of a generation exists, and has all rows of bulk."""
-        index = write_alias(index_name(self._environment, *target.id))
+    def _with_rows(self, targets: Sequence[Target]) -> set[tuple[str, int]]:
+        """Those of these generations whose index exists, and has all rows of bulk."""
+        parts = [targets[at : at + INDEXES_AT_ONCE] for at in range(0, len(targets), INDEXES_AT_ONCE)]
+        return {target.id for some in parts for target in self._complete(some)}
+
+    def _complete(self, targets: Sequence[Target]) -> list[Target]:
+        aliases = {write_alias(index_name(self._environment, *target.id)): target for target in targets}
         with translated():
             try:
-                found = self._client().indices.get_mapping(index=index, filter_path="*.mappings._meta").body
+                found = self._client().indices.get(
+                    index=list(aliases), features=["aliases", "mappings"], filter_path=INDEX_PATHS
+                ).body  # fmt: skip
             except NotFoundError:
-                return False
-        return all(each["mappings"]["_meta"].get(COMPLETE, True) for each in found.values())
+                if len(targets) == 1:
+                    return []
+                return [each for target in targets for each in self._complete([target])]  # which one is gone?
+        incomplete = {
+            alias
+            for index in found.values()
+            if not index.get("mappings", {}).get("_meta", {}).get(COMPLETE, True)
+            for alias in index["aliases"]
+        }
+        return [target for alias, target in aliases.items() if alias not in incomplete]
 
     def _create_index(self) -> None:
         try:

@@ -73,7 +73,7 @@ class ElasticsearchSingleRows:
         return True
 
     def _ledger(self, client: Elasticsearch, target: Target, key: str) -> Ledger:
-        known = ElasticsearchLedgers(self._settings, lambda: client).look_up(target)
+        known = ElasticsearchLedgers(self._settings, lambda: client).look_up([target])[0]
         held = known.get(patch_partition(target.view, target.tag, key, self._settings.patch_partitions))
         if held is None:
             raise GenerationMissing(*target.id)

@@ -107,7 +107,12 @@ class ElasticsearchStore:
         self._ledgers.drop(target)
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        return {partition: deepcopy(held.ledger) for partition, held in self._ledgers.look_up(target).items()}
+        (found,) = self.all_ledgers([target])
+        return found
+
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        known = self._ledgers.look_up(targets)
+        return [{partition: deepcopy(held.ledger) for partition, held in each.items()} for each in known]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         wrote = [self._apply(target, batches) for target in targets]

@@ -87,23 +87,7 @@ class PostgresWriter:
         with loadable(NAME):
             derived = {**self._derived(batch), **self._in_clear(batch)}
         for number, name in enumerate(batch.schema.names):
-            column = batch.column(number)
-            match self.kinds.get(name, ColumnType.TEXT):
-                case ColumnType.COUNTS | ColumnType.SKETCH | ColumnType.ENTRIES as kind:
-                    held = (row_value(each, kind) for each in column.to_pylist())
-                    stored = pa.array([json_text(each, kind) for each in held], pa.string())
-                case ColumnType.POINT:
-                    stored = pa.array([_point(place) for place in column.to_pylist()], pa.binary())
-                case ColumnType.TEXT | ColumnType.JSON:
-                    stored = pc.replace_substring(column, NUL, REPLACEMENT)
-                case ColumnType.DATE:
-                    stored = column.cast(pa.date32())
-                case ColumnType.UUID:
-                    stored = pa.array([each and UUID(each).bytes for each in column.to_pylist()], pa.binary())
-                case kind if kind.is_decimal:
-                    stored = _numerics(column, kind)
-                case _:
-                    continue
+            stored = _in_table(batch.column(number), self.kinds.get(name, ColumnType.TEXT))
             batch = batch.set_column(number, name, stored)
         for name, column in derived.items():
             batch = batch.append_column(name, column)
@@ -119,7 +103,7 @@ class PostgresWriter:
             if kind is ColumnType.LIST:
                 columns[name] = pa.array([JSONB + orjson.dumps(without_nul(value)) for value in values], pa.binary())
             else:
-                columns[name] = arrow_array(values, ARROW_TYPES[kind])
+                columns[name] = _in_table(arrow_array(values, ARROW_TYPES[kind]), kind)
         return columns
 
     def _in_clear(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -133,6 +117,26 @@ class PostgresWriter:
             for name in self.clear.names
         }
         return {**columns, KEYS: pa.array([_texts(key_ids) for _, key_ids in found], pa.binary())}
+
+
+def _in_table(column: pa.Array, kind: ColumnType) -> pa.Array:
+    """Values of this type in the form of their column."""
+    match kind:
+        case ColumnType.COUNTS | ColumnType.SKETCH | ColumnType.ENTRIES:
+            held = (row_value(each, kind) for each in column.to_pylist())
+            return pa.array([json_text(each, kind) for each in held], pa.string())
+        case ColumnType.POINT:
+            return pa.array([_point(place) for place in column.to_pylist()], pa.binary())
+        case ColumnType.TEXT | ColumnType.JSON:
+            return pc.replace_substring(column, NUL, REPLACEMENT)
+        case ColumnType.DATE:
+            return column.cast(pa.date32())
+        case ColumnType.UUID:
+            return pa.array([each and UUID(each).bytes for each in column.to_pylist()], pa.binary())
+        case kind if kind.is_decimal:
+            return _numerics(column, kind)
+        case _:
+            return column
 
 
 @dataclass

@@ -71,9 +71,10 @@ DROP_CLEAR = "DELETE FROM {schema}._clear_columns WHERE view = %s AND generation
 # none if somebody dropped the table of a generation, or if it has no primary key, which comes after the last row of
 # bulk: only a rebuild helps
 READ_LEDGERS = """
-SELECT partition, next, applied FROM {schema}.ledger
-WHERE view = %s AND generation = %s
-  AND EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary)
+SELECT view, generation, partition, next, applied
+FROM {schema}.ledger
+JOIN unnest(%s::text[], %s::integer[], %s::text[]) AS wanted(view, generation, rows) USING (view, generation)
+WHERE EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(wanted.rows) AND indisprimary)
 """
 
 # locked in the order of the primary key, so that two loaders never deadlock

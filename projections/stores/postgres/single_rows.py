@@ -70,9 +70,8 @@ class PostgresSingleRows:
     def _ledger(self, connection: psycopg.Connection[Any], target: Target, key: str, query: str) -> Ledger:
         partition = patch_partition(target.view, target.tag, key, self._settings.patch_partitions)
         name, number = target.id
-        values: tuple[object, ...] = (name, number, self._table(target).as_string(connection))
-        if query == ddl.LOCK_LEDGERS:
-            values = ([name], [number], [partition])
+        last = partition if query == ddl.LOCK_LEDGERS else self._table(target).as_string(connection)
+        values = ([name], [number], [last])
         text = sql.SQL(query).format(schema=sql.Identifier(self._settings.environment))
         for row in connection.execute(text, values):
             found, next_offset, applied = row[-3:]

@@ -157,14 +157,21 @@ class PostgresStore:
             )
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        table = sql.Identifier(self._settings.environment, table_name(*target.id))
-        values = (*target.id, table.as_string())
+        (found,) = self.all_ledgers([target])
+        return found
+
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        schema, found = self._settings.environment, {target.id: dict[int, Ledger]() for target in targets}
+        tables = [sql.Identifier(schema, table_name(*each)).as_string() for each in found]
+        values = ([name for name, _ in found], [number for _, number in found], tables)
         try:
-            with self._transaction() as connection:
+            with self._transaction(pipelined=True) as connection:
                 rows = connection.execute(self._sql(postgres_ddl.READ_LEDGERS), values).fetchall()
         except psycopg.errors.UndefinedTable:  # never used, or emptied
-            return {}
-        return {partition: Ledger(next_offset, places_from_json(applied)) for partition, next_offset, applied in rows}
+            rows = []
+        for view, generation, partition, after, applied in rows:
+            found[view, generation][partition] = Ledger(after, places_from_json(applied))
+        return [found[target.id] for target in targets]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         try:

@@ -98,8 +98,13 @@ class TopicStore:
             remove_topics(self._settings, [own])
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
+        (found,) = self.all_ledgers([target])
+        return found
+
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        """See ViewStore. Each generation has a topic of its own, so each is asked for."""
         with translated():
-            return read_ledgers(self._log, target)
+            return [read_ledgers(self._log, target) for target in targets]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         with translated():

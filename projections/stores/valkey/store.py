@@ -103,7 +103,11 @@ class ValkeyStore:
                 self._client.unlink(*keys)
 
     def ledgers(self, target: Target) -> dict[int, Ledger]:
-        return self._look_up([target])[0].ledgers
+        (found,) = self.all_ledgers([target])
+        return found
+
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        return [known.ledgers for known in self._look_up(targets)]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         for _ in range(ATTEMPTS):

@@ -9,10 +9,12 @@ from typing import Any
 
 from commands.declaring.aggregate import Event
 from commands.declaring.field_kinds import Digits, field_kinds
+from eventlog.capturing.columns import Kind
 from projections.table.decimals import MAX_DIGITS
 from projections.table.declared import storage_word
 from projections.table.expressions.generated_text import attribute, identifier, typed
 from projections.table.expressions.source import Expression, Source, UnknownField
+from projections.table.rows import CapturedRow
 from projections.table.types import SPARK_TYPES, ColumnType, field_types, in_milliseconds, is_exact, spark_exact
 
 
@@ -80,13 +82,21 @@ class Point:
 
 def without_digits(reads: Iterable[Expression], event: type[Event] | None) -> str:
     """The end of an error that says how to declare a decimal, if one of these is a field without its digits."""
-    kinds = {} if event is None else field_kinds(event)
     for each in reads:
         name = each.name if isinstance(each, Field) else ""
-        form = kinds[name].form if name in kinds else None
-        if form is Decimal or (isinstance(form, Digits) and each.kind(event) is ColumnType.JSON):
+        if event is not None and _is_decimal(event, name) and not each.kind(event).is_decimal:
             return (
                 f'; "{name}" is a Decimal without the digits that a column needs: write {name}: Annotated[Decimal, '
                 f"Field(max_digits=12, decimal_places=2)], with at most {MAX_DIGITS} digits"
             )
     return ""
+
+
+def _is_decimal(event: type[Event], name: str) -> bool:
+    """Whether a field is declared as a Decimal, with digits or without."""
+    if issubclass(event, CapturedRow):
+        column = event.table.columns.get(name)
+        return column is not None and column.kind is Kind.DECIMAL
+    kinds = field_kinds(event)
+    form = kinds[name].form if name in kinds else None
+    return form is Decimal or isinstance(form, Digits)

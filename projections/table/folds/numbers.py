@@ -11,7 +11,6 @@ from projections.table.decimals import MAX_DIGITS
 from projections.table.declared import storage_word
 from projections.table.expressions import Readable, expression
 from projections.table.folds.fold import (
-    Case,
     Cases,
     CountedCase,
     Derived,
@@ -21,7 +20,6 @@ from projections.table.folds.fold import (
     digits_hint,
     must_be_case,
     one_kind,
-    read,
     row_case,
 )
 from projections.table.folds.picks import is_ranked
@@ -73,7 +71,7 @@ def add(cases: Mapping[CountedCase, Readable]) -> Total:
     The sum of decimals has 38 digits, and the places of its events: no digit is ever lost. Of a captured table, it is
     the sum over the rows that there are now: `add({Customer: "credit"})`.
     """
-    return Total(_summed(cases))
+    return Total(_of_events_and_rows(cases))
 
 
 @in_views("count(Sold)")
@@ -87,15 +85,21 @@ def count(*events: CountedCase) -> Total:
 
 
 @in_views('maximum({Sold: "price"})')
-def maximum(cases: Mapping[Case, Readable]) -> Bound:
-    """The highest value of all these events; see `highest` for one that falls again."""
-    return Bound(read(cases), highest=True)
+def maximum(cases: Mapping[CountedCase, Readable]) -> Bound:
+    """The highest value of all these events; see `highest` for one that falls again.
+
+    Of a captured table, it is the highest value of the rows that there are now, which falls again when that row goes.
+    """
+    return Bound(_of_events_and_rows(cases), highest=True)
 
 
 @in_views('minimum({Sold: "price"})')
-def minimum(cases: Mapping[Case, Readable]) -> Bound:
-    """The lowest value of all these events; see `lowest` for one that rises again."""
-    return Bound(read(cases), highest=False)
+def minimum(cases: Mapping[CountedCase, Readable]) -> Bound:
+    """The lowest value of all these events; see `lowest` for one that rises again.
+
+    Of a captured table, it is the lowest value of the rows that there are now, which rises again when that row goes.
+    """
+    return Bound(_of_events_and_rows(cases), highest=False)
 
 
 @in_views('ratio(add({Sold: "price"}), count(Sold))')
@@ -114,12 +118,12 @@ def average(cases: Mapping[CountedCase, Readable]) -> Derived:
     Events whose value is null do not count. It is one sum over another, so the order of arrival does not matter; for a
     mean that can also subtract, use `ratio` of two `add`s.
     """
-    values = _summed(cases)
+    values = _of_events_and_rows(cases)
     return ratio(Total(values), Total({case: Known(each) for case, each in values.items()}))
 
 
-def _summed(cases: Mapping[CountedCase, Readable]) -> Cases:
-    """The cases of a sum, in which rows of captured tables can stand."""
+def _of_events_and_rows(cases: Mapping[CountedCase, Readable]) -> Cases:
+    """The cases of a fold that can take back what a row of a captured table was before."""
     return {row_case(case): expression(each) for case, each in checked_cases(cases).items()}
 
 

@@ -47,3 +47,8 @@ def _entries(tally: dict[str, int] | list[dict[str, Any]]) -> list[tuple[str, in
     if isinstance(tally, dict):
         return list(tally.items())
     return [(str(entry["v"]), entry["n"]) for entry in tally]
+
+
+def tally_key(value: Any, kind: ColumnType) -> str:
+    """The key of a value of this type, in the form of rows: equal values have one key."""
+    return repr(float(value) or 0.0) if kind is ColumnType.FLOAT else str(value)  # -0.0 equals 0.0

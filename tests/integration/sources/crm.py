@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
 
+from pydantic import Field
+
 from eventlog.capturing import Captured, Hashed, Source, Truncated
 
 
@@ -26,8 +28,8 @@ class Typed(Captured, table="crm.typed", key="id"):
     medium: int | None
     whole: int | None
     big: int | None
-    huge: Decimal | None
-    amount: Decimal | None
+    huge: Annotated[Decimal | None, Field(max_digits=20, decimal_places=0)]
+    amount: Annotated[Decimal | None, Field(max_digits=30, decimal_places=10)]
     single: float | None
     ratio: float | None
     letters: str | None
@@ -56,7 +58,7 @@ class Typed(Captured, table="crm.typed", key="id"):
 class Person(Captured, table="crm.people", key="id"):
     id: int
     name: str
-    balance: Decimal
+    balance: Annotated[Decimal, Field(max_digits=12, decimal_places=2)]
     is_active: bool
     note: str | None
     changed_at: datetime

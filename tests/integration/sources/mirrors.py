@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from eventlog.capturing import Captured, Kind
-from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, add, average, count, current
+from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, add, average, count, current, maximum
 from headwater.samples.shop.source import Customer, Order, OrderLine, Product
 from projections.table.types import format_time
 from tests.integration.sources.captured import Row
@@ -40,9 +41,20 @@ pieces_by_sku = TableView(
     {"rows": count(OrderLine), "total": add({OrderLine: "quantity"}), "mean": average({OrderLine: "quantity"})},
     STORES,
 )
+money_by_status = TableView(
+    "money_by_status",
+    "status",
+    {"rows": count(Order), "total": add({Order: "total"}), "dearest": maximum({Order: "total"})},
+    STORES,
+)
+prices_by_day = TableView(
+    "prices_by_day", "available_from", {"rows": count(Product), "total": add({Product: "price"})}, STORES
+)
 COUNTED: Sequence[tuple[TableView, type[Captured], str]] = (
     (counted_orders, Order, "customer_id"),
     (pieces_by_sku, OrderLine, "quantity"),
+    (money_by_status, Order, "total"),
+    (prices_by_day, Product, "price"),
 )
 """Views that count a table's rows by their key, each with the column that `total` adds up."""
 
@@ -51,10 +63,12 @@ def counted(view: TableView, rows: Iterable[Row], column: str) -> dict[str, dict
     """The groups of these rows of the database, as the view should show them."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        group = found.setdefault(str(row[view.key_name]), {"rows": 0, "total": 0})
+        group = found.setdefault(str(row[view.key_name]), {"rows": 0, "total": Decimal(0)})
         group["rows"] += 1
-        group["total"] += row[column]
-    return found
+        group["total"] += Decimal(row[column])  # of a decimal it is a text
+    is_decimal = view.types["total"].is_decimal
+    shown = {key: f"{group['total']:.2f}" if is_decimal else int(group["total"]) for key, group in found.items()}
+    return {key: group | {"total": shown[key]} for key, group in found.items()}
 
 
 def in_rows(table: type[Captured], row: Row) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from itertools import product
 from random import Random
@@ -232,6 +233,7 @@ def test_counts_follow_moves_and_deletes_and_are_those_of_a_replay(mirrored: Mir
         assert found == expected, path
     one = ask_until_answered(api, "/views/counted_orders/cancelled", after=f"shop@{lsn}").json()
     assert one["rows"] == expected["cancelled"]["rows"]
+    must_show_the_dearest(mirrored, api, f"shop@{lsn}")
     assert api.get("/views/counted_orders/changes").json()["type"].endswith("not_followed")
     mirrored.wait_equal()
     names = [view.name for view, *_ in COUNTED]
@@ -239,6 +241,18 @@ def test_counts_follow_moves_and_deletes_and_are_those_of_a_replay(mirrored: Mir
         mirrored.replay("rebuild", *names, "--engine", engine)
         mirrored.wait_equal()
         mirrored.replay("verify", *names)
+
+
+def must_show_the_dearest(mirrored: Mirrored, api: httpx.Client, after: str) -> None:
+    """The highest total of each status is that of the database, and filters go by its value."""
+    with mirrored.connector.connect() as connection:
+        totals = dict(connection.execute("SELECT status::text, max(total) FROM orders GROUP BY status").fetchall())
+    middle = sorted(totals.values())[len(totals) // 2]
+    for path in ("/views/money_by_status", "/views/money_by_status/search"):
+        rows = ask_until_answered(api, path, after=after).json()["rows"]
+        assert {row["status"]: Decimal(row["dearest"]) for row in rows} == totals
+        some = ask_until_answered(api, path, **{"dearest.gte": str(middle), "after": after}).json()["rows"]
+        assert {row["status"] for row in some} == {status for status, total in totals.items() if total >= middle}
 
 
 @pytest.mark.soak

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from pydantic import Field
 
 from compose.ports import free_ports
 from compose.settings import StackSettings
@@ -460,6 +461,28 @@ def test_numbers_with_a_negative_scale_are_named(server: Server, kind: str) -> N
     assert "negative scale" in many
     server.sql("ALTER TABLE rounded ALTER price TYPE numeric(8, 0), ALTER prices TYPE numeric(1000, 1000)[]")
     assert server.problems(Rounded) == []
+
+
+class Money(Captured, table="public.money_of", key="id"):
+    id: int
+    price: Annotated[Decimal | None, Field(max_digits=12, decimal_places=2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("numeric(12,2)", None),
+        ("smallint", None),
+        ("numeric", None),
+        ("numeric(12,3)", "is numeric(12,3): declare it with max_digits=13 and decimal_places=3"),
+        ("bigint", "is bigint: declare it with max_digits=21 and decimal_places=2"),
+    ],
+)
+def test_a_decimal_that_is_too_short_for_its_column_is_named(server: Server, kind: str, said: str | None) -> None:
+    server.sql("DROP TABLE IF EXISTS money_of")
+    server.create(f"CREATE TABLE money_of (id int PRIMARY KEY, price {kind})", "money_of")
+    problems = server.problems(Money)
+    assert problems == [] if said is None else said in problems[0]
 
 
 class Parent(Captured, table="public.parent", key="id"):

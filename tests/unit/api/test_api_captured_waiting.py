@@ -81,7 +81,7 @@ def committed(log: MemoryLog, lsn: int, time_ms: int = 0) -> None:
 
 
 def patches_partition(row: int) -> int:
-    return partition_of(f"{VIEW}@1/{row}", PARTITIONS)
+    return partition_of(f"{customer_360.tag}/{row}", PARTITIONS)
 
 
 def ask(client: AppClient, after: str, wait_ms: int = 0) -> tuple[int, str]:

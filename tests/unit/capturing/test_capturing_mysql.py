@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -219,6 +220,31 @@ def column(kind: Kind, *, nullable: bool = True, choices: tuple[str, ...] = ()) 
 def test_a_type_fits_or_the_right_one_is_named(kind: Kind, shown: str, said: str | None) -> None:
     name = shown.partition("(")[0].split()[0]
     found = type_problem(column(kind, choices=("a",)), TableColumn("c", name, shown, nullable=True, is_virtual=False))
+    assert (found is None) if said is None else (said in (found or ""))
+
+
+MONEY, WIDE = (12, 2), (38, 10)
+
+
+@pytest.mark.parametrize(
+    ("digits", "shown", "said"),
+    [
+        (MONEY, "decimal(12,2)", None),
+        (MONEY, "decimal(10,1) unsigned", None),
+        (MONEY, "int(11)", None),
+        (MONEY, "decimal(12,3)", "max_digits=13 and decimal_places=3"),
+        (MONEY, "decimal(13,2) unsigned zerofill", "max_digits=13 and decimal_places=2"),
+        (MONEY, "bigint(20) unsigned", "max_digits=22 and decimal_places=2"),
+        (WIDE, "bigint(20)", None),
+        (None, "decimal(65,30)", None),
+    ],
+)
+def test_a_decimal_has_room_for_all_values_of_its_column(
+    digits: tuple[int, int] | None, shown: str, said: str | None
+) -> None:
+    name = shown.partition("(")[0]
+    declared = replace(column(Kind.DECIMAL), digits=digits)
+    found = type_problem(declared, TableColumn("c", name, shown, nullable=True, is_virtual=False))
     assert (found is None) if said is None else (said in (found or ""))
 
 

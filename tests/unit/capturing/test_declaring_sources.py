@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from types import new_class
 from typing import Annotated, Any, Optional
@@ -132,13 +132,47 @@ def test_defaults_that_no_record_could_hold_are_refused() -> None:
 
         class Timed(Captured, table="public.things", key="id"):
             id: int
-            at: date = date(2026, 1, 1)
+            at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
     with pytest.raises(SourceDeclarationError, match=r'"name".*default None'):
 
         class Named(Captured, table="public.things", key="id"):
             id: int
             name: str = None  # type: ignore[assignment]
+
+
+def test_a_decimal_knows_its_digits_however_they_are_written() -> None:
+    class Priced(Captured, table="public.priced", key="id"):
+        id: int
+        price: Annotated[Decimal, Field(max_digits=12, decimal_places=2)]
+        inner: Annotated[Decimal, Field(max_digits=12, decimal_places=2)] | None
+        outer: Annotated[Decimal | None, Field(max_digits=12, decimal_places=2)]
+        plain: Decimal = Field(max_digits=12, decimal_places=2, alias="Plain", default=Decimal("1.50"))
+        bare: Decimal
+        half: Annotated[Decimal, Field(max_digits=12)]
+        day: date = date(2026, 1, 31)
+
+    found = {name: column.digits for name, column in Priced.columns.items()}
+    money = (12, 2)
+    assert found == dict.fromkeys(("price", "inner", "outer", "Plain"), money) | dict.fromkeys(
+        ("id", "bare", "half", "day")
+    )
+    assert [Priced.columns[name].default for name in ("Plain", "day")] == ["1.50", "2026-01-31"]
+
+
+@pytest.mark.parametrize("default", [Decimal("1.234"), "12345678901", "x", Decimal("NaN"), 1e11])
+def test_a_default_that_its_column_cannot_have_is_refused(default: Any) -> None:
+    with pytest.raises(SourceDeclarationError, match=r'"price".*has the default .*, which is none of its type'):
+
+        class Priced(Captured, table="public.priced", key="id"):
+            id: int
+            price: Annotated[Decimal, Field(max_digits=12, decimal_places=2)] = default
+
+    with pytest.raises(SourceDeclarationError, match=r'"day".*has the default .2026-02-30., which is none'):
+
+        class Dated(Captured, table="public.dated", key="id"):
+            id: int
+            day: date = "2026-02-30"  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("table", ["customers", "a.b.c", 'public."Things"', "public.kunden-liste", "", "public.größe"])

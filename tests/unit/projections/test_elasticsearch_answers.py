@@ -27,7 +27,7 @@ def store_that_answers(*docs: dict[str, Any]) -> ElasticsearchStore:
     store = ElasticsearchStore(StoreSettings("t", "postgresql://", "http://127.0.0.1:1", "valkey://", len(docs)))
     client: Any = SimpleNamespace(
         mget=lambda **_: SimpleNamespace(body={"docs": list(docs)}),
-        indices=SimpleNamespace(get_mapping=lambda **_: SimpleNamespace(body={})),
+        indices=SimpleNamespace(get=lambda **_: SimpleNamespace(body={})),
     )
     store._opened = client
     return store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -130,6 +130,19 @@ def test_a_store_is_opened_once_for_all_views_and_closed(monkeypatch: pytest.Mon
     monkeypatch.setattr(scene.store, "close", lambda: closed.append(None))
     scene.look()
     assert (sorted(opened), len(closed)) == (["elasticsearch", "postgres", "valkey"], 3)
+
+
+def test_a_store_is_asked_once_for_the_ledgers_of_all_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, asked = Scene("E", monkeypatch, slow=0, fast=1, new=1), list[list[str]]()
+    read = scene.store.all_ledgers
+
+    def all_ledgers(targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        asked.append([target.view.name for target in targets])
+        return read(targets)
+
+    monkeypatch.setattr(scene.store, "all_ledgers", all_ledgers)
+    scene.look()
+    assert asked == [["slow", "fast", "new"]] * 3, "once in PostgreSQL, in Elasticsearch and in Valkey"
 
 
 @pytest.mark.parametrize(

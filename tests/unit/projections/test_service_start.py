@@ -255,6 +255,18 @@ def test_a_stream_view_whose_state_is_older_than_its_rows_is_computed_again(
     assert ("the state of gates@1 g1 is older than its rows: computing it again" in caplog.text) == is_lost
 
 
+@pytest.mark.parametrize(("reached", "left"), [(50, []), (60, [GATES])])
+def test_a_view_that_was_built_is_not_looked_at_again_and_again(
+    gates: tuple[Service, dict[str, ViewStore], list[View]], reached: int, left: list[View]
+) -> None:
+    made, stores, _ = gates
+    for store in stores.values():
+        store.create(Target(GATES, 1), {"observations/0": reached}, {0: 0})
+    unbuilt: list[View] = [GATES]
+    assert made._still_unbuilt(unbuilt) == left
+    assert unbuilt == left
+
+
 class Away(MemoryStore):
     """A store that does not answer."""
 

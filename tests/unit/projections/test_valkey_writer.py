@@ -11,7 +11,7 @@ from projections.table.monoids import State
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
 
-FORM = DocumentForm("id", {"text": ColumnType.TEXT}, {"text": Itself("text")})
+FORM = DocumentForm("id", {"text": ColumnType.TEXT}, {"text": Itself("text")}, {})
 WRITER = ValkeyWriter("valkey://nowhere", "rows:", "counter", FORM, Rankings("test", "texts", 1, ()))
 
 
