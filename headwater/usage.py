@@ -6,10 +6,11 @@ import difflib
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 
 
 def show(arguments: Sequence[str], helps: Mapping[str, str]) -> int:
-    """Print the commands; returns the exit code: 0 if the arguments ask for help, else 2.
+    """Print the commands, or the version; returns the exit code: 0 if the arguments ask for that, else 2.
 
     helps: by command, what it is for, in one line.
     """
@@ -19,7 +20,7 @@ def show(arguments: Sequence[str], helps: Mapping[str, str]) -> int:
         usage="headwater COMMAND …",
         description="Event sourcing and CQRS on one Kafka log.",
         epilog="\n".join(["commands:", *(f"  {name:{width}}  {text}" for name, text in helps.items())])
-        + "\n\nheadwater COMMAND --help says more about each.",
+        + "\n\nheadwater COMMAND --help says more about each, headwater --version the version.",
         formatter_class=RawDescriptionHelpFormatter,
     )
     if not arguments:
@@ -28,6 +29,9 @@ def show(arguments: Sequence[str], helps: Mapping[str, str]) -> int:
     word = arguments[0]
     if word in {"--help", "-h"}:
         parser.print_help()
+        return 0
+    if word == "--version":
+        print(f"headwater {version('headwater')}")
         return 0
     close = difflib.get_close_matches(word, helps, n=1)
     hint = f'did you mean "{close[0]}"?' if close else f"use one of {', '.join(helps)}"

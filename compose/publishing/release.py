@@ -128,9 +128,12 @@ def _git(folder: Path, *words: str) -> str:
 
 def _run(folder: Path, words: Sequence[str], variables: dict[str, str]) -> str:
     """What a program prints; raises NotReleased with its error."""
-    ran = subprocess.run(
-        words, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, check=False
-    )
+    try:
+        ran = subprocess.run(
+            words, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise NotReleased(f"there is no program {words[0]}: put {Path(words[0]).name} on the path") from error
     if ran.returncode != 0:
         raise NotReleased(
             f"`{' '.join(map(str, words))}` ended with {ran.returncode}: {(ran.stderr or ran.stdout).strip()}"

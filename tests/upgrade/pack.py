@@ -1,4 +1,4 @@
-"""`python -m tests.upgrade.pack NAME`: keeps the code of this checkout as a release that later ones are tried with."""
+"""`python -m tests.upgrade.pack NAME [COMMIT]`: keeps the code of a commit as a release to try later ones with."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ ROOT: Final = Path(__file__).parents[2]
 RELEASES: Final = Path(__file__).parent / "releases"
 
 
-def pack(name: str) -> Path:
-    """Write releases/NAME.tar.xz: the packages as the wheel has them, without their bill."""
+def pack(name: str, commit: str = "HEAD") -> Path:
+    """Write releases/NAME.tar.xz: the packages of a commit as its wheel has them, without their bill."""
     packed = RELEASES / f"{name}.tar.xz"
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, str(ROOT)]
+        checkout = Path(folder) / "checkout"
+        files = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+        with tarfile.open(fileobj=BytesIO(files)) as archive:
+            archive.extractall(checkout, filter="data")
+        words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, str(checkout)]
         subprocess.run(words, check=True)
         (wheel,) = Path(folder).glob("headwater-*.whl")
         with ZipFile(wheel) as built, tarfile.open(packed, "w:xz") as archive:
@@ -32,4 +36,4 @@ def pack(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    print(pack(sys.argv[1]))
+    print(pack(*sys.argv[1:]))

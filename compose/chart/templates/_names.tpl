@@ -1,6 +1,9 @@
 {{/* The beginning of all names. */}}
 {{- define "headwater.fullname" -}}
 {{- $name := ternary .Release.Name (printf "%s-headwater" .Release.Name) (contains "headwater" .Release.Name) -}}
+{{- if not (or .Values.fullnameOverride (regexMatch "^[a-z]" $name)) }}
+{{- fail (printf "set fullnameOverride: names of Services begin with a letter, and %s does not" $name) }}
+{{- end }}
 {{- .Values.fullnameOverride | default $name | trunc 40 | trimSuffix "-" -}}
 {{- end }}
 

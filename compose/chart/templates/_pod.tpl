@@ -70,6 +70,7 @@ The secrets of a program as files, as JSON: {"files": [{variable, name, key, pat
 {{- end }}
 {{- $given := list }}
 {{- range $files }}{{ $given = append $given .variable }}{{ end }}
+{{- include "headwater.refusals" (dict "root" .root "component" .component "given" $given "user" ($account.kafkaUser | default $values.kafka.user)) }}
 {{- if and (has "postgres" .secrets) (not (or $values.postgres.address (has "HEADWATER_POSTGRES_FILE" $given))) }}
 {{- fail (printf "set secrets.postgres.name, postgres.address, or account.secrets.postgres.name of %s: the registry of views is in PostgreSQL" .component) }}
 {{- end }}
@@ -91,6 +92,32 @@ The secrets of a program as files, as JSON: {"files": [{variable, name, key, pat
 {{- range $name, $value := merge dict .values.settings $values.settings }}
 - name: {{ $name }}
   value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses what a program would refuse at its start. Takes: root, component, given, the variables with files, and user, of Kafka. */}}
+{{- define "headwater.refusals" -}}
+{{- $security := .root.Values.kafka.security }}
+{{- $has := dict }}
+{{- range .given }}{{ $_ := set $has . true }}{{ end }}
+{{- if hasPrefix "SASL_" $security }}
+{{- if not $has.HEADWATER_KAFKA_PASSWORD_FILE }}
+{{- fail (printf "set secrets.kafkaPassword.name, or account.secrets.kafkaPassword.name of %s: kafka.security is %s" .component $security) }}
+{{- end }}
+{{- else if or $has.HEADWATER_KAFKA_PASSWORD_FILE .user }}
+{{- fail (printf "%s uses no user and no password: set another kafka.security, or remove those of Kafka from secrets, kafka and account of %s" $security .component) }}
+{{- end }}
+{{- if and (not (hasSuffix "SSL" $security)) (or $has.HEADWATER_KAFKA_CA $has.HEADWATER_KAFKA_CERTIFICATE) }}
+{{- fail (printf "%s uses no certificates: set another kafka.security, or remove kafka.ca, kafka.certificate, and account.kafkaCertificate of %s" $security .component) }}
+{{- end }}
+{{- if and $has.HEADWATER_KEYS_FILE (not $has.HEADWATER_MASTER_KEY_FILE) }}
+{{- fail (printf "set secrets.masterKey, too, or account.secrets.masterKey of %s: keys of persons are sealed with it" .component) }}
+{{- end }}
+{{- if and $has.HEADWATER_MASTER_KEY_FILE (not $has.HEADWATER_KEYS_FILE) }}
+{{- fail (printf "set secrets.personKeys, too, or account.secrets.personKeys of %s: the master key seals nothing else" .component) }}
+{{- end }}
+{{- if and (eq .component "projections") .root.Values.projections.clearColumns (not $has.HEADWATER_KEYS_FILE) }}
+{{- fail "projections.clearColumns needs secrets.personKeys and secrets.masterKey, or those of projections.account" }}
 {{- end }}
 {{- end }}
 

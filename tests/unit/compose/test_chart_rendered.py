@@ -269,7 +269,7 @@ def test_programs_reach_what_they_use_and_are_reached_by_whom_they_serve() -> No
         for name, each in policies.items()
     }
     assert reached["handler"] == {53, 9093, 5432, 4318}, "5432: of the database with the keys of persons"
-    assert reached["sources"] == {53, 9093, 8083, 5432, 4318}
+    assert reached["sources"] == {53, 9093, 8083, 5432, 3306, 4318}
     assert reached["plan"] == reached["create"] == {53, 9093, 5432, 9200, 6379, 4318}
     assert next(rule["ports"] for rule in policies["api"]["ingress"]) == [{"protocol": "TCP", "port": "http"}]
     assert all(each["policyTypes"] == ["Ingress", "Egress"] for each in policies.values())

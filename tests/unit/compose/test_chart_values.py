@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -31,20 +33,21 @@ from tests.support.helm_chart import (
 )
 
 HELM = os.environ.get("HELM") or shutil.which("helm")
+VALID = jsonschema_rs.validator_for(SCHEMA)
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not here: put it on the path, or set HELM")
 
 
 @pytest.mark.parametrize("name", [None, *NAMES])
 def test_values_fit_the_schema(name: str | None) -> None:
     jsonschema_rs.meta.validate(SCHEMA)
-    problems = jsonschema_rs.validator_for(SCHEMA).iter_errors(values_of(name) if name else VALUES)
+    problems = VALID.iter_errors(values_of(name) if name else VALUES)
     assert [f"{each.instance_path}: {each.message}" for each in problems] == []
 
 
 def test_the_values_in_the_documentation_fit() -> None:
     section = (ROOT / "docs" / "containers.md").read_text().partition("## Kubernetes\n")[2].partition("\n## ")[0]
     (shown,) = re.findall(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    assert jsonschema_rs.validator_for(SCHEMA).is_valid(merged(VALUES, yaml.safe_load(shown)))
+    assert VALID.is_valid(merged(VALUES, yaml.safe_load(shown)))
     named_values = {each for each in re.findall(r"`([A-Za-z]+\.[A-Za-z.]+)`", section) if each.split(".")[0] in VALUES}
     assert named_values >= {"spark.master", "create.enabled", "networkPolicies.metricsFrom"}
     for path in named_values - {"values.yaml"}:
@@ -66,12 +69,20 @@ WRONG: dict[str, dict[str, Any]] = {
     "an ingress without a host": {"api": {"ingress": {"enabled": True}}},
     "a claim without a folder": {"checkpoints": {"claim": "shared", "location": "s3a://bucket"}},
     "no disruption at all, so that no node is drained": {"disruptionBudget": {"maxUnavailable": 0}},
+    "a secret in Spark's file": {"spark": {"conf": {"spark.hadoop.fs.s3a.secret.key": "abc"}}},
+    "another one": {"spark": {"conf": {"spark.hadoop.fs.azure.account.key.bank.dfs.core.windows.net": "abc"}}},
+    "a password of Spark": {"spark": {"conf": {"spark.ssl.keyStorePassword": "abc"}}},
+    "a password in a setting": {"settings": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:secret@collector:4318"}},
+    "a password of Java": {"settings": {"JAVA_TOOL_OPTIONS": "-Djavax.net.ssl.trustStorePassword=secret"}},
+    "an issuer that anybody on the way can be": {"api": {"oidc": {"issuer": "http://login.example.com"}}},
+    "a host with a space": {"api": {"ingress": {"enabled": True, "hosts": ["bank example"]}}},
+    "an order for the shell as a module": {"modules": ["bank;ls"]},
 }
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
 def test_a_wrong_value_is_refused(change: dict[str, Any]) -> None:
-    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(merged(values_of("small"), change))
+    assert not VALID.is_valid(merged(values_of("small"), change))
 
 
 def test_the_schema_and_the_values_have_the_same_names() -> None:
@@ -132,21 +143,87 @@ def test_helm_finds_no_fault(name: str) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-MISSING = {
-    'image.repository=""': "set image.repository to the image with your package",
-    "modules=[]": "set modules",
-    'kafka.servers=""': "set kafka.servers",
-    'postgres.address=""': "the registry of views is in PostgreSQL",
-    'api.keys.name=""': "the API must know its callers",
-    'kafka.security="SASL_SSL"': "set kafka.user, or account.kafkaUser of",
+REFUSED: dict[str, dict[str, Any]] = {
+    "set image.repository to the image with your package": {"image": {"repository": ""}},
+    "set modules": {"modules": []},
+    "set kafka.servers": {"kafka": {"servers": ""}},
+    "the registry of views is in PostgreSQL": {"postgres": {"address": ""}},
+    "the API must know its callers": {"api": {"keys": {"name": ""}}},
+    "set kafka.user, or account.kafkaUser of": {"kafka": {"security": "SASL_SSL"}},
+    "set secrets.kafkaPassword.name, or account.secrets.kafkaPassword.name of": {
+        "kafka": {"security": "SASL_SSL", "user": "bank"}
+    },
+    "PLAINTEXT uses no user and no password": {"secrets": {"kafkaPassword": {"name": "kafka"}}},
+    "SSL uses no user and no password": {"kafka": {"security": "SSL", "user": "bank"}},
+    "PLAINTEXT uses no certificates": {"kafka": {"ca": {"name": "kafka-ca"}}},
+    "SASL_PLAINTEXT uses no certificates": {
+        "kafka": {"security": "SASL_PLAINTEXT", "user": "bank", "certificate": {"name": "bank"}},
+        "secrets": {"kafkaPassword": {"name": "kafka"}},
+    },
+    "either api.open, or": {"api": {"open": True}},
+    "set api.oidc.issuer": {"api": {"oidc": {"audience": "bank"}}},
+    "secrets.masterKey": {"secrets": {"personKeys": {"name": "keys"}}},
+    "secrets.personKeys": {"secrets": {"masterKey": {"name": "keys"}}},
+    "projections.clearColumns needs secrets.personKeys": {"projections": {"clearColumns": True}},
+    "set sources.databases": {"sources": {"enabled": True}, "connect": {"address": "http://connect:8083"}},
+    "set connect.address, secrets.connect.name or sources.account.secrets.connect.name": {
+        "sources": {"enabled": True, "databases": {"CRM": {"database": {"name": "crm", "key": "database"}}}}
+    },
+    "set networkPolicies.servers.checkpoints.ports": {
+        "networkPolicies": {"enabled": True},
+        "checkpoints": {"location": "s3a://checkpoints"},
+    },
+    "set networkPolicies.servers.traces.ports": {
+        "networkPolicies": {"enabled": True},
+        "handler": {"settings": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}},
+    },
+    "set networkPolicies.sparkPeers": {
+        "networkPolicies": {"enabled": True},
+        "spark": {"master": "spark://spark:7077"},
+    },
+    "the API listens on 18080": {"api": {"workers": 8}, "metrics": {"port": 18075}},
 }
+"""What programs would refuse at their start, or what would let them hang, with what Helm says."""
 
 
 @needs_helm
-@pytest.mark.parametrize("change", MISSING)
-def test_a_value_that_is_missing_is_named(change: str) -> None:
-    ran = helm("template", "bank", str(CHART), "--values", str(SETS / "small.yaml"), "--set-json", change)
-    assert ran.returncode != 0 and MISSING[change] in ran.stderr
+@pytest.mark.parametrize("problem", REFUSED)
+def test_values_that_do_not_fit_together_are_refused(problem: str, tmp_path: Path) -> None:
+    change = tmp_path / "change.yaml"
+    change.write_text(yaml.safe_dump(REFUSED[problem]))
+    ran = helm("template", "bank", str(CHART), "--values", str(SETS / "small.yaml"), "--values", str(change))
+    assert ran.returncode != 0 and problem in ran.stderr
+
+
+def removable(schema: Mapping[str, Any], values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of values that have a default, but those of secrets without a name."""
+    reference = schema.get("$ref", "").rpartition("/")[2]
+    if reference in ("secret", "certificate", "server"):
+        return
+    for name, each in (SCHEMA["$defs"].get(reference, {}) | schema).get("properties", {}).items():
+        if name in values and values[name] != "":
+            yield (*path, name)
+            yield from removable(each, values[name], (*path, name))
+
+
+@pytest.mark.parametrize("path", [*removable(SCHEMA, VALUES)], ids=".".join)
+def test_a_value_that_is_taken_away_is_missed(path: tuple[str, ...]) -> None:
+    """`handler: {volume: null}` takes the default away; so does a name with nothing below it."""
+    values = copy.deepcopy(values_of("small"))
+    holder = values
+    for name in path[:-1]:
+        holder = holder[name]
+    del holder[path[-1]]
+    problems = VALID.iter_errors(values)
+    assert any(f'"{path[-1]}" is a required property' in each.message for each in problems)
+
+
+@needs_helm
+def test_a_release_whose_name_begins_with_a_digit_needs_another() -> None:
+    words = ("template", "1bank", str(CHART), "--values", str(SETS / "small.yaml"))
+    ran = helm(*words)
+    assert ran.returncode != 0 and "set fullnameOverride" in ran.stderr
+    assert helm(*words, "--set", "fullnameOverride=bank").returncode == 0
 
 
 @needs_helm

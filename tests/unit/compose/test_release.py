@@ -150,3 +150,11 @@ def test_a_build_that_fails_leaves_no_sums(
     assert release.main(["--uv", program(tmp_path / "uv", "#!/bin/sh\necho no hatchling >&2\nexit 2\n")]) == 1
     assert "ended with 2: no hatchling" in capsys.readouterr().err
     assert not (checkout / "dist" / "1.2.3" / "SHA256SUMS").exists()
+
+
+def test_a_program_that_is_missing_is_named(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(checkout)
+    assert release.main(["--uv", ".venv/bin/uv"]) == 1
+    assert "there is no program .venv/bin/uv: put uv on the path" in capsys.readouterr().err

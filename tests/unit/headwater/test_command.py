@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,11 @@ def test_each_command_is_that_of_its_part_under_its_name(script: Path, name: str
     ended = run(str(script), name, "--help")
     assert ended.returncode == 0, ended.stderr
     assert f"usage: headwater {name}" in ended.stdout.lower()
+
+
+def test_its_version_is_that_of_the_package(script: Path) -> None:
+    ended = run(str(script), "--version")
+    assert (ended.returncode, ended.stdout) == (0, f"headwater {version('headwater')}\n")
 
 
 def test_what_is_not_a_command_is_an_error_that_names_one(script: Path) -> None:
