@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -18,8 +17,8 @@ from commands.declaring.personal import PersonalFields
 from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import Row, RowDeleted
 from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
-from commands.handling.handler import LAST_TIME_MS
 from commands.handling.refusals import return_address
+from commands.reacting.causes import Cause, Timer, digest, due_ms, timer_id
 from commands.reacting.row_changes import RowSeen
 from commands.reacting.source_places import Places, SourcePlace, has_passed, passed
 from eventlog import topics
@@ -37,33 +36,8 @@ MAX_RETRIED: Final = 100
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
 """Of all commands of one reaction, which are one transaction."""
-FIRST_TIME_MS: Final = timestamp_ms(datetime.min.replace(tzinfo=UTC))
-"""The first time that Python has, since 1970; LAST_TIME_MS is the last one."""
-
-TIMED_OUT: Final = "headwater.timed_out"
-"""Type of the envelope in the dead letter of a timer at which `react` failed, and what spans call its cause."""
-
 Seen = Event | Row | RowDeleted[Any] | Refused
 """What `react` gets, except its timers."""
-
-
-class Cause(NamedTuple):
-    """The cause of commands: part of their ids, its time, and the ids that they carry on."""
-
-    id: str
-    time: datetime
-    causation_id: str
-    correlation_id: str | None
-    traceparent: str | None = None
-
-
-class Timer(NamedTuple):
-    """When a timer fires (ms since 1970), which event set it, and the context of the reaction, if that is sampled."""
-
-    due_ms: int
-    causation_id: str
-    correlation_id: str | None
-    traceparent: str | None = None
 
 
 class Step(NamedTuple):
@@ -227,26 +201,8 @@ class Instance:
             timers.pop(name, None)
             if within is not None:
                 context = cause.traceparent if cause.traceparent and is_sampled(cause.traceparent) else None
-                timers[name] = Timer(_due_ms(cause.time, within), cause.causation_id, cause.correlation_id, context)
+                timers[name] = Timer(due_ms(cause.time, within), cause.causation_id, cause.correlation_id, context)
         return timers
-
-
-def _due_ms(time: datetime, within: timedelta) -> int:
-    """When a timer fires that was set at `time`; one beyond the years of Python fires at their end."""
-    try:
-        return timestamp_ms(time + within)
-    except OverflowError:
-        return LAST_TIME_MS if within > timedelta(0) else FIRST_TIME_MS
-
-
-def digest(cause_id: str) -> str:
-    """Digest of the id of an event or a timer, which may be long."""
-    return hashlib.blake2b(cause_id.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-
-
-def timer_id(key: str, name: str, timer: Timer) -> str:
-    """Part of the ids of a timer's commands; it differs each time the timer is set."""
-    return f"{key}/{name}@{timer.due_ms}"
 
 
 def command_entry(instance: Instance, command: Command, cause: Cause, step: int, now: datetime) -> Entry:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from commands.reacting.instance import TIMED_OUT, Step, Timer
+from commands.reacting.causes import TIMED_OUT, Timer
+from commands.reacting.instance import Step
 from eventlog.envelope import Envelope
 from eventlog.ports import Record
 from eventlog.tracing import spans

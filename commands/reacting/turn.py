@@ -19,8 +19,9 @@ from commands.declaring.registry import CommandRegistry
 from commands.handling.handler import dead_letter
 from commands.handling.refusals import REFUSED, read_refused
 from commands.owning.running_code import running
+from commands.reacting.causes import TIMED_OUT, Timer, digest, timer_id
 from commands.reacting.declared_inputs import Removed
-from commands.reacting.instance import TIMED_OUT, Instance, Step, Timer, digest, timer_id, write_instance
+from commands.reacting.instance import Instance, Step, write_instance
 from commands.reacting.reaction_spans import begin_reaction, begin_timer, is_reaction
 from commands.reacting.row_changes import read_row
 from commands.reacting.source_places import SourcePlace, place_of

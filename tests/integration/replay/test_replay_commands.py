@@ -14,7 +14,7 @@ import pytest
 import valkey
 
 from commands.handling.handler import dead_letter
-from commands.reacting.instance import digest
+from commands.reacting.causes import digest
 from eventlog.envelope import Envelope, encode, partition_of
 from eventlog.ports import Entry, Record
 from eventlog.topics import COMMANDS, INBOX, PROCESSES
