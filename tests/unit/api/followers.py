@@ -15,6 +15,7 @@ from api.ports import Row
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
+from tests.support.waiting import BOUND_S
 from tests.unit.api.fake_service import MODULES, fake_service
 
 SELLER = ("product", "pieces", "cents", "last_sold")
@@ -81,7 +82,7 @@ class World:
             yield follower
         finally:
             follower.gone.set()
-            await asyncio.wait_for(call, 5)
+            await asyncio.wait_for(call, BOUND_S)
             self.followers -= 1
             assert self.followers or not self.service.feeds._feeds
 
@@ -157,7 +158,7 @@ class Follower:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while not holds():  # noqa: ASYNC110 - what it asks about has no event to wait for
             await asyncio.sleep(0.002)
 
@@ -177,7 +178,7 @@ def play_in(new_place: Callable[[], Place], scenario: Callable[[Place], Awaitabl
     async def main() -> None:
         place = new_place()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(BOUND_S):
                 await scenario(place)
         finally:
             await place.service.feeds.close()

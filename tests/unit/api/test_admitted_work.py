@@ -39,7 +39,7 @@ Scenario = Callable[[], Awaitable[None]]
 
 def play(scenario: Scenario) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await scenario()
 
     asyncio.run(main())
@@ -60,7 +60,7 @@ async def requesting(app: Any, path: str, query: str = "") -> Any:
         yield client
     finally:
         client.gone.set()
-        await asyncio.wait_for(call, 5)
+        await asyncio.wait_for(call, 60)
 
 
 class EndlessLog(MemoryLog):

@@ -223,7 +223,7 @@ def test_all_views_of_an_answer_share_its_time(service: FakeService) -> None:
     view, taken = service.views["homes_in_postgres"], After(str(AT), 30_000, time.monotonic() - 30)
 
     async def show() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await service.lookups.show(view, [home("H1", "GALT")], ["both_price"], ANYONE, taken)
 
     with pytest.raises(NotCaughtUp, match="cities_in_both"):

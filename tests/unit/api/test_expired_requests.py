@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import orjson
@@ -45,6 +46,11 @@ class Sessions:
         for each in self.stores if stores is None else stores:
             each.rows[self.view][key] = row(key, left)
             each.reached = {partition: self.log.end(PATCHES, partition) for partition in range(4)}
+
+    def expire(self, *keys: str, stores: Any = None) -> None:
+        """Let rows expire now, or in a moment: after the end of every look that there was."""
+        for each, key in product(self.stores if stores is None else stores, keys):
+            each.rows[self.view][key]["seen_at"] = row(key, timedelta(milliseconds=2))["seen_at"]
 
     @asynccontextmanager
     async def following(self, query: str = "", last: str | None = None) -> AsyncIterator[Follower]:
@@ -87,14 +93,16 @@ def test_followers_hear_that_a_row_went(view: str) -> None:
         sessions.see("gone", -HOUR)
         sessions.see("stays", HOUR)
         sessions.see("never", None)
-        sessions.see("before", timedelta(seconds=0.8))
+        sessions.see("before", HOUR)
         async with sessions.following() as all_rows, sessions.following("key=one&key=stays") as some:
             await all_rows.until(1)
             await some.until(1)
-            sessions.see("one", timedelta(seconds=0.8))
-            sessions.see("two", timedelta(seconds=0.8))
+            sessions.see("one", HOUR)
+            sessions.see("two", HOUR)
+            await until(lambda: {("one", True), ("two", True)} == set(told(all_rows)))
+            await until(lambda: told(some) == [("one", True)])
+            sessions.expire("before", "one", "two")
             await until(lambda: {("before", False), ("one", False), ("two", False)} <= set(told(all_rows)))
-            assert {("one", True), ("two", True)} <= set(told(all_rows))
             await until(lambda: told(some) == [("one", True), ("one", False)])
             sessions.see("one", HOUR)  # it is back, with all that it ever had
             await until(lambda: told(all_rows)[-1] == ("one", True))
@@ -109,15 +117,17 @@ def test_followers_hear_that_a_row_went(view: str) -> None:
 def test_a_store_that_lacks_a_newer_time_says_nothing_of_the_row_before() -> None:
     async def scenario(sessions: Sessions) -> None:
         postgres, others = sessions.stores[0], sessions.stores[1:]
-        sessions.see("one", timedelta(seconds=0.3))
+        sessions.see("one", HOUR)
         async with sessions.following() as follower:
             await follower.until(1)
-            sessions.see("one", timedelta(seconds=1.2), stores=others)
+            sessions.see("one", 2 * HOUR, stores=others)
             await until(lambda: told(follower) == [("one", True)])
+            sessions.expire("one", stores=[postgres])
             await until(lambda: postgres.rows["sessions"]["one"]["seen_at"] < format_time(datetime.now(UTC) - HOUR))
             polled = postgres.polled
             await until(lambda: postgres.polled > polled + 3)
             assert told(follower) == [("one", True)]
+            sessions.expire("one", stores=others)
             await until(lambda: others[0].rows["sessions"]["one"]["seen_at"] < format_time(datetime.now(UTC) - HOUR))
             # it has the row only after the row expired, and it went all the same
             postgres.rows["sessions"]["one"] = others[0].rows["sessions"]["one"]

@@ -361,7 +361,7 @@ def test_following_changes_ends_with_the_token() -> None:
             if len(sent) > 3:
                 guard.valid = False
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await made(scope, receive, send)
 
     asyncio.run(follow())

@@ -94,7 +94,7 @@ class Notes:
             yield follower
         finally:
             follower.gone.set()
-            await asyncio.wait_for(call, 5)
+            await asyncio.wait_for(call, 60)
 
 
 def play(scenario: Callable[[Notes], Awaitable[None]], view: str = "plain_notes") -> None:

@@ -14,7 +14,7 @@ def change(key: str, number: int = 0) -> Change:
 
 def play(scenario: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await scenario()
 
     asyncio.run(main())

@@ -33,7 +33,7 @@ def test_one_that_is_cancelled_holds_nobody_up() -> None:
         await asyncio.sleep(0)
         waiting[0].cancel()
         waiting[1].cancel()
-        await asyncio.wait_for(waiting[2], 10)
+        await asyncio.wait_for(waiting[2], 60)
 
     asyncio.run(scenario())
 
@@ -44,7 +44,7 @@ def test_a_loop_that_ended_leaves_nothing_behind() -> None:
     task = stuck.create_task(turns.next())
     stuck.call_soon(stuck.stop)
     stuck.run_forever()  # it ended before the turn came
-    asyncio.run(asyncio.wait_for(turns.next(), 10))
+    asyncio.run(asyncio.wait_for(turns.next(), 60))
     task.cancel()
     stuck.run_until_complete(asyncio.gather(task, return_exceptions=True))
     stuck.close()
