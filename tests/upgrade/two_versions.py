@@ -23,6 +23,8 @@ from tests.support.local_http import local_http
 from tests.support.waiting import BOUND_S, eventually
 
 ROOT: Final = Path(__file__).parents[2]
+OWN: Final = Path(__file__).parent / "own"
+"""The folder with the module of a team, which both versions load."""
 Part = Literal["commands", "projections", "api"]
 
 
@@ -48,7 +50,8 @@ class Version:
     @property
     def variables(self) -> dict[str, str]:
         """What its programs have; the packages of this code are installed, and those of its own hide them."""
-        return {**self.stack.endpoints.environment(), **self.shared, "PYTHONPATH": str(self.code)}
+        path = os.pathsep.join([str(self.code), str(OWN)])
+        return {**self.stack.endpoints.environment(), **self.shared, "PYTHONPATH": path}
 
     def start(self, *parts: Part, state: Path | None = None) -> None:
         """Start these programs together and wait until they are ready. state: if not its own."""
@@ -81,8 +84,15 @@ class Version:
 
     def replay(self, *words: str, state: Path) -> str:
         """What `replay` of this version prints; it must succeed."""
+        return self._run("replay", *words, state=state)
+
+    def sources(self, *words: str) -> str:
+        """What `headwater sources` of this version prints; it must succeed."""
+        return self._run("eventlog.capturing", *words, state=self.state)
+
+    def _run(self, module: str, *words: str, state: Path) -> str:
         ended = subprocess.run(
-            [sys.executable, "-P", "-m", "replay", *words],
+            [sys.executable, "-P", "-m", module, *words],
             env={**os.environ, **self.variables, "HEADWATER_STATE": str(state)},
             capture_output=True,
             text=True,
@@ -95,17 +105,41 @@ class Version:
         """What its API answers, once it does."""
 
         def answered() -> httpx.Response | None:
-            answer = local_http().get(f"http://{HOST}:{self.api}{path}", params=parameters)
+            answer = self.ask(path, **parameters)
             return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
 
         answer = eventually(answered, f"an answer of {path}")
         assert answer is not None and answer.is_success, answer.text if answer else path
         return answer.json()
 
+    def wait_row(self, path: str, **columns: Any) -> None:
+        """Wait until a row of a view, or the only one of a page of rows, has these columns."""
+
+        def has_them() -> bool:
+            answer = self.ask(f"/views/{path}")
+            if not answer.is_success:
+                return False
+            found = answer.json()
+            (row,) = found["rows"] if "?" in path and found["rows"] else [found]
+            return bool(row.items() >= columns.items())
+
+        eventually(has_them, f"{path} with {columns}")
+
+    def ask(self, path: str, **parameters: str) -> httpx.Response:
+        """Its API's answer, whatever that is."""
+        return local_http().get(f"http://{HOST}:{self.api}{path}", params=parameters or None)
+
     def send(self, command: str, name: str, **body: Any) -> Any:
         """The answer to a command whose id is `name`."""
-        url = f"http://{HOST}:{self.api}/commands/{command}"
-        answer = local_http().post(url, json=body, headers={"Idempotency-Key": name.replace(" ", "-")}, timeout=BOUND_S)
+        return self._post(f"/commands/{command}", body, {"Idempotency-Key": name.replace(" ", "-")})
+
+    def report(self, observation: str, **report: Any) -> None:
+        """Have an observation stored."""
+        self._post(f"/observations/{observation}", report, {})
+
+    def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
+        url = f"http://{HOST}:{self.api}{path}"
+        answer = local_http().post(url, json=body, headers=headers, timeout=BOUND_S)
         assert answer.is_success, answer.text
         return answer.json()
 
