@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
@@ -35,9 +36,13 @@ from eventlog.personal.installed import vault_of
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from eventlog.programs.logs import log_to_stderr, take_facts_from
 from eventlog.programs.metrics import serve_metrics
+from eventlog.programs.stopping import end_within
 from eventlog.programs.workers import call_without_parent, number_of_worker
 from eventlog.settings import LogSettings
 from eventlog.tracing.exporting import traced
+
+END_S: Final = 28.0
+"""Less than supervisors give it. Partitions are given up in 15 s, and open transactions take 10 s at most."""
 
 logger = logging.getLogger("commands")
 
@@ -52,8 +57,13 @@ def work(settings: LogSettings) -> None:
 
 def handle(settings: LogSettings, stopped: threading.Event) -> int:
     """Run one handler until `stopped` is set or a stop signal comes; returns the exit code."""
+
+    def asked(*_: object) -> None:
+        stopped.set()
+        end_within(END_S)  # a client of Kafka that leaves its group may hang
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, asked)
     take_facts_from(running_facts)
     with traced(os.environ, settings.environment):
         return _handle(settings, stopped)

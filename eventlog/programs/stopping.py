@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import faulthandler
+import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
+
+logger = logging.getLogger(__name__)
+
+
+def end_within(seconds: float) -> None:
+    """From now on, this process has so long to end; then it ends at once, with exit code 1, and its log has the stacks
+    of all threads. For programs that may be killed anywhere without losing anything.
+    """
+    timer = threading.Timer(seconds, _end, [seconds])
+    timer.daemon = True
+    timer.start()
+
+
+def _end(seconds: float) -> None:
+    logger.error("it has not ended %g s after it was asked to, and ends now, whatever its threads do:", seconds)
+    faulthandler.dump_traceback(all_threads=True)
+    os._exit(1)
 
 
 class Stopping(threading.Event):

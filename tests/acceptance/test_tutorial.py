@@ -161,6 +161,12 @@ def running(terminal: Terminal, words: str, settings: dict[str, str], log: Path)
             assert process.wait(240) == 0, log.read_text()
 
 
+def runs_what_is_there(log: Path) -> bool:
+    """Whether `headwater run` has restarted all that was changed: a reader who looks at it waits, too."""
+    changes = log.read_text().rpartition("\nchanged: ")[2]
+    return "\nchanged: " not in log.read_text() or "projections runs the new code" in changes
+
+
 def installing(script: str, wheel: Path, folder: Path) -> str:
     """The commands of the first step without a download: from the wheel, and the libraries of this environment."""
     words = [sys.executable, "-c", INSTALL, str(wheel), str(folder / ".venv")]
