@@ -12,15 +12,15 @@ from typing import Final
 from commands.declaring.process import ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.errors import CommandError
-from commands.service import handle, work
+from commands.service import END_S, handle, work
 from eventlog.errors import EventLogError
 from eventlog.programs.logs import log_to_stderr
 from eventlog.programs.variables import Processes, Variables
 from eventlog.programs.workers import Workers
 from eventlog.settings import LogSettings, accept_no_arguments
 
-END_S: Final = 30.0
-"""How long handlers may take to end before they are killed; an open transaction takes 10 s at most."""
+KILL_S: Final = END_S + 2.0
+"""How long handlers may take to end before they are killed: they end themselves before."""
 
 logger = logging.getLogger("commands")
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # each handler loads them too; here, an error is logged once
             CommandRegistry.load(settings.modules)
             ProcessRegistry.load(settings.modules)
-            return Workers("handler", handlers, work, (settings,), end_s=END_S).run()
+            return Workers("handler", handlers, work, (settings,), end_s=KILL_S).run()
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1

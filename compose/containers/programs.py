@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.settings import GRACE_S, ApiVariables
-from commands.__main__ import END_S
+from commands.__main__ import KILL_S
 from compose.containers.servers import KAFKA_INSIDE
 from compose.settings import Ports
 
@@ -65,7 +65,7 @@ PROGRAMS: Final = (
         command=("handler",),
         needs=("kafka",),
         memory="1g",
-        stop_s=round(END_S) + 10,
+        stop_s=round(KILL_S) + 10,
         passed_on=("HEADWATER_HANDLERS", *KEYS),
     ),
     Program(

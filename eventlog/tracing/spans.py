@@ -14,6 +14,8 @@ from typing import Final, Literal, Protocol
 Kind = Literal["server", "producer", "consumer", "internal"]
 Facts = Mapping[str, str | int]
 NO_FACTS: Final[Facts] = {}
+MS: Final = 1_000_000
+"""Nanoseconds of a millisecond: times of spans are in nanoseconds."""
 
 TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 """A W3C trace context: version, trace, span, flags."""

@@ -12,15 +12,13 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from eventlog.envelope import timestamp_ms
 from eventlog.tracing import spans
 from eventlog.tracing.origins import origin_of_batch, origin_of_change
-from eventlog.tracing.spans import Facts, Span, is_sampled, span_of
+from eventlog.tracing.spans import MS, Facts, Span, is_sampled, span_of
 from projections.loading.decoding import TracedPatch
 from projections.table.patch import BATCHES
 
 MAX_TRACED: Final = 20
 """Patches of one batch of a backlog. More would slow a loader that is behind, since the spans of a patch cost it ten
 times as much as the patch, and would displace each other in the queue of what is sent."""
-MS: Final = 1_000_000
-"""Nanoseconds of a millisecond."""
 
 
 class _Found(NamedTuple):

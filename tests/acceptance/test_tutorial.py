@@ -163,8 +163,8 @@ def running(terminal: Terminal, words: str, settings: dict[str, str], log: Path)
 
 def runs_what_is_there(log: Path) -> bool:
     """Whether `headwater run` has restarted all that was changed: a reader who looks at it waits, too."""
-    changes = log.read_text().rpartition("\nchanged: ")[2]
-    return "\nchanged: " not in log.read_text() or "projections runs the new code" in changes
+    _, changed, then = log.read_text().rpartition("\nchanged: ")
+    return not changed or "projections runs the new code" in then
 
 
 def installing(script: str, wheel: Path, folder: Path) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from eventlog.envelope import timestamp_ms
 from eventlog.tracing import spans
 from eventlog.tracing.origins import origin_of_batch
-
-MS: Final = 1_000_000
-"""Nanoseconds of a millisecond."""
+from eventlog.tracing.spans import MS
 
 
 def record_batch(tag: str, progress: Any) -> None:
