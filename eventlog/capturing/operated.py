@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.connector_states import is_reached, wait_until_running, wait_until_stopped
@@ -154,16 +154,21 @@ class Operated:
 
         Otherwise it would bring rows that are gone back to the topic, after they were swept, and others as they were.
         """
-        state = self.connect.state(self.names.connector)
-        if state is None or not state.is_running:
+        if self._rests():
             return False
         with self.open_database() as database:
             place = database.place()
             database.beat()  # something to capture behind that place
-            return is_reached(
-                lambda: is_after_snapshot(self.offset()) and database.has_captured(place, self.stored_statements),
-                timeout_s,
-            )
+
+            def has_all() -> bool:
+                return is_after_snapshot(self.offset()) and database.has_captured(place, self.stored_statements)
+
+            return is_reached(lambda: has_all() or self._rests(), timeout_s) and has_all()
+
+    def _rests(self) -> bool:
+        """Whether the connector captures nothing until somebody does something about it."""
+        state = self.connect.state(self.names.connector)
+        return state is None or state.state in RESTING
 
     def stored_statements(self) -> Collection[str]:
         """The GTIDs of the statements that the connector has read and stored; raises LogUnavailable."""
@@ -172,6 +177,8 @@ class Operated:
 
 
 PAUSED, RUNNING = "PAUSED", "RUNNING"
+RESTING: Final = frozenset({PAUSED, "STOPPED", "FAILED"})
+"""States that do not end by themselves; one that is not assigned to a worker yet soon runs."""
 BEFORE = "before"
 """In a note of a connector that is stopped: to which of these states it is brought back."""
 

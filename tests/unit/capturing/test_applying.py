@@ -16,6 +16,7 @@ from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.snapshot_queue import SIGNAL
+from tests.support.waiting import BOUND_S
 from tests.unit.capturing.captured_world import (
     BOTH,
     PAUSED,
@@ -187,6 +188,26 @@ def test_nothing_is_read_again_during_the_first_snapshot(world: World) -> None:
     with pytest.raises(SourceProblem, match="its first snapshot still runs: wait until it is completed"):
         world.operator(PEOPLE).snapshot([Person])
     assert world.connector is RUNNING
+
+
+def test_a_connector_that_is_not_assigned_to_a_worker_yet_is_waited_for(world: World) -> None:
+    """As for a moment after Kafka Connect has distributed its connectors anew."""
+    world.connector = ConnectorState("RUNNING", "UNASSIGNED")
+    assert world.operator(PEOPLE).has_captured_all()
+
+
+def test_a_connector_that_fails_is_not_waited_for_any_longer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+
+    def has_captured(*_: object) -> bool:
+        looks.append(_)
+        if len(looks) == 2:
+            world.connector = ConnectorState("RUNNING", "FAILED")
+        return False
+
+    monkeypatch.setattr(world, "has_captured", has_captured)
+    assert not world.operator(PEOPLE).has_captured_all(BOUND_S)
+    assert len(looks) == 3
 
 
 def test_a_table_that_is_being_read_is_read_from_its_beginning_if_it_is_to_be_read_again() -> None:
