@@ -17,7 +17,7 @@ from rich.console import Console
 from eventlog.audit.commands import AuditedCommands, Declined, Refused
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.capturing.errors import SourceDeclarationError
-from eventlog.capturing.kafka_connect import RETRY_S, KafkaConnect
+from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings, read_connect
 from eventlog.capturing.source_metrics import SourceMetrics
@@ -213,7 +213,7 @@ def _end_on_signals() -> threading.Event:
     return stopped
 
 
-def operators(names: list[str] | None, retry_s: float = RETRY_S) -> Iterator[Operator]:
+def operators(names: list[str] | None, retry_s: float | None = None) -> Iterator[Operator]:
     """Those of the sources with these names; None: of all of the deployment. retry_s: see KafkaConnect."""
     log = LogSettings.from_environment(os.environ)
     registry = SourceRegistry.load(log.modules)

@@ -91,14 +91,17 @@ class _Rebalancing(Exception):
 
 
 class KafkaConnect:
-    """A client of one Connect cluster. Each method raises ConnectUnavailable, or ConnectError with Connect's reason."""
+    """A client of one Connect cluster. Each method raises ConnectUnavailable, or ConnectError with Connect's reason.
 
-    def __init__(self, url: str, retry_s: float = RETRY_S) -> None:
+    retry_s: how long a request is repeated; None: RETRY_S.
+    """
+
+    def __init__(self, url: str, retry_s: float | None = None) -> None:
         given = httpx.URL(url)
         # errors and logs show the URL, so the password is not in it
         login = (given.username, given.password) if given.username or given.password else None
         self._url = str(given.copy_with(username="", password=""))
-        self._retry_s = retry_s
+        self._retry_s = RETRY_S if retry_s is None else retry_s
         # a proxy in the environment is never meant for a worker on this machine
         here = given.host in LOOPBACK
         self._http = httpx.Client(base_url=self._url, auth=login, timeout=TIMEOUT_S, trust_env=not here)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 
@@ -19,10 +20,14 @@ class Proxy:
     def serve(self, client: socket.socket) -> None:
         """Forward a connection to the server, until either side ends; one that the server refuses is closed."""
         with client, suppress(OSError), socket.create_connection(self._server) as server:
-            back = threading.Thread(target=_forward, args=(server, client), daemon=True)
+            back = threading.Thread(target=_forward, args=(server, client, socket.socket.sendall), daemon=True)
             back.start()
-            _forward(client, server)
+            _forward(client, server, lambda to, data: self.forward(data, to))
             back.join()
+
+    def forward(self, data: bytes, server: socket.socket) -> None:
+        """Send what a client has sent to the server."""
+        server.sendall(data)
 
     def close(self) -> None:
         with suppress(OSError):
@@ -36,11 +41,11 @@ class Proxy:
                 threading.Thread(target=self.serve, args=(client,), daemon=True).start()
 
 
-def _forward(source: socket.socket, sink: socket.socket) -> None:
+def _forward(source: socket.socket, sink: socket.socket, send: Callable[[socket.socket, bytes], object]) -> None:
     """Forward what comes until either side ends, then end both."""
     with suppress(OSError):
         while data := source.recv(65_536):
-            sink.sendall(data)
+            send(sink, data)
     for each in (source, sink):
         with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)

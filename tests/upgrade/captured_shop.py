@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from compose.parts import connect
 from compose.settings import StackSettings
 from compose.stack import connector_jars, fetch_jars
+from eventlog.capturing.kafka_connect import KafkaConnect
 from headwater.samples.shop.database import create_shop
 from projections.supervision.supervisor import Supervisor
 from tests.conftest import listens
+from tests.support.databases import drop_database
 from tests.support.local_http import local_http
-from tests.support.waiting import eventually
+from tests.support.waiting import BOUND_S
 
 SOURCE = "crm"
 """As the versions' module declares it."""
@@ -62,16 +63,12 @@ class Shop:
     def remove(self) -> None:
         """Remove the connector, its slot, and the database."""
         self.wait()
-        connectors = f"{self.stack.endpoints.connect}/connectors"
-        for each in local_http().get(connectors).json():
-            if each.startswith(f"{self.name}."):
-                local_http().delete(f"{connectors}/{each}")
-        with psycopg.connect(self.stack.endpoints.postgres, autocommit=True) as server:
-            used = "SELECT FROM pg_replication_slots WHERE database = %s AND active"
-            eventually(lambda: server.execute(used, (self.name,)).fetchone() is None, "nobody uses the slot")
-            slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s"
-            server.execute(slots, (self.name,))
-            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(self.name)))
+        names = local_http().get(f"{self.stack.endpoints.connect}/connectors").json()
+        with closing(KafkaConnect(self.stack.endpoints.connect, retry_s=BOUND_S)) as worker:
+            for each in names:
+                if each.startswith(f"{self.name}."):
+                    worker.remove(each)
+        drop_database(self.stack.endpoints.postgres, self.name)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import httpx
 import psycopg
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
@@ -23,13 +22,14 @@ from compose.stack import Stack
 from eventlog.capturing import Captured, Column, Hashed, Kind, Source, Truncated
 from eventlog.capturing.changes import Change, ChangeDecoder
 from eventlog.capturing.connector import connector_config
-from eventlog.capturing.kafka_connect import KafkaConnect
+from eventlog.capturing.kafka_connect import REBALANCING, KafkaConnect
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
 from eventlog.kafka import admin
 from eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop
+from tests.support.databases import drop_database
 from tests.support.local_http import local_http
 from tests.support.waiting import BOUND_S, eventually
 
@@ -156,13 +156,32 @@ class Connector:
         assert answer.is_success, answer.text
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Ask the worker about the connector."""
+        """What the worker answers about the connector, once it does not distribute its connectors anew."""
+        last = [""]
+
+        def answered() -> httpx.Response | None:
+            try:
+                answer = self._once(method, path, **options)
+            except httpx.TransportError as error:
+                last[0] = repr(error)
+                return None
+            last[0] = answer.text
+            return None if answer.status_code == REBALANCING or answer.is_server_error else answer
+
+        try:
+            answer = eventually(answered, f"the worker answers {method} {path}", every_s=0.2)
+        except AssertionError as late:
+            raise AssertionError(f"{late}; its last answer: {last[0]}") from None
+        assert answer is not None
+        return answer
+
+    def _once(self, method: str, path: str, **options: Any) -> httpx.Response:
         return local_http().request(method, f"{self._url}/{path}", **options)
 
     def task(self) -> dict[str, Any]:
         """The state of the one task, and its `trace` if it failed; the state is empty while there is no task."""
         try:
-            answer = self.ask("GET", "status")
+            answer = self._once("GET", "status")
         except httpx.HTTPError:
             return {"state": ""}
         tasks = answer.json()["tasks"] if answer.is_success else []
@@ -230,11 +249,7 @@ class Connector:
         topics = [name for name in client.list_topics(timeout=240).topics if name.startswith(self.log.environment)]
         for done in client.delete_topics(topics).values():
             done.result()
-        with psycopg.connect(self.stack.endpoints.postgres, autocommit=True) as server:
-            eventually(lambda: not self.slot().get("active"), "nobody uses the slot")
-            drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
-            server.execute(drop, (self.names.slot,))
-            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(self.log.environment)))
+        drop_database(self.stack.endpoints.postgres, self.log.environment)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a real server that can hold new connections, so that a test acts between two of a client."""
+"""TCP proxies in front of a real server that can hold what a client sends, so that a test acts in between."""
 
 from __future__ import annotations
 
@@ -47,3 +47,24 @@ class HeldProxy(Proxy):
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._passing is None)
         super().serve(client)
+
+
+class HeldRequests(Proxy):
+    """Forwards a local port to an HTTP server at `host:port`, until requests have come that begin with each of
+    `requests`, one after another: the last of these, and what follows it, never arrives.
+    """
+
+    def __init__(self, host: str, port: int, *requests: str) -> None:
+        self._awaited = [each.encode() for each in requests]
+        super().__init__(host, port)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the last one has come."""
+        return not self._awaited
+
+    def forward(self, data: bytes, server: socket.socket) -> None:
+        if self._awaited and data.startswith(self._awaited[0]):  # a client sends the next one after an answer
+            del self._awaited[0]
+        if self._awaited:
+            super().forward(data, server)

@@ -37,7 +37,6 @@ from tests.support.waiting import eventually
 
 WHOLE_OLD_ROWS = "ALTER TABLE products REPLICA IDENTITY FULL"
 CUSTOMERS = 60
-SETTLED_S = 240.0
 SQL = "SELECT id::text, name, email, is_business, (credit_limit * 100)::bigint AS credit_limit_cents FROM customers"
 
 CHANGE = "UPDATE orders SET note = %s WHERE id = (SELECT min(id) FROM orders)"
@@ -124,7 +123,7 @@ class Imported:
     def wait_settled(self) -> None:
         """Return once every change has its command, and check that nothing of it was lost or done twice."""
         self.connector.wait_equal(self.topic)
-        eventually(lambda: len(self.answered()) >= self.changes(), "every change was decided", SETTLED_S, every_s=0.5)
+        eventually(lambda: len(self.answered()) >= self.changes(), "every change was decided", every_s=0.5)
         assert set(self.answered().values()) == {1}
         assert self.histories() == self.expected()
         known = {key: history[-1] for key, history in self.histories().items()}
@@ -167,7 +166,7 @@ def imported(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_every_row_is_a_customer_with_its_history_though_everything_is_killed(
     servers: Stack, imported: Imported
 ) -> None:
-    eventually(lambda: len(imported.events()) >= CUSTOMERS, "the rows of the snapshot are customers", SETTLED_S)
+    eventually(lambda: len(imported.events()) >= CUSTOMERS, "the rows of the snapshot are customers")
     with clients(imported.connector) as running:
         for part in some_of(("connect", "kafka"), 1, 2):
             imported.handlers.kill()
@@ -208,7 +207,7 @@ def test_commands_in_the_outbox_are_sent_once_if_their_transaction_is_committed(
         body = {"payment_id": name, "customer_id": "1", "amount_cents": 100}
         return json.dumps({"type": "payment.receive", "body": body})
 
-    eventually(lambda: len(imported.events()) >= CUSTOMERS, "messages are captured: the snapshot is through", SETTLED_S)
+    eventually(lambda: len(imported.events()) >= CUSTOMERS, "messages are captured: the snapshot is through")
     with imported.connector.connect() as connection:
         for number in range(WRITTEN):
             with connection.transaction():
@@ -225,7 +224,7 @@ def test_commands_in_the_outbox_are_sent_once_if_their_transaction_is_committed(
     imported.connector.wait_running()
     committed = [str(number) for number in range(WRITTEN) if number % 3]
     decided = len(committed) + 2
-    eventually(lambda: len(_outcomes(imported)) >= decided, "commands of all partitions are decided", SETTLED_S)
+    eventually(lambda: len(_outcomes(imported)) >= decided, "commands of all partitions are decided")
     payments = imported.events("payment")
     assert payments.keys() == {*committed, "last"}
     assert {len(events) for events in payments.values()} == {1}

@@ -22,6 +22,7 @@ from eventlog.capturing.settings import SourceSettings
 from eventlog.capturing.watching import Watcher
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, shop
+from tests.integration.sources.held_proxy import HeldRequests
 from tests.integration.sources.test_source_commands import Deployment, deployed
 from tests.support.waiting import eventually
 
@@ -47,23 +48,31 @@ def operator(deployment: Deployment) -> Iterator[Operator]:
         yield made
 
 
-def kill_while_stopped(deployment: Deployment, *words: str) -> None:
-    """Run a command, and kill it once its connector is stopped."""
+def kill_while_stopped(deployment: Deployment, *words: str, before: str = "PUT {}/resume") -> None:
+    """Run a command, and kill it after it has stopped its connector. before: this request, which never arrives."""
     name = SourceNames.of(shop, deployment.environment).connector
-    with closing(KafkaConnect(deployment.stack.endpoints.connect)) as connect:
-
-        def was_killed() -> bool:
-            command = subprocess.Popen(
-                [sys.executable, "-m", "eventlog.capturing", *words], env={**os.environ, **deployment.variables}
-            )
-            while command.poll() is None:
-                if connect.state(name) == STOPPED:
-                    command.kill()
+    requests = [each.format(f"/connectors/{name}") for each in ("PUT {}/stop", before)]
+    with (
+        closing(HeldRequests("127.0.0.1", deployment.stack.settings.ports.connect, *requests)) as proxy,
+        closing(KafkaConnect(deployment.stack.endpoints.connect)) as connect,
+    ):
+        variables = {**deployment.variables, "HEADWATER_CONNECT": f"http://127.0.0.1:{proxy.port}"}
+        command = subprocess.Popen([sys.executable, "-m", "eventlog.capturing", *words], env=os.environ | variables)
+        try:
+            eventually(lambda: proxy.is_holding or command.poll() is not None, f"{words} stops the connector")
+            assert proxy.is_holding, f"{words} has ended"
+        finally:
+            command.kill()
             command.wait()
-            # what it asked for last may take effect after its end: a look by another process comes later
-            return connect.state(name) == STOPPED and deployment.status()["state"] == "STOPPED"
+        eventually(lambda: connect.state(name) == STOPPED, "it is stopped")
+    wait_free(deployment)
 
-        eventually(was_killed, f"{words} was killed in time")
+
+def wait_free(deployment: Deployment) -> None:
+    """Return once no command works with the connector: the server notices the end of its connection in its time."""
+    held = """SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+              WHERE locktype = 'advisory' AND datname = current_database()"""
+    eventually(lambda: not deployment.sql(held), "the lock of the source is free")
 
 
 def captures(deployment: Deployment, name: str) -> bool:
@@ -74,16 +83,25 @@ def captures(deployment: Deployment, name: str) -> bool:
     return bool(deployment.status()["state"] == "RUNNING")
 
 
-@pytest.mark.parametrize("words", [("sweep",), ("restart",), ("snapshot", "public.customers")])
+@pytest.mark.parametrize(
+    ("words", "before"),
+    [
+        (("sweep",), "GET {}/status"),
+        (("restart",), "PUT {}/resume"),
+        (("snapshot", "public.customers"), "GET {}/status"),
+        (("snapshot", "public.customers"), "PUT {}/resume"),
+    ],
+)
 def test_the_watch_lets_a_connector_run_that_a_killed_command_has_left_stopped(
     deployment: Deployment,
     operator: Operator,
     words: tuple[str, ...],
+    before: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(watching, "LOST_S", 0.0)
-    kill_while_stopped(deployment, *words)
+    kill_while_stopped(deployment, *words, before=before)
     assert any("was stopped by a command" in each for each in deployment.status()["problems"])
     with caplog.at_level(logging.WARNING):
         Watcher([operator]).look()
@@ -106,10 +124,10 @@ def test_nobody_lets_a_connector_run_while_a_command_works_with_it(
     deployment: Deployment, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a row that is written meanwhile could be deleted from its topic."""
-    monkeypatch.setattr(holding, "HOLD_S", 0.5)
     monkeypatch.setattr(watching, "LOST_S", 0.0)
     other = Operator(shop, operator.settings, operator.connect, lambda _: None)
     with operator.holding():
+        monkeypatch.setattr(holding, "HOLD_S", 0.5)
         operator.stop()
         for words in (["resume"], ["restart"], ["snapshot", "public.customers"]):
             assert "another command works with its connector" in deployment.fails(*words)
@@ -120,6 +138,7 @@ def test_nobody_lets_a_connector_run_while_a_command_works_with_it(
         deployment.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'", "shop_capture")
         with pytest.raises(SourceProblem, match="held its connector stopped was lost"):
             operator.hold.check("shop")
+    wait_free(deployment)
     Watcher([other]).look()
     eventually(lambda: deployment.status()["state"] == "RUNNING", "it goes on once nobody holds it")
     assert captures(deployment, "after all")

@@ -19,6 +19,7 @@ from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.postgres.database import open_database
 from eventlog.capturing.postgres.layouts import missed, read_layouts
 from eventlog.capturing.reconciling import _kept
+from tests.support.databases import drop_database
 
 pytestmark = pytest.mark.servers
 
@@ -75,8 +76,8 @@ def server(stack: StackSettings) -> Iterator[Database]:
     name = f"t_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(stack.endpoints.postgres, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-        yield Database(make_conninfo(stack.endpoints.postgres, dbname=name))
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    yield Database(make_conninfo(stack.endpoints.postgres, dbname=name))
+    drop_database(stack.endpoints.postgres, name)
 
 
 @pytest.fixture

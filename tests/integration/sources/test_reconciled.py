@@ -25,6 +25,7 @@ from eventlog.kafka.log import KafkaLog
 from headwater.samples.shop.database import create_shop
 from tests.integration.sources.captured import rows_of
 from tests.integration.sources.reconciled import Reconciled, Tables, check_rounds, read_all
+from tests.support.databases import drop_database
 from tests.support.seeds import examples, seed_of
 from tests.support.waiting import eventually
 
@@ -270,8 +271,7 @@ def crm(servers: Stack) -> Iterator[Crm]:
             yield Crm(operator, log, owner)
         finally:
             operator.remove(topics=True)
-            with psycopg.connect(servers.endpoints.postgres, autocommit=True) as server:
-                server.execute(f"DROP DATABASE {environment} WITH (FORCE)")
+            drop_database(servers.endpoints.postgres, environment)
 
 
 @pytest.mark.soak

@@ -35,6 +35,7 @@ from headwater.samples.shop.database import create_shop
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop
 from tests.integration.sources.captured import Topic
+from tests.support.databases import drop_database
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("another Kafka Connect")
@@ -110,11 +111,7 @@ def deployed(servers: Stack) -> Iterator[Deployment]:
     made = Deployment(servers, environment, create_shop(servers.endpoints.postgres, environment))
     yield made
     made.run("remove", "shop", "--topics", "--yes")
-    with psycopg.connect(servers.endpoints.postgres, autocommit=True) as server:
-        server.execute(
-            f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '{environment}'"
-        )
-        server.execute(f"DROP DATABASE {environment} WITH (FORCE)")
+    drop_database(servers.endpoints.postgres, environment)
 
 
 @pytest.fixture
@@ -147,6 +144,12 @@ class Customer(Captured, table="public.customers", key="id"):
     id: int
     name: str
 """
+
+
+def is_read(deployment: Deployment, kind: str = "initial") -> bool:
+    """Whether the last snapshot is of this kind, and complete; a connector that has just begun has reported none."""
+    snapshot = deployment.status()["snapshot"] or {}
+    return (snapshot.get("kind"), snapshot.get("state")) == (kind, "COMPLETED")
 
 
 def test_the_life_of_a_source(deployment: Deployment) -> None:
@@ -184,12 +187,12 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     deployment.works("snapshot", "public.customers", "--where", "id <= 4")
     eventually(lambda: len(topic.read()) == before + 4, "these rows are read again")
     assert {record.change.operation for record in topic.records[before:]} == {Operation.SNAPSHOT}
-    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "it reports its end")
-    assert deployment.status()["snapshot"]["kind"] == "incremental"
+    eventually(lambda: is_read(deployment, "incremental"), "it reports its end")
     assert "no_column" in deployment.fails("snapshot", "public.customers", "--where", "no_column = 1")
     deployment.run("snapshot", "public.customers", "--where", "1 / (id - id) = 1")
     eventually(lambda: deployment.status()["state"] == "FAILED", "Debezium fails if the database refuses a chunk")
     deployment.works("restart")
+    eventually(lambda: len(deployment.status()["problems"]) == 1, "it captures heartbeats again")
     (problem,) = deployment.status()["problems"]
     assert 'rows of table "public.customers" were not read: its last snapshot failed (SQL_EXCEPTION)' in problem
     deployment.works(*problem.rpartition("headwater sources ")[2].split())
@@ -242,7 +245,7 @@ class Product(Captured, table="public.products", key="sku"):
 
     url = f"{deployment.stack.endpoints.connect}/connectors/{deployment.environment}.cdc.shop"
     for _ in range(3):
-        assert httpx.post(f"{url}/restart?includeTasks=true", timeout=60).is_success
+        eventually(lambda: httpx.post(f"{url}/restart?includeTasks=true", timeout=60).is_success, "it is restarted")
         deployment.topic(Products).read()
     eventually(lambda: products.read() and products.rows == {"P": {"sku": "P", "name": "Pot"}}, "the new table is read")
     eventually(
@@ -298,9 +301,9 @@ class Product(Captured, table="public.products", key="sku"):
     price: Decimal
 """
     )
-    monkeypatch.setattr(connector_states, "RUNNING_S", 3.0)
-    assert "not RUNNING" in deployment.fails("apply", **more)
-    monkeypatch.setattr(connector_states, "RUNNING_S", 60.0)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(connector_states, "RUNNING_S", 3.0)
+        assert "not RUNNING" in deployment.fails("apply", **more)
     assert 'rows of table "public.products" were not read' in " ".join(deployment.status(**more)["problems"])
     deployment.works("resume", **more)
 
@@ -424,10 +427,9 @@ def test_a_table_without_a_primary_key_is_keyed_as_declared(
     deployment.sql(
         "CREATE TABLE loose (a int NOT NULL, b text NOT NULL, UNIQUE (a, b)); ALTER TABLE loose REPLICA IDENTITY FULL"
     )
-    deployment.works(
-        "apply",
-        **declare('class Loose(Captured, table="public.loose", key=("a", "b")):\n    a: int\n    b: str\n'),
-    )
+    declared = declare('class Loose(Captured, table="public.loose", key=("a", "b")):\n    a: int\n    b: str\n')
+    deployment.works("apply", **declared)
+    eventually(lambda: deployment.status(**declared)["healthy"], "it captures")
     deployment.sql("INSERT INTO loose VALUES (1, 'x'), (1, 'y')")
     deployment.sql("DELETE FROM loose WHERE b = 'x'")
 
@@ -494,8 +496,8 @@ def test_a_wrong_password_is_never_shown(deployment: Deployment) -> None:
 def test_servers_that_are_away_and_names_that_are_wrong_are_told_apart(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "KafkaConnect", lambda url, _: KafkaConnect(url, retry_s=0.5))
     away = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setattr(cli, "KafkaConnect", lambda url, _: KafkaConnect(url, retry_s=0.5 if url == away else None))
     assert f'Kafka Connect does not answer at "{away}"' in deployment.fails("apply", HEADWATER_CONNECT=away)
     assert deployment.status(HEADWATER_CONNECT=away)["state"] == "UNKNOWN"
     said = deployment.fails(
@@ -573,14 +575,14 @@ def test_rows_whose_deletes_were_not_captured_are_swept(deployment: Deployment) 
         return True
 
     eventually(rows_are_those_of_the_tables, "all rows are there")
-    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "the snapshot is over")
+    eventually(lambda: is_read(deployment), "the snapshot is over")
     assert "public.customers: 0 rows deleted" in deployment.works("sweep")
     deployment.sql("TRUNCATE order_lines, orders")
     deployment.sql("INSERT INTO orders (id, customer_id) SELECT 3, min(id) FROM customers")
     deployment.works("remove", "shop", "--yes")
     deployment.sql("DELETE FROM products WHERE sku = (SELECT min(sku) FROM products)")
     deployment.works("apply")
-    eventually(lambda: deployment.status()["snapshot"]["state"] == "COMPLETED", "it is read again")
+    eventually(lambda: is_read(deployment), "it is read again")
     assert not rows_are_those_of_the_tables(), "or nothing was missed"
     swept = deployment.works("sweep")
     assert "public.products: 1 rows deleted" in swept

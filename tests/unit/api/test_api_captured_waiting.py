@@ -191,7 +191,7 @@ def test_of_many_rows_the_last_in_each_partition_of_patches_is_awaited(
         return {patches_partition(row): {f"{CUSTOMERS}/0": offsets[row]} for row in range(1, rows + 1)}
 
     async def race() -> None:
-        waiting = asyncio.create_task(service.waiter.wait(service.views[VIEW], stored, After("shop@0/20", 5000)))
+        waiting = asyncio.create_task(service.waiter.wait(service.views[VIEW], stored, After("shop@0/20", 240_000)))
 
         async def asked_again() -> None:
             before = stored.asked
