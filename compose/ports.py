@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
 import random
 import socket
-from contextlib import ExitStack, suppress
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Final
@@ -14,6 +20,9 @@ from compose.settings import HOST, Ports
 FIRST: Final = 20_000
 """Above the default ports of Headwater and its servers, which may be started later."""
 ATTEMPTS: Final = 100
+GIVEN_S: Final = 600.0
+"""How long a port is given to nobody else: the last server of a stack listens long after its port was chosen."""
+_GIVEN = Path(tempfile.gettempdir(), f"headwater-ports-{os.getuid()}.json")
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -32,10 +41,39 @@ def free_port() -> int:
 def _bind(held: ExitStack) -> int:
     """Bind a port from which the system opens no connections: one of these could take it while a server restarts."""
     chance = random.SystemRandom()  # several processes may have the same seed
-    for _ in range(ATTEMPTS if (end := _first_outgoing()) > FIRST else 0):
-        with suppress(OSError):
-            return _bound(held, chance.randrange(FIRST, end))
+    with _given() as given:
+        for _ in range(ATTEMPTS if (end := _first_outgoing()) > FIRST else 0):
+            if str(port := chance.randrange(FIRST, end)) in given:
+                continue
+            with suppress(OSError):
+                _bound(held, port)
+                given[str(port)] = time.time()
+                return port
     return _bound(held, 0)
+
+
+@contextmanager
+def _given() -> Iterator[dict[str, float]]:
+    """The ports that processes of this user were given lately, each with when; what the block adds is kept.
+
+    Where the file cannot be used, each process is on its own.
+    """
+    given: dict[str, float] = {}
+    with ExitStack() as opened:
+        file = None
+        with suppress(OSError):
+            file = opened.enter_context(_GIVEN.open("a+"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            with suppress(ValueError, TypeError, AttributeError):  # somebody else's file
+                since = time.time() - GIVEN_S
+                given = {port: at for port, at in json.load(file).items() if at > since}
+        yield given
+        if file is not None:
+            file.seek(0)
+            file.truncate()
+            json.dump(given, file)
+            file.flush()
 
 
 def _bound(held: ExitStack, port: int) -> int:

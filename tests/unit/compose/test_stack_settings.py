@@ -3,11 +3,14 @@
 import json
 import signal
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from compose import ports
 from compose.cli import app, status
 from compose.errors import NotRunning, PortTaken
 from compose.ports import free_port, free_ports
@@ -113,6 +116,28 @@ def test_a_free_port_is_none_from_which_connections_are_opened(tmp_path: Path, m
     for text in ("1024 60999", "", "nothing"):  # then the system chooses
         outgoing.write_text(text)
         assert free_port() > 0
+
+
+def test_a_port_is_given_once_although_nothing_listens_on_it_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several processes choose ports for servers that they start at the same time."""
+    (outgoing := tmp_path / "ip_local_port_range").write_text(f"{ports.FIRST + 40}\t60999\n")
+    monkeypatch.setattr(ports, "_OUTGOING", outgoing)
+    monkeypatch.setattr(ports, "_GIVEN", given := tmp_path / "given.json")
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: free_port(), range(30)))
+    assert len(set(found)) == 30
+    assert json.loads(given.read_text()).keys() >= {str(each) for each in found if each < ports.FIRST + 40}
+    given.write_text(json.dumps({str(ports.FIRST + number): time.time() for number in range(39)}))
+    assert free_port() >= ports.FIRST + 39, "the system chooses if none is found"
+    given.write_text(json.dumps({str(ports.FIRST + number): time.time() - ports.GIVEN_S for number in range(40)}))
+    assert free_port() < ports.FIRST + 40, "it was long ago"
+    for unreadable in ("", "[1]", "nothing", '{"20000": "x"}'):
+        given.write_text(unreadable)
+        assert free_port() < ports.FIRST + 40
+    monkeypatch.setattr(ports, "_GIVEN", tmp_path)  # a folder
+    assert free_port() < ports.FIRST + 40
 
 
 def test_the_port_of_a_part_that_does_not_run_may_be_taken() -> None:
