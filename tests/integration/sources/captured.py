@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -22,18 +23,23 @@ from compose.stack import Stack
 from eventlog.capturing import Captured, Column, Hashed, Kind, Source, Truncated
 from eventlog.capturing.changes import Change, ChangeDecoder
 from eventlog.capturing.connector import connector_config
+from eventlog.capturing.control_topics import last_snapshot
 from eventlog.capturing.kafka_connect import REBALANCING, KafkaConnect
 from eventlog.capturing.naming import SourceNames, source_topics
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
+from eventlog.errors import LogUnavailable
 from eventlog.kafka import admin
 from eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop
 from tests.support.databases import drop_database
 from tests.support.local_http import local_http
+from tests.support.log_ends import log_end
+from tests.support.states import differences
 from tests.support.waiting import BOUND_S, eventually
 
 SALT = "salt"
+SILENT_S = 30.0
 Row = Mapping[str, Any]
 
 
@@ -68,18 +74,19 @@ class Topic:
             "log_level": 0,
         }
         unread = set(self._next)
-        with closing(Consumer(settings)) as consumer:
-            consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
-            while unread:
-                message = consumer.poll(BOUND_S)
-                assert message is not None, "the broker answers"
-                place, error = (message.topic() or "", message.partition() or 0), message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
+        deadline = time.monotonic() + BOUND_S
+        while unread:
+            assert time.monotonic() < deadline, f"not read to the end: {unread}"
+            with closing(Consumer(settings)) as consumer:
+                consumer.assign([TopicPartition(*place, self._next[place]) for place in unread])
+                # a client that finds no broker for that long may never find one
+                while unread and (message := consumer.poll(SILENT_S)) is not None:
+                    place, error = (message.topic() or "", message.partition() or 0), message.error()
+                    if error is None:
+                        self._next[place] = (message.offset() or 0) + 1
+                        self._add(message.key(), message.value())
+                    elif error.code() == KafkaError._PARTITION_EOF:
                         unread.discard(place)
-                else:
-                    self._next[place] = (message.offset() or 0) + 1
-                    self._add(message.key(), message.value())
         return self.records
 
     def has_more_than(self, number: int) -> bool:
@@ -199,7 +206,23 @@ class Connector:
         try:
             eventually(runs, f"{self.names.connector} runs")
         except AssertionError as late:
-            raise AssertionError(f"{late}; its last error: {errors[0] or 'none'}") from None
+            raise AssertionError(f"{late}; its last error: {errors[0] or 'none'}{self._logged()}") from None
+
+    def wait_read(self) -> None:
+        """Return once its task runs, and has read all tables for the first time."""
+        self.wait_running()
+        eventually(self.has_read, f"{self.names.connector} has read all tables")
+
+    def has_read(self) -> bool:
+        """Whether the initial snapshot is complete, as far as is known."""
+        try:
+            snapshot = last_snapshot(self.log, self.names)
+        except LogUnavailable:  # Kafka starts again after a kill
+            return False
+        return snapshot is not None and not snapshot.is_running
+
+    def _logged(self) -> str:
+        return log_end(self.stack.settings.logs / "connect.log")
 
     def connect(self, **options: Any) -> psycopg.Connection[Any]:
         """A connection of the application that changes the database; every statement is a transaction."""
@@ -222,7 +245,8 @@ class Connector:
             with suppress(AssertionError):  # the comparison below says more
                 eventually(partial(self.is_equal, topic), timeout_s=timeout_s, every_s=0.2)
             with self.connect() as connection:
-                assert topic.comparable() == rows_of(connection, topic.table)
+                wrong = differences(topic.comparable(), rows_of(connection, topic.table))
+            assert wrong == [], f"{topic.table.table}: {wrong}; its task: {self.task()}{self._logged()}"
             assert not topic.twice()
 
     def has_all(self, topic: Topic) -> bool:

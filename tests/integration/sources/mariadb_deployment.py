@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -23,6 +23,8 @@ from eventlog.settings import LogSettings
 from tests.integration.sources.captured import SALT, Row, Topic
 from tests.integration.sources.crm import PASSWORD
 from tests.integration.sources.mariadb_server import HOST, MariaDb
+from tests.support.log_ends import log_end
+from tests.support.states import differences
 from tests.support.waiting import BOUND_S, eventually
 
 
@@ -90,7 +92,11 @@ class Deployment:
     def wait_equal(self, *topics: Topic) -> None:
         """Return once what a reader of each topic has equals its table, and check that nothing came twice."""
         for topic in topics:
-            eventually(partial(self.is_equal, topic), f"{topic.table.table} is equal", every_s=0.2)
+            with suppress(AssertionError):  # the comparison below says more
+                eventually(partial(self.is_equal, topic), every_s=0.2)
+            if wrong := differences(topic.comparable(), self.rows(topic.table)):
+                logged = log_end(self.stack.settings.logs / "connect.log")
+                raise AssertionError(f"{topic.table.table}: {wrong}; {self.status()}{logged}")
             assert topic.compacted() == topic.comparable()
             assert not topic.twice()
 

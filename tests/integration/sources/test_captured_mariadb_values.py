@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-import httpx
 import pymysql
 import pytest
 
@@ -227,7 +226,7 @@ def operator(settings: SourceSettings, server: MariaDb) -> Iterator[Operator]:
             eventually(lambda: len(keyed.read()) >= 3 * len(KEYED), "keys are read again")
             yield made
         finally:
-            httpx.delete(f"{settings.connect}/connectors/{names.connector}")
+            made.connect.remove(names.connector)
 
 
 def test_apply_names_values_that_a_snapshot_misreads(settings: SourceSettings, server: MariaDb) -> None:

@@ -17,7 +17,7 @@ def test_a_quiet_source_does_not_hold_the_log_of_the_whole_server(servers: Stack
     """All databases of a server share a write-ahead log; heartbeats let go of what others have written."""
     with captured(servers, shop) as connector, psycopg.connect(servers.endpoints.postgres, autocommit=True) as other:
         connector.put()
-        connector.wait_running()
+        connector.wait_read()
         eventually(lambda: connector.slot().get("active"), "the connector reads the slot")
         began = connector.slot()
         other.execute("CREATE TABLE elsewhere (filled text)")

@@ -216,7 +216,7 @@ VALUES: list[tuple[str, str, Any]] = [
 def connector(servers: Stack) -> Iterator[Connector]:
     with captured(servers, SOURCE, STATEMENTS) as made:
         made.put()
-        made.wait_running()
+        made.wait_read()
         yield made
 
 
@@ -249,7 +249,7 @@ def test_messages_of_other_programs_are_not_captured(connector: Connector, conne
         connection.execute("SELECT pg_logical_emit_message(false, %s, repeat('x', 5000000))", (prefix,))
     connection.execute("INSERT INTO short VALUES (9, 'a', 'a', 0)")
     read(connector.topic(Short), 1)
-    assert connector.task()["state"] == "RUNNING"
+    connector.wait_running()
 
 
 def test_capturing_goes_on_after_a_row_that_is_too_large_once_its_column_is_shortened(
@@ -524,7 +524,7 @@ def test_columns_that_change_while_it_runs(connector: Connector, connection: psy
     connection.execute("INSERT INTO changing VALUES (6)")
     with pytest.raises(UnreadableChange, match=r'public\.changing.*"small"'):
         eventually(lambda: topic.read() and None, "the record comes")
-    assert connector.task()["state"] == "RUNNING"
+    connector.wait_running()
 
 
 def test_truncate_is_not_captured(connector: Connector, connection: psycopg.Connection[Any]) -> None:
@@ -535,4 +535,4 @@ def test_truncate_is_not_captured(connector: Connector, connection: psycopg.Conn
     connection.execute("INSERT INTO long_full (id, number) VALUES (11, 0)")
     eventually(lambda: topic.read() and "11" in topic.rows, "the row after it comes")
     assert "10" in topic.rows
-    assert connector.task()["state"] == "RUNNING"
+    connector.wait_running()

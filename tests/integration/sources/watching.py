@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compose.stack import Stack
+from tests.support.log_ends import log_end
 from tests.support.waiting import BOUND_S, eventually
 
 
@@ -29,7 +30,10 @@ class Watch:
 
     def wait_for(self, text: str) -> None:
         """Return once it has logged this."""
-        eventually(lambda: self.lines(text) or self.process.poll() is not None, f"'{text}' in the log of the watch")
+        try:
+            eventually(lambda: self.lines(text) or self.process.poll() is not None, f"'{text}' in the log of the watch")
+        except AssertionError as late:
+            raise AssertionError(f"{late}{log_end(self.file)}") from None
         assert self.lines(text), self.file.read_text()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
