@@ -226,7 +226,7 @@ class Watcher:
             return
         try:
             self._restart(watched)
-        except CaptureError as error:
+        except (CaptureError, LogUnavailable) as error:
             watched.due = self._clock() + CHECKS.wait_s(watched.checks)
             watched.checks += 1
             # Connect may answer the next look and hang in the next restart, so this is not Connect that is away

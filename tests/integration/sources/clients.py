@@ -62,7 +62,9 @@ def clients(connector: Connector, number: int = 2) -> Iterator[list[Client]]:
 def more_of_each(running: list[Client], transactions: int = 10) -> None:
     """Return once each client has made some more transactions."""
     before = [sum(client.made.values()) for client in running]
-    eventually(
-        lambda: all(sum(each.made.values()) >= was + transactions for each, was in zip(running, before, strict=True)),
-        "the clients go on",
-    )
+
+    def have_gone_on() -> bool:
+        assert all(each.is_alive() for each in running), "a client has ended"
+        return all(sum(each.made.values()) >= was + transactions for each, was in zip(running, before, strict=True))
+
+    eventually(have_gone_on, "the clients go on")

@@ -147,7 +147,8 @@ class Client(threading.Thread):
     def go_on(self) -> None:
         """Return once it has made some more transactions."""
         before = self.made
-        eventually(lambda: self.made > before + 30, "the client goes on")
+        eventually(lambda: self.made > before + 30 or not self.is_alive(), "the client goes on")
+        assert self.is_alive(), "the client has ended"
 
     def _transaction(self, cursor: Any) -> None:
         cursor.execute("BEGIN")

@@ -193,6 +193,18 @@ def test_a_database_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture)
     assert world.states["crm"] == RUNNING
 
 
+def test_a_log_that_is_away_is_waited_for_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka Connect goes on answering, and the check of the database reads notes in the log."""
+    world, error = World("crm"), LogUnavailable('reading "signals"', "nothing came in time")
+    world.databases["crm"] = error
+    world.pass_time(30)
+    assert world.restarted["crm"] == []
+    assert problems(caplog)[1:] == [f'source "crm": {error}']
+    world.databases["crm"] = ()
+    world.pass_time(12)
+    assert world.states["crm"] == RUNNING
+
+
 def test_each_distinct_problem_of_the_database_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World("crm")
     starting = AWAY.replace("Connection refused", "the database system is starting up")
