@@ -24,6 +24,7 @@ from tests.integration.sources.captured import Row, Topic
 from tests.support.seeds import is_long
 from tests.support.waiting import eventually
 
+SILENT = "nothing has been captured for "
 Tables = Mapping[str, Mapping[str, Row]]
 """The rows of tables by key, by the names of tables."""
 
@@ -87,8 +88,15 @@ class Reconciled(ABC):
         return {key: {name: row[name] for name in table.columns} for key, row in rows.items()}
 
     def status(self) -> SourceStatus:
-        """What `status` says."""
-        return status_of(self.operator)
+        """What `status` says, once it has heartbeats again of a connector that has not run for a minute."""
+
+        def said() -> SourceStatus | None:
+            status = status_of(self.operator)
+            return None if any(each.startswith(SILENT) for each in status.problems) else status
+
+        found = eventually(said, "heartbeats are captured", every_s=0.2)
+        assert found is not None
+        return found
 
     def is_read(self) -> bool:
         """Whether no snapshot runs."""
