@@ -17,6 +17,7 @@ import httpx
 from compose.ports import free_port
 from compose.services import service_specs
 from compose.settings import HOST, StackSettings
+from projections.supervision.errors import StartFailed
 from projections.supervision.supervisor import Supervisor
 from tests.conftest import listens
 from tests.support.local_http import local_http
@@ -75,7 +76,10 @@ class Version:
     def wait(self, *parts: Part) -> None:
         """Wait until these programs are ready."""
         for part in parts:
-            self.running[part][part].wait_healthy()
+            try:
+                self.running[part][part].wait_healthy()
+            except StartFailed as failed:
+                raise AssertionError(f"{failed}{log_end(failed.log)}") from None
 
     def stop(self, *parts: Part) -> None:
         """Stop these programs together, or all."""
