@@ -11,8 +11,8 @@ from eventlog.capturing.errors import ConnectError, ConnectorFailed
 from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from eventlog.capturing.naming import SourceNames
 
-RUNNING_S: Final = 60.0
-"""How long a connector may take to run, or to stop."""
+RUNNING_S: Final = 180.0
+"""How long a connector may take to run, or to stop: as long as a server of the local stack may take to start."""
 CAPTURED_S: Final = 30.0
 """How long a connector may take to capture what the database has logged already."""
 POLL_S: Final = 0.1

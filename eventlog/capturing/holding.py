@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field
 from typing import Final
 
-from eventlog.capturing.connector_states import RUNNING_S, is_reached
+from eventlog.capturing.connector_states import is_reached
 from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.ports import Database
 
 BUSY: Final = "another command works with its connector: wait until that has ended, then run this again"
-HOLD_S: Final = RUNNING_S
+HOLD_S: Final = 60.0
 """How long a command waits for the one before it."""
 
 Open = Callable[[], AbstractContextManager[Database]]

@@ -17,7 +17,7 @@ from eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProbl
 from eventlog.capturing.holding import BUSY
 from eventlog.capturing.misread_definitions import check_definitions
 from eventlog.capturing.naming import EMPTIED, source_topics, topic_about
-from eventlog.capturing.operated import Operated, is_stopped
+from eventlog.capturing.operated import PAUSED, Operated, is_stopped
 from eventlog.capturing.planning import Plan, make_plan, unchunked
 from eventlog.capturing.ports import Database
 from eventlog.capturing.reconciling import Findings, note_mending, reconcile
@@ -36,6 +36,7 @@ from eventlog.capturing.unread_tables import note_first_snapshot
 from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 
 LEFT = "~ connector: it goes on, because a command that had stopped it ended before it did so"
+PAUSED_YET = "its connector is paused, and reads what is declared once it goes on: run headwater sources resume {}"
 
 
 class Operator(Operated):
@@ -110,8 +111,11 @@ class Operator(Operated):
         """Register the connector's properties, and return once a task with these runs; one that is paused stays so."""
         state = self.connect.state(self.names.connector)
         is_changed = plan.registered is not None and bool(differences(plan.wanted, plan.registered))
-        if state is None or state.connector == "PAUSED" or not (is_changed or is_stopped(state)):
+        is_paused = state is not None and state.connector == PAUSED
+        if state is None or is_paused or not (is_changed or is_stopped(state)):
             self._register(plan)
+            if is_paused:
+                raise SourceProblem(self.source.name, PAUSED_YET.format(self.source.name))
             self.wait_until_running()
             return
         try:

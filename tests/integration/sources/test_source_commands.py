@@ -23,7 +23,7 @@ from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
 from compose.testing.shared import own_folder
-from eventlog.capturing import Captured, cli, connector_states
+from eventlog.capturing import Captured, cli
 from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.cli import app
@@ -288,7 +288,7 @@ def test_no_earlier_change_comes_behind_a_row_that_is_read_again(
 
 
 def test_what_is_declared_while_the_connector_is_paused_is_read_when_it_runs_again(
-    deployment: Deployment, declare: Callable[[str], Mapping[str, str]], monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
 ) -> None:
     deployment.sql("INSERT INTO products (sku, name, category, description, price) VALUES ('P', 'Pot', 'tea', '', 1)")
     deployment.works("apply", **declare(CUSTOMERS))
@@ -301,9 +301,7 @@ class Product(Captured, table="public.products", key="sku"):
     price: Decimal
 """
     )
-    with monkeypatch.context() as impatient:
-        impatient.setattr(connector_states, "RUNNING_S", 3.0)
-        assert "not RUNNING" in deployment.fails("apply", **more)
+    assert "run headwater sources resume shop" in deployment.fails("apply", **more)
     assert 'rows of table "public.products" were not read' in " ".join(deployment.status(**more)["problems"])
     deployment.works("resume", **more)
 

@@ -13,7 +13,7 @@ from eventlog.capturing import (
     control_topics,
     rereading,
 )
-from eventlog.capturing.errors import ConnectError, SourceProblem
+from eventlog.capturing.errors import SourceProblem
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.ports import Layout, Part
 from eventlog.capturing.snapshot_queue import SIGNAL
@@ -100,7 +100,7 @@ def test_what_was_found_is_known_until_it_is_mended(world: World, monkeypatch: p
     assert problems(world) == []
     world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, table=101)}
     world.connector = PAUSED
-    with pytest.raises(ConnectError, match="not RUNNING"):
+    with pytest.raises(SourceProblem, match="its connector is paused"):
         world.operator(PEOPLE).apply(dry_run=False)
     late, unswept = problems(world)
     assert "were not read" in late
