@@ -36,7 +36,7 @@ from eventlog.personal.installed import vault_of
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from eventlog.programs.logs import log_to_stderr, take_facts_from
 from eventlog.programs.metrics import serve_metrics
-from eventlog.programs.stopping import end_within
+from eventlog.programs.stopping import end_within, set_by_signal
 from eventlog.programs.workers import call_without_parent, number_of_worker
 from eventlog.settings import LogSettings
 from eventlog.tracing.exporting import traced
@@ -59,8 +59,8 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
     """Run one handler until `stopped` is set or a stop signal comes; returns the exit code."""
 
     def asked(*_: object) -> None:
-        stopped.set()
-        end_within(END_S)  # a client of Kafka that leaves its group may hang
+        set_by_signal(stopped)
+        end_within(END_S)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, asked)
