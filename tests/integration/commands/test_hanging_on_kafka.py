@@ -36,8 +36,7 @@ def test_partitions_move_away_from_a_rule_that_does_not_return_and_it_is_named(l
     async def play(gateway: CommandGateway) -> None:
         body = {"door_id": doors[0], "waits": True}
         waits = asyncio.create_task(gateway.submit("door.pass", body, command_id="hangs"))
-        await asyncio.to_thread(eventually, reported, "it is reported", BOUND_S)
-        (line,) = reported()
+        (line,) = await asyncio.to_thread(eventually, reported, "it is reported", BOUND_S)
         assert line.startswith(f'partition 0 of the handler waits: "decide" for "door.pass" of "door/{doors[0]}" (id "')
         with handler(log_settings, MODULE, ROOT, DOOR_OPENED=str(opened)):
             await asyncio.to_thread(eventually, lambda: takeovers() > log_settings.partitions, "one moves", BOUND_S)
