@@ -125,6 +125,7 @@ def log_settings(stack: StackSettings, tmp_path: Path, monkeypatch: pytest.Monke
     """A fresh deployment with topics of its own, which are deleted afterwards."""
     # what a test appends is no request that somebody waits for: a busy broker may take its time
     monkeypatch.setattr(kafka, "SUBMIT_TIMEOUT_MS", int(BOUND_S * 1000))
+    monkeypatch.setattr(kafka, "TIMEOUT_S", BOUND_S)
     settings = LogSettings(
         environment=f"t_{uuid.uuid4().hex[:12]}",
         bootstrap=stack.endpoints.kafka,
