@@ -51,7 +51,7 @@ class KafkaMembership:
 
     def _join(self) -> Consumer:
         joining = self._new_consumer(on_commit=self._shown.reported)
-        joining.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+        joining.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
         return joining
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
@@ -66,3 +66,10 @@ class KafkaMembership:
             self._assigned -= revoked
             self._on_revoked(revoked)
         consumer.incremental_unassign(places)
+
+    def _lose(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        logger.warning(
+            'group "%s": Kafka has not heard of this member for too long, and gave its partitions to others',
+            self._topic,
+        )
+        self._revoke(consumer, places)

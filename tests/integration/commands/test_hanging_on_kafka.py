@@ -45,7 +45,9 @@ def test_partitions_move_away_from_a_rule_that_does_not_return_and_it_is_named(l
                     await gateway.submit("door.pass", {"door_id": name}) for at, name in doors.items() if at
                 ]
                 assert {each.outcome for each in answers} == {"accepted"}
-            assert takeovers() <= 2 * log_settings.partitions
+            # on a machine that stands still, members are also lost, each of which moves its partitions and back
+            lost = output(log_settings).count("Kafka has not heard of this member")
+            assert takeovers() <= 2 * log_settings.partitions * (1 + lost), output(log_settings)
             opened.touch()
             assert (await waits).outcome == "accepted"
         await asyncio.to_thread(eventually, lambda: not reported(), "the report is taken back", BOUND_S)
