@@ -53,7 +53,7 @@ class Stopping(threading.Event):
         """It is set by signals from now on; for the main thread."""
         made = cls()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, made._asked)
+            signal.signal(number, made.ask)
         return made
 
     @contextmanager
@@ -70,7 +70,8 @@ class Stopping(threading.Event):
         finally:
             self._interrupts = False
 
-    def _asked(self, *_: object) -> None:
+    def ask(self, *_: object) -> None:
+        """Handle a signal; may raise KeyboardInterrupt."""
         set_by_signal(self)
         if self._interrupts:
             self._interrupts = False  # what is cleaned up is not interrupted again
