@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +14,7 @@ from commands.errors import CommandError
 from commands.service import END_S, handle, work
 from eventlog.errors import EventLogError
 from eventlog.programs.logs import log_to_stderr
+from eventlog.programs.stopping import Stopping
 from eventlog.programs.variables import Processes, Variables
 from eventlog.programs.workers import Workers
 from eventlog.settings import LogSettings, accept_no_arguments
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1
-    return handle(settings, threading.Event())
+    return handle(settings, Stopping())
 
 
 if __name__ == "__main__":

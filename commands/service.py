@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -36,7 +35,7 @@ from eventlog.personal.installed import vault_of
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from eventlog.programs.logs import log_to_stderr, take_facts_from
 from eventlog.programs.metrics import serve_metrics
-from eventlog.programs.stopping import end_within
+from eventlog.programs.stopping import Stopping, end_within
 from eventlog.programs.workers import call_without_parent, number_of_worker
 from eventlog.settings import LogSettings
 from eventlog.tracing.exporting import traced
@@ -50,17 +49,20 @@ logger = logging.getLogger("commands")
 def work(settings: LogSettings) -> None:
     """Be one of several handlers, until a stop signal or the end of the process that started this one."""
     log_to_stderr(os.environ, "handler")
-    stopped = threading.Event()
+    stopped = Stopping()
     call_without_parent(stopped.set)
     sys.exit(handle(settings, stopped))
 
 
-def handle(settings: LogSettings, stopped: threading.Event) -> int:
-    """Run one handler until `stopped` is set or a stop signal comes; returns the exit code."""
+def handle(settings: LogSettings, stopped: Stopping) -> int:
+    """Run one handler until `stopped` is set or a stop signal comes; returns the exit code.
+
+    A signal that comes before it serves, such as while it waits for Kafka, ends it at once.
+    """
 
     def asked(*_: object) -> None:
-        stopped.set()
-        end_within(END_S)  # a client of Kafka that leaves its group may hang
+        end_within(END_S)
+        stopped.ask()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, asked)
@@ -69,7 +71,7 @@ def handle(settings: LogSettings, stopped: threading.Event) -> int:
         return _handle(settings, stopped)
 
 
-def _handle(settings: LogSettings, stopped: threading.Event) -> int:
+def _handle(settings: LogSettings, stopped: Stopping) -> int:
     try:
         registry, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
         is_personal = bool(registry.personal) or any(each.is_personal for each in processes.processes.values())
@@ -78,25 +80,27 @@ def _handle(settings: LogSettings, stopped: threading.Event) -> int:
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)
         return 1
+    except KeyboardInterrupt:
+        logger.info("stopped before it served")
+        return 0
 
 
-def _serve(
-    settings: LogSettings, registry: CommandRegistry, processes: ProcessRegistry, stopped: threading.Event
-) -> int:
+def _serve(settings: LogSettings, registry: CommandRegistry, processes: ProcessRegistry, stopped: Stopping) -> int:
     # batches make many short-lived objects and no cycles; scanning the long-lived objects repeatedly costs 6 %
     gc.set_threshold(100_000, 20, 100)
     log: KafkaLog | None = None
     try:
-        serve_metrics(os.environ, "handler", number_of_worker())
-        sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
-        prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
-        log = KafkaLog(settings)
-        slot, budget = Slot(settings.state.absolute() / "handler" / settings.environment), DiskBudget()
-        logger.info('local state: "%s"', slot.folder)
-        sweep(slot, stopped)
-        owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry, slot, budget))]
-        reacting = process_owners(log, registry, processes, slot, budget)
-        senders = [_outbox_owner(log, registry, source) for source in sources]
+        with stopped.interrupting():
+            serve_metrics(os.environ, "handler", number_of_worker())
+            sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
+            prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
+            log = KafkaLog(settings)
+            slot, budget = Slot(settings.state.absolute() / "handler" / settings.environment), DiskBudget()
+            logger.info('local state: "%s"', slot.folder)
+            sweep(slot, stopped)
+            owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry, slot, budget))]
+            reacting = process_owners(log, registry, processes, slot, budget)
+            senders = [_outbox_owner(log, registry, source) for source in sources]
         run_together([*owners, *reacting, *senders], stopped)
     finally:
         if log is not None:

@@ -18,9 +18,11 @@ from compose.settings import HOST, StackSettings
 from compose.testing.servers import SERVERS, chosen_servers
 from compose.testing.shared import shared_servers
 from eventlog.kafka import admin
+from eventlog.kafka import log as kafka
 from eventlog.settings import LogSettings
 from tests.support.scheduling import ByGroup, Seconds, longest_first
 from tests.support.seeds import choose_seed, load_profile, repeats
+from tests.support.waiting import BOUND_S
 
 choose_seed()
 load_profile()
@@ -119,8 +121,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
 
 
 @pytest.fixture
-def log_settings(stack: StackSettings, tmp_path: Path) -> Iterator[LogSettings]:
+def log_settings(stack: StackSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogSettings]:
     """A fresh deployment with topics of its own, which are deleted afterwards."""
+    # what a test appends is no request that somebody waits for: a busy broker may take its time
+    monkeypatch.setattr(kafka, "SUBMIT_TIMEOUT_MS", int(BOUND_S * 1000))
+    monkeypatch.setattr(kafka, "TIMEOUT_S", BOUND_S)
     settings = LogSettings(
         environment=f"t_{uuid.uuid4().hex[:12]}",
         bootstrap=stack.endpoints.kafka,

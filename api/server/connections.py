@@ -25,10 +25,10 @@ class Connection(Protocol):
 
 
 class _Taken(NamedTuple):
-    """How much a client had taken of all its answers, at the time since when it has taken no more."""
+    """How much a client had taken of all its answers, and for how long it has taken no more."""
 
     size_bytes: int
-    since_s: float
+    idle_s: float
 
 
 class StalledClients:
@@ -43,9 +43,15 @@ class StalledClients:
         """limit_s: how long a client may take nothing."""
         self._limit_s = limit_s
         self._taken: dict[Connection, _Taken] = {}
+        self._looked_at_s = 0.0
 
     def disconnect(self, connections: Iterable[Connection], now_s: float) -> None:
-        """Disconnect those that have taken nothing for too long; call it about once per second with a steady clock."""
+        """Disconnect those that have taken nothing for too long; call it about once per second with a steady clock.
+
+        If it was not called for longer, this process was paused, and could not give clients anything to take: that
+        time counts as no more than a part of the limit.
+        """
+        passed_s, self._looked_at_s = min(now_s - self._looked_at_s, self._limit_s / 2), now_s
         taken: dict[Connection, _Taken] = {}
         for each in connections:
             if not each.transport.get_write_buffer_size():
@@ -53,9 +59,9 @@ class StalledClients:
             size_bytes = _acknowledged_bytes(each.transport)
             known = self._taken.get(each)
             if size_bytes is None or known is None or known.size_bytes != size_bytes:
-                taken[each] = _Taken(size_bytes or 0, now_s)
-            elif now_s - known.since_s < self._limit_s:
-                taken[each] = known
+                taken[each] = _Taken(size_bytes or 0, 0.0)
+            elif known.idle_s + passed_s < self._limit_s:
+                taken[each] = _Taken(size_bytes, known.idle_s + passed_s)
             else:
                 client = each.transport.get_extra_info("peername")
                 logger.warning("disconnected %s, which has read nothing for %g s", client, self._limit_s)

@@ -12,6 +12,7 @@ from typing import Any
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from compose.parts.elasticsearch import HEAP
+from eventlog.programs.stopping import set_by_signal
 
 _JVM_OPTIONS = (
     *HEAP,
@@ -30,7 +31,7 @@ def main() -> None:
     """Run the node described by HEADWATER_NODE until SIGTERM or the JVM's end."""
     order = json.loads(os.environ["HEADWATER_NODE"])
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGTERM, lambda *_: set_by_signal(stop))
     port, secret, jvm = launch_gateway(
         classpath=os.environ["CLASSPATH"],
         java_path=order["java"],

@@ -28,6 +28,7 @@ from eventlog.programs.command_line import called_as
 from eventlog.programs.logs import JSON, format_of, log_to_stderr
 from eventlog.programs.logs import complain as log_complaint
 from eventlog.programs.metrics import collecting, serve_metrics
+from eventlog.programs.stopping import set_by_signal
 from eventlog.settings import LogSettings
 
 FAILED_EXIT: Final = 1
@@ -205,7 +206,7 @@ def _end_on_signals() -> threading.Event:
     def end(*_: object) -> NoReturn:
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
-        stopped.set()
+        set_by_signal(stopped)
         raise SystemExit(0)
 
     for number in STOPPING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ CONTACT_TIMEOUT_S = 2.0
 """Longer than the broker keeps a fetch, for which the question waits."""
 LOST_S = 30.0
 """Longer than the start of a broker, so that clients are rarely replaced."""
+LEAVE_S = 5.0
+"""How long a client may take to leave its group. A group notices in 6 s by itself that a member is gone."""
 
 EOF = KafkaError._PARTITION_EOF
 FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
@@ -144,6 +147,19 @@ class Contact:
             return True
         self.answered()
         return False
+
+
+def leave(consumer: Consumer) -> None:
+    """Close a consumer that is a member of a group, or commits offsets; it may call its callbacks in another thread.
+
+    One that has just lost its broker waits for the answer to its last commit, and asks for it again: that was seen to
+    take 27 s. After LEAVE_S it is left behind, and ends by itself.
+    """
+    leaving = threading.Thread(target=consumer.close, name="leaving", daemon=True)
+    leaving.start()
+    leaving.join(LEAVE_S)
+    if leaving.is_alive():
+        client_logger.warning("left a client behind that could not leave its group within %g s", LEAVE_S)
 
 
 def client_config(settings: LogSettings, **config: Any) -> dict[str, Any]:

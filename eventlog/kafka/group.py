@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
-from eventlog.kafka.client import EOF, Contact
+from eventlog.kafka.client import EOF, Contact, leave
 from eventlog.kafka.shown_offsets import ShownOffsets
 from eventlog.ports import RevokedCallback
 
@@ -25,7 +25,8 @@ class KafkaMembership:
         self._shown = ShownOffsets(group)
         self._on_revoked = on_revoked
         self._contact = Contact(topic)
-        self._join()
+        self._assigned: frozenset[int] = frozenset()
+        self._consumer = self._join()
 
     def poll(self, timeout_s: float) -> frozenset[int]:
         """See Membership.poll."""
@@ -33,9 +34,8 @@ class KafkaMembership:
         if message is not None and (error := message.error()) is not None and error.code() != EOF:
             logger.warning('group "%s": %s', self._topic, error)
         if self._contact.is_lost(self._consumer):
-            self._consumer.close()
-            self._on_revoked(self._assigned)
-            self._join()
+            self.close()
+            self._consumer, self._assigned = self._join(), frozenset()
         return self._assigned
 
     def show(self, positions: Mapping[int, int]) -> None:
@@ -45,20 +45,31 @@ class KafkaMembership:
 
     def close(self) -> None:
         """See Membership.close."""
-        self._consumer.close()
+        given_up, self._assigned = self._assigned, frozenset()
+        self._on_revoked(given_up)
+        leave(self._consumer)
 
-    def _join(self) -> None:
-        self._assigned: frozenset[int] = frozenset()
-        self._consumer = self._new_consumer(on_commit=self._shown.reported)
-        self._consumer.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+    def _join(self) -> Consumer:
+        joining = self._new_consumer(on_commit=self._shown.reported)
+        joining.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+        return joining
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         consumer.incremental_assign(places)
         consumer.pause(places)
-        self._assigned |= {place.partition for place in places}
+        if consumer is self._consumer:  # and not one that was left behind
+            self._assigned |= {place.partition for place in places}
 
     def _revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        revoked = frozenset(place.partition for place in places)
-        self._assigned -= revoked
-        self._on_revoked(revoked)
+        revoked = self._assigned & {place.partition for place in places}
+        if revoked and consumer is self._consumer:
+            self._assigned -= revoked
+            self._on_revoked(revoked)
         consumer.incremental_unassign(places)
+
+    def _lose(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        logger.warning(
+            'group "%s": Kafka has not heard of this member for too long, and gave its partitions to others',
+            self._topic,
+        )
+        self._revoke(consumer, places)

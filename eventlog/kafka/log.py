@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -36,6 +37,10 @@ FAILOVER_S = 15.0
 """Within this time, a partition gets another leader: Kafka waits 9 s before it considers a broker lost."""
 ENDED_S = 5.0
 """How long until the end of an earlier owner's transaction is visible, after Kafka says that it has ended."""
+MIN_LOOKS = 20
+"""How often an end must not have been visible."""
+WAIT_S = 0.1
+"""How long a reader waits at once."""
 SUBMIT_TIMEOUT_MS = 5_000
 """After this time, a write fails because the log is unavailable."""
 LINGER_MS = 5
@@ -99,10 +104,9 @@ class KafkaLog:
             return
         with self.reader() as consumer:
             consumer.assign([TopicPartition(self.settings.topic(topic), partition, start)])
-            deadline = time.monotonic() + TIMEOUT_S
-            ended = False
+            waits, ended = 0, False
             while not ended:
-                messages = consumer.consume(5_000, 0) or consumer.consume(1, 0.1)
+                messages = consumer.consume(5_000, 0) or consumer.consume(1, WAIT_S)
                 found = [message for message in messages if message.error() is None]
                 last = found[-1].offset() or 0 if found else -1
                 ended = last == end - 1
@@ -110,9 +114,8 @@ class KafkaLog:
                     found, ended = _before(end, messages, f'reading "{topic}"')
                 if found:
                     yield found
-                if messages:
-                    deadline = time.monotonic() + TIMEOUT_S
-                elif time.monotonic() > deadline:
+                waits = 0 if messages else waits + 1
+                if waits * WAIT_S >= TIMEOUT_S:  # counted: a pause of this process or machine is no silence of Kafka
                     raise LogUnavailable(f'reading "{topic}"', f"nothing came for {TIMEOUT_S:g} s")
 
     def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
@@ -209,7 +212,7 @@ class KafkaLog:
     def _check_ended(self, partition: int, role: Role) -> None:
         """Raise LeftOpen if a record of an earlier owner is neither committed nor aborted."""
         deadline = time.monotonic() + ENDED_S
-        while True:
+        for looks in count(1):
             try:
                 stable, stored = ends(self.settings, role.owns, partition)
             except LogUnavailable:  # also if a partition has no leader yet
@@ -219,7 +222,8 @@ class KafkaLog:
                 opened = [topic for topic in role.owns if stable[topic] < stored[topic]]
                 if not opened:
                     return
-                if time.monotonic() > deadline:
+                # several times: if this process was paused meanwhile, Kafka may end it just now
+                if time.monotonic() > deadline and looks >= MIN_LOOKS:
                     raise LeftOpen(self.settings.topic(opened[0]), partition, stable[opened[0]])
             time.sleep(0.05)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog.kafka.client import Contact, client_config
+from eventlog.kafka.client import Contact, client_config, leave
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 
@@ -82,7 +82,7 @@ class ShownGroup:
         """Show these positions, by topic (its short name) and partition."""
         with self._lock:
             if self._consumer is not None and self._contact.is_lost(self._consumer):
-                self._consumer.close()
+                leave(self._consumer)
                 self._consumer = None
             if self._consumer is None:
                 own = {"group.id": self._group, "enable.auto.commit": False, "on_commit": self._shown.reported}
@@ -97,5 +97,5 @@ class ShownGroup:
         """Close the connection."""
         with self._lock:
             if self._consumer is not None:
-                self._consumer.close()
+                leave(self._consumer)
                 self._consumer = None

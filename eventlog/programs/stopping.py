@@ -9,9 +9,21 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Final, Self
+
+SET_S: Final = 0.1
+"""How long the handler of a signal waits until an event is set."""
 
 logger = logging.getLogger(__name__)
+
+
+def set_by_signal(event: threading.Event) -> None:
+    """Set an event in the handler of a signal, which runs in the main thread between any two steps of its code: also in
+    the middle of the event's own methods, with its lock. So another thread sets the event, a moment later if need be.
+    """
+    setting = threading.Thread(target=event.set, name="signal", daemon=True)
+    setting.start()
+    setting.join(SET_S)
 
 
 def end_within(seconds: float) -> None:
@@ -41,7 +53,7 @@ class Stopping(threading.Event):
         """It is set by signals from now on; for the main thread."""
         made = cls()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, made._asked)
+            signal.signal(number, made.ask)
         return made
 
     @contextmanager
@@ -58,8 +70,9 @@ class Stopping(threading.Event):
         finally:
             self._interrupts = False
 
-    def _asked(self, *_: object) -> None:
-        self.set()
+    def ask(self, *_: object) -> None:
+        """Handle a signal; may raise KeyboardInterrupt."""
+        set_by_signal(self)
         if self._interrupts:
             self._interrupts = False  # what is cleaned up is not interrupted again
             raise KeyboardInterrupt

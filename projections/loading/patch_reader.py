@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import Contact, client_config, translated
+from eventlog.kafka.client import Contact, client_config, leave, translated
 from eventlog.kafka.shown_offsets import ShownOffsets
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
@@ -122,7 +122,7 @@ class PatchReader:
         """Replace the client if no broker has answered it for long."""
         if not self._contact.is_lost(self._consumer):
             return
-        self._consumer.close()
+        leave(self._consumer)
         if self._shares:
             self._owned, self._positions = set(), {}
         self._connect()
@@ -130,7 +130,7 @@ class PatchReader:
 
     def close(self) -> None:
         """Leave the group."""
-        self._consumer.close()
+        leave(self._consumer)
 
     def _connect(self) -> None:
         self._consumer = Consumer(self._config)
@@ -150,12 +150,14 @@ class PatchReader:
             return False
         return True
 
-    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._owned = {each.partition for each in partitions}
-        self.must_reposition = True
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if consumer is self._consumer:  # and not one that was left behind
+            self._owned = {each.partition for each in partitions}
+            self.must_reposition = True
 
     def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
-        self._owned, self._positions = set(), {}
+        if consumer is self._consumer:
+            self._owned, self._positions = set(), {}
         consumer.unassign()
 
 

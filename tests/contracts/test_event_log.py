@@ -353,11 +353,12 @@ def test_a_tail_gives_what_is_there_and_what_comes_and_tells_its_position(log: E
         assert tail.poll(10, 0.05) == []
         second.commit()
         assert take(log, tail, 1) == ["c"]
-        for _ in range(100):
-            if tail.position(0) == log.end(EVENTS, 0):
-                break
+
+        def has_passed_the_mark() -> bool:
             assert tail.poll(10, 0.1) == []
-        assert tail.position(0) == log.end(EVENTS, 0)
+            return tail.position(0) == log.end(EVENTS, 0)
+
+        eventually(has_passed_the_mark, "it has passed the mark of the commit")
     finally:
         tail.close()
 
@@ -430,7 +431,7 @@ def test_a_partition_whose_leader_is_away_for_a_moment_is_owned_nevertheless(
 def test_nobody_writes_to_a_partition_where_the_log_lost_the_end_of_a_transaction(log_settings: LogSettings) -> None:
     """Only Kafka can; made here by a stranger's open transaction, which looks the same to a new owner."""
     stranger = Producer({"bootstrap.servers": log_settings.bootstrap, "transactional.id": f"{uuid.uuid4()}"})
-    stranger.init_transactions(10)
+    stranger.init_transactions(60)
     stranger.begin_transaction()
     stranger.produce(log_settings.topic(EVENTS), b"{}", "lost", 0)
     stranger.flush(240)
@@ -439,7 +440,7 @@ def test_nobody_writes_to_a_partition_where_the_log_lost_the_end_of_a_transactio
         log.own(1).close()
         with pytest.raises(LeftOpen, match=f"--topic {log_settings.topic(EVENTS)} --partition 0 --start-offset 0"):
             log.own(0)
-        stranger.abort_transaction(10)
+        stranger.abort_transaction(60)
         log.own(0).close()
     finally:
         log.close()
@@ -474,7 +475,7 @@ def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
     """Only Kafka can; it is looked at sooner here than in production, and the transaction is a stranger's."""
     monkeypatch.setattr("eventlog.kafka.tail.OPEN_S", 0.0)
     stranger = Producer({"bootstrap.servers": log_settings.bootstrap, "transactional.id": f"{uuid.uuid4()}"})
-    stranger.init_transactions(10)
+    stranger.init_transactions(60)
     log = KafkaLog(log_settings)
     tail = log.tail(INBOX, {0: 0})
     try:
@@ -489,7 +490,7 @@ def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
         log.submit(entry("behind it", topic=INBOX), 0).result(240)
         eventually(lambda: not tail.poll(10, 0.1) and "open transaction at offset 1" in caplog.text)
         assert f"abort --topic {log_settings.topic(INBOX)} --partition 0 --start-offset 1" in caplog.text
-        stranger.abort_transaction(10)
+        stranger.abort_transaction(60)
         assert take(log, tail, 1) == ["behind it"]
     finally:
         tail.close()

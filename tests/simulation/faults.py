@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
+from commands.service import END_S
 from compose.stack import Stack
 from eventlog.kafka.writer import TRANSACTION_TIMEOUT_MS
 from eventlog.settings import LogSettings
@@ -24,6 +25,10 @@ READ_SIDE: Final[Sequence[Kind]] = ("kill live query", "kill loader", "restart s
 PAUSE_S = TRANSACTION_TIMEOUT_MS / 1000 + 2
 """Long enough for the broker to have aborted what the paused handler had begun."""
 HANDLERS = 3
+END_BOUND_S = END_S + 120.0
+"""A machine may stand still for a while."""
+LINES = 80
+"""Of the handlers' log, for who looks for the cause of a fault."""
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +101,22 @@ class Handlers:
             self.start()
         else:
             process.terminate()
-            await asyncio.to_thread(process.wait, 60)
+            await asyncio.to_thread(self._wait, process)
             if len(self._running) < HANDLERS:
                 self.start()
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Until it has ended, which it does in END_S whatever its threads do; its log has their stacks then."""
+        try:
+            process.wait(END_BOUND_S)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"the handler {process.pid} has not ended") from error
+        if process.returncode:
+            logger.warning("process %d ended with %d:\n%s", process.pid, process.returncode, self.end_of_log())
+
+    def end_of_log(self) -> str:
+        """The last lines of what the handlers have logged."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LINES:])
 
     async def _resume(self, process: subprocess.Popen[bytes]) -> None:
         await asyncio.sleep(PAUSE_S)

@@ -28,11 +28,12 @@ from eventlog.topics import EVENTS
 from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Handlers, carry_out, plan
 from tests.simulation.history import Asked, Stored, complaints
 from tests.simulation.read_side import ReadSide
+from tests.support.waiting import BOUND_S
 
 STREAMS, CLIENTS, GATEWAYS = 12, 24, 3
 ATTEMPT_S = 3.0
 """How long a client waits before it sends the same command again; short, so that answers are lost to it."""
-FINAL_ATTEMPTS = 30
+FINAL_ATTEMPTS = 100
 ASKED_AGAIN = 3_000
 """At most, in the end; half an hour of clients makes a hundred times as many."""
 
@@ -75,6 +76,12 @@ class Clients:
                     break
             if asked.answers:
                 self._seen[tally] = max(self._seen[tally], asked.answers[0].version)
+
+    async def answered(self) -> None:
+        """Until the first command is."""
+        async with asyncio.timeout(BOUND_S):
+            while not any(each.answers for each in self.asked):  # noqa: ASYNC110 - nothing is told of it
+                await asyncio.sleep(0.05)
 
     async def attempt(self, asked: Asked, rng: random.Random, mark: str = "") -> Receipt | None:
         """Send it once, to any gateway; None where no answer came. `mark` makes another body of it."""
@@ -148,6 +155,7 @@ async def _simulate(
             await gateway.start()
         clients, stopped = Clients(seed, gateways), asyncio.Event()
         running = [asyncio.create_task(clients.go_on(number, stopped)) for number in range(CLIENTS)]
+        await clients.answered()  # faults before that would meet handlers that start, and no commands
         await carry_out(faults, handlers, servers, read_side)
         stopped.set()
         await asyncio.gather(*running)
@@ -157,6 +165,9 @@ async def _simulate(
         if read_side is not None:
             logger.info("the log holds %d events, now the views are compared with it", len(stored))
             wrong = await asyncio.to_thread(read_side.complaints)
+    except Exception:
+        print(f"the end of the handlers' log:\n{handlers.end_of_log()}")
+        raise
     finally:
         if read_side is not None:
             read_side.stop()

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
+from elasticsearch import Elasticsearch
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from projections.generations.registry.registry import Generations
 from projections.registry import ViewRegistry
-from projections.stores.names import patch_key
+from projections.stores.names import index_name, patch_key
 from projections.stores.open import open_store
 from projections.stores.store import Batch, Target
 from projections.stream.declaring.view import BATCH
@@ -130,9 +131,16 @@ def wait_for_generation(api: httpx.Client, name: str, target: Target) -> None:
     """Until this generation answers: the API asks the registry at most every 250 ms."""
 
     def answers() -> bool:
-        return api.get(f"/views/{name}?limit=1").headers["headwater-generation"] == str(target.generation)
+        found = api.get(f"/views/{name}?limit=1").headers.get("headwater-generation")
+        return bool(found == str(target.generation))
 
     eventually(answers, "the new generation answers")
+
+
+def make_visible(deployment: Deployment, target: Target) -> None:
+    """Let searches find everything that was written to Elasticsearch."""
+    with Elasticsearch(deployment.stores.elasticsearch) as client:
+        client.indices.refresh(index=index_name(deployment.stores.environment, *target.id))
 
 
 def every_row(api: httpx.Client, path: str) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from projections.stores.names import index_name
 from projections.stores.store import Target
 from projections.table.expressions import Source
 from tests.integration.api.api_deployment import Deployment
-from tests.integration.api.api_rows import SOURCES, every_row, expected, load, wait_for_generation
+from tests.integration.api.api_rows import SOURCES, every_row, expected, load, make_visible, wait_for_generation
 
 VIEWS = ("listing_search", "listing_card")
 
@@ -27,8 +27,9 @@ def loaded(deployment: Deployment) -> dict[str, Target]:
 
 
 @pytest.fixture(scope="module")
-def search(api: httpx.Client, loaded: dict[str, Target]) -> httpx.Client:
-    api.get("/views/listing_search?after=0:0&wait_ms=1000")  # makes everything visible
+def search(api: httpx.Client, deployment: Deployment, loaded: dict[str, Target]) -> httpx.Client:
+    wait_for_generation(api, "listing_search", loaded["listing_search"])
+    make_visible(deployment, loaded["listing_search"])
     return api
 
 
@@ -164,13 +165,8 @@ def test_a_key_longer_than_an_id_may_be(api: httpx.Client, deployment: Deploymen
     data = dict(first.envelope.data) | {"listing_id": key}
     envelope = Envelope(f"{stream}/1", first.envelope.type, stream, first.envelope.time, data, sequence=1)
     source = Source(envelope, Position(partition_of(stream, 4), 900), first.timestamp_ms, "")
-    load(deployment, "listing_search", [source])
+    wait_for_generation(api, "listing_search", load(deployment, "listing_search", [source]))
     answer = api.get(f"/views/listing_search/{quote(key)}")
-    # the registry is asked at most every 250 ms: until then the generation before answers
-    for _ in range(50):
-        if answer.status_code == 200:
-            break
-        answer = api.get(f"/views/listing_search/{quote(key)}")
     assert (answer.status_code, answer.json()["listing_id"]) == (200, key)
 
 

@@ -15,7 +15,7 @@ from projections.stores.names import table_name
 from projections.stores.store import Target
 from projections.table import reference
 from tests.integration.api.api_deployment import Deployment, serving
-from tests.integration.api.api_rows import every_row, load_view
+from tests.integration.api.api_rows import every_row, load_view, make_visible
 from tests.support.numbered import NUMBERS, issued, sources
 from tests.support.table_views import table_views
 
@@ -57,12 +57,14 @@ def test_every_row_by_its_key(api: httpx.Client, name: str) -> None:
     assert api.get(f"/views/{name}/007").status_code == 404
 
 
-def test_pages_are_in_the_order_of_numbers_and_of_days(api: httpx.Client) -> None:
+def test_pages_are_in_the_order_of_numbers_and_of_days(
+    api: httpx.Client, deployment: Deployment, targets: dict[str, Target]
+) -> None:
     assert [row["number"] for row in every_row(api, "/views/numbers?limit=2")] == sorted({*NUMBERS, 7})
     assert [row["number"] for row in every_row(api, "/views/numbers?limit=3&sort=-number")] == sorted(
         {*NUMBERS, 7}, reverse=True
     )
-    api.get("/views/days?after=0:0&wait_ms=1000")  # makes everything visible
+    make_visible(deployment, targets["days"])
     assert [row["day"] for row in every_row(api, "/views/days?limit=1")] == sorted(folded("days"))
     assert [row["number"] for row in every_row(api, "/views/numbers?number.gte=9&number.lt=100")] == [9, 10]
 

@@ -45,6 +45,12 @@ def workers(process: subprocess.Popen[bytes]) -> set[int]:
     return {each.pid for each in psutil.Process(process.pid).children() if serves(each)}
 
 
+def all_workers(process: subprocess.Popen[bytes]) -> set[int]:
+    """All of them; none as long as one is missing."""
+    found = workers(process)
+    return found if len(found) == WORKERS else set()
+
+
 def serves(process: psutil.Process) -> bool:
     try:
         return any("spawn_main" in word for word in process.cmdline())
@@ -62,8 +68,7 @@ def lives(url: str) -> bool:
 def test_a_worker_that_is_killed_is_replaced_and_all_end_together(api: tuple[subprocess.Popen[bytes], str]) -> None:
     process, url = api
     eventually(lambda: lives(url), "a worker answers", BOUND_S)
-    first = workers(process)
-    assert len(first) == WORKERS
+    first = eventually(lambda: all_workers(process), "all workers are started", BOUND_S)
     killed, other = first
     os.kill(killed, signal.SIGKILL)
     replaced = eventually(lambda: workers(process) - first, "another worker is started", BOUND_S)
@@ -81,7 +86,7 @@ def test_a_worker_that_is_killed_is_replaced_and_all_end_together(api: tuple[sub
 def test_workers_end_when_nobody_watches_over_them(api: tuple[subprocess.Popen[bytes], str]) -> None:
     process, url = api
     eventually(lambda: lives(url), "a worker answers", BOUND_S)
-    left = workers(process)
+    left = eventually(lambda: all_workers(process), "all workers are started", BOUND_S)
     process.kill()
     process.wait()
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in left), "the workers have ended", BOUND_S)

@@ -28,7 +28,7 @@ from eventlog.heartbeats import is_heartbeat_key
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Record
 from eventlog.times import now_ms
-from eventlog.topics import COMMANDS, EVENTS
+from eventlog.topics import COMMANDS, EVENTS, PROCESSES
 from projections.registry import ViewRegistry
 from projections.table.expressions import Source
 from projections.table.view import TableView
@@ -100,9 +100,16 @@ def api(deployment: Deployment, variables: Mapping[str, str], key: str) -> Itera
             placed = client.post("/commands/order.place", json={"order_id": "O1", "customer": "Ada", "lines": [LINE]})
             assert placed.status_code == 201, placed.text
             eventually(lambda: is_there(client, built, f"{position},{changed}"), "the views have everything", START_S)
+            eventually(lambda: "order_fulfilment/O1" in instances(deployment), "the process has begun", START_S)
             yield client
     finally:
         stop(running_handler)
+
+
+def instances(deployment: Deployment) -> set[str]:
+    """The keys of the records of processes."""
+    with closing(KafkaLog(deployment.log)) as log:
+        return {each.key for partition in range(log.partitions) for each in log.read(PROCESSES, partition, 0)}
 
 
 @contextmanager
@@ -173,6 +180,7 @@ def chromium() -> Iterator[Browser]:
         without_server("Chromium is not here: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        expect.set_options(timeout=BOUND_MS)  # for all pages; by default it is 5 s
         yield browser
         browser.close()
 
@@ -198,7 +206,6 @@ def opened(chromium: Browser, api: httpx.Client, key: str) -> Iterator[Opened]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(BOUND_MS)
-        expect.set_options(timeout=BOUND_MS)  # it has a default of its own: 5 s
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -283,6 +290,7 @@ def test_axe_finds_nothing_serious_and_no_page_is_wider_than_a_phone(opened: Ope
 def test_the_page_for_signing_in_is_for_everybody(chromium: Browser, api: httpx.Client) -> None:
     context = chromium.new_context(base_url=str(api.base_url))
     page = context.new_page()
+    page.set_default_timeout(BOUND_MS)
     page.goto("/console")
     expect(page.locator("#key")).to_be_focused()
     assert [each["id"] for each in Axe().run(page).response["violations"] if each["impact"] in SERIOUS] == []
@@ -344,4 +352,4 @@ def test_a_letter_is_retried_from_its_page(opened: Opened, api: httpx.Client, de
     expect(page.locator("#outcome")).to_contain_text("Done", timeout=5 * BOUND_MS)
     page.goto("/console/letters")
     expect(page.locator("main")).to_contain_text("There are none.")
-    assert api.get("/streams/order/O2").status_code == 200
+    eventually(lambda: api.get("/streams/order/O2").status_code == 200, "the order is placed")

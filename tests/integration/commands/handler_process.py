@@ -23,6 +23,7 @@ from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, EVENTS
 from headwater.samples.listings.domain import listing
 from tests.support.domains import SHIPPED
+from tests.support.waiting import BOUND_S
 
 Answer = TypeVar("Answer")
 
@@ -56,11 +57,19 @@ def handler(
         yield process
         if process.poll() is None:
             process.terminate()
-            assert process.wait(240) == 0, output(settings)
+            assert ended(process) == 0, output(settings)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def ended(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a process that was asked to end; None if it does not."""
+    try:
+        return process.wait(BOUND_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def output(settings: LogSettings) -> str:

@@ -42,7 +42,7 @@ def test_each_stream_decides_an_id_once_and_every_retry_gets_the_first_receipt(l
         log = KafkaLog(log_settings)
         first, second, later = (
             CommandGateway(
-                log, REGISTRY, timeout_s=60.0, open_index=partial(open_stored, log, log_settings.state / "api", 7)
+                log, REGISTRY, timeout_s=240.0, open_index=partial(open_stored, log, log_settings.state / "api", 7)
             )
             for _ in range(3)
         )

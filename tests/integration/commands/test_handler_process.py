@@ -35,6 +35,7 @@ from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
 from tests.integration.commands.handler_process import (
     REGISTRY,
+    ended,
     handler,
     output,
     start_handler,
@@ -45,7 +46,7 @@ from tests.support.badly_behaved import BAD, BAD_COMMANDS, CODES
 from tests.support.listed import LISTING
 from tests.support.scraped import free_ports_in_a_row, scraped
 from tests.support.seeds import examples
-from tests.support.waiting import eventually
+from tests.support.waiting import BOUND_S, eventually
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -112,11 +113,13 @@ async def looked_up(settings: LogSettings, command_id: str) -> Receipt | None:
     await gateway.start()
     await asyncio.to_thread(eventually, lambda: gateway._follower.knows_enough, "all receipts are known")
     assert await gateway.receipt("unknown") is None
-    readers = []
-    for _ in range(2):
+    readers: list[object] = []
+    for _ in range(100):  # a broker that does not answer in time is asked by another reader
         found = await gateway.receipt(command_id)
-        readers.append(list(log._idle_readers))
-    assert readers[0] == readers[1] != []
+        readers, before = list(log._idle_readers), readers
+        if readers == before != []:
+            break
+    assert readers == before != [], "each question has another reader"
     await gateway.close()
     log.close()
     return found
@@ -175,7 +178,9 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogS
         assert with_gateway(log_settings, again, registry=registry)[0] == failed
         _, fine = with_gateway(log_settings, again, registry=registry)
     assert (fine.outcome, fine.version) == ("accepted", len(sent) + 2)
-    assert "retrying" not in output(log_settings)
+    # a broker that does not answer in time is a warning, and a fault of the handler's own an error
+    retried = [line for line in output(log_settings).splitlines() if "retrying" in line and " WARNING " not in line]
+    assert retried == []
 
 
 def test_a_command_that_fails_is_one_line_of_json_with_its_stream_and_trace_whichever_handler_decides(
@@ -188,17 +193,22 @@ def test_a_command_that_fails_is_one_line_of_json_with_its_stream_and_trace_whic
         return await gateway.submit("wild.do", body, command_id="c1", traceparent=traceparent)
 
     variables = {"HEADWATER_LOG_FORMAT": "json", "HEADWATER_HANDLERS": "2"}
+
+    def taken() -> set[tuple[str, int]]:
+        lines = [orjson.loads(each) for each in output(log_settings).splitlines()]
+        return {(each["role"], each["partition"]) for each in lines if "taking over" in each["message"]}
+
+    every = {("handler", each) for each in range(log_settings.partitions)}
     with handler(log_settings, "tests.support.badly_behaved", REPOSITORY, **variables):
         assert with_gateway(log_settings, play, registry=registry).outcome == "failed"
+        eventually(lambda: taken() >= every, "every partition has its line")
     lines = [orjson.loads(each) for each in output(log_settings).splitlines()]
     assert {each["process"] for each in lines} == {"handler"}
-    (failed,) = (each for each in lines if "command_id" in each)
+    failed, *_ = (each for each in lines if "command_id" in each)  # more, if its transaction failed
     partition = partition_of("wild/w", log_settings.partitions)
     about = ("level", "role", "partition", "stream", "command_id", "command_type", "trace_id")
     assert [failed[name] for name in about] == ["ERROR", "handler", partition, "wild/w", "c1", "wild.do", trace]
     assert "Traceback" in failed["error"]
-    taken = {(each["role"], each["partition"]) for each in lines if "taking over" in each["message"]}
-    assert taken >= {("handler", each) for each in range(log_settings.partitions)}
 
 
 def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:
@@ -213,7 +223,7 @@ def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:
             assert {record.key for record in beats} == {f"heartbeat/{partition}"}
             first, second = (decode(record.value) for record in beats[:2])
             assert first.type == HEARTBEAT
-            assert 0.5 < (second.time - first.time).total_seconds() < 30
+            assert 0.5 < (second.time - first.time).total_seconds() < BOUND_S
     log.close()
 
 
@@ -270,7 +280,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
             await asyncio.gather(kill(), *(drive(f"L{number}") for number in range(streams)))
         finally:
             process.terminate()
-            process.wait(240)
+            assert ended(process) == 0, output(log_settings)
         return answered
 
     answered = with_gateway(log_settings, load, timeout_s=60)  # an answer may be lost with its handler

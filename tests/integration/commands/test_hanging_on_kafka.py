@@ -36,8 +36,7 @@ def test_partitions_move_away_from_a_rule_that_does_not_return_and_it_is_named(l
     async def play(gateway: CommandGateway) -> None:
         body = {"door_id": doors[0], "waits": True}
         waits = asyncio.create_task(gateway.submit("door.pass", body, command_id="hangs"))
-        await asyncio.to_thread(eventually, reported, "it is reported", BOUND_S)
-        (line,) = reported()
+        (line,) = await asyncio.to_thread(eventually, reported, "it is reported", BOUND_S)
         assert line.startswith(f'partition 0 of the handler waits: "decide" for "door.pass" of "door/{doors[0]}" (id "')
         with handler(log_settings, MODULE, ROOT, DOOR_OPENED=str(opened)):
             await asyncio.to_thread(eventually, lambda: takeovers() > log_settings.partitions, "one moves", BOUND_S)
@@ -46,7 +45,9 @@ def test_partitions_move_away_from_a_rule_that_does_not_return_and_it_is_named(l
                     await gateway.submit("door.pass", {"door_id": name}) for at, name in doors.items() if at
                 ]
                 assert {each.outcome for each in answers} == {"accepted"}
-            assert takeovers() <= 2 * log_settings.partitions
+            # on a machine that stands still, members are also lost, each of which moves its partitions and back
+            lost = output(log_settings).count("Kafka has not heard of this member")
+            assert takeovers() <= 2 * log_settings.partitions * (1 + lost), output(log_settings)
             opened.touch()
             assert (await waits).outcome == "accepted"
         await asyncio.to_thread(eventually, lambda: not reported(), "the report is taken back", BOUND_S)

@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 def test_a_tail_goes_on_where_it_was(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     log = KafkaLog(log_settings)
     for number in range(3):
-        log.submit(Entry(COMMANDS, f"k{number}", b"{}", 1), 0).result()
+        log.submit(Entry(COMMANDS, f"k{number}", b"{}", 1), 0).result(240)
     monkeypatch.setattr(kafka, "Consumer", first_is_lost(Consumer, monkeypatch))
     tail = log.tail(COMMANDS, {0: 1})
     seen: list[str] = []

@@ -7,13 +7,22 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import psutil
 
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
+from compose.ports import free_port
 from eventlog.settings import LogSettings
-from tests.integration.commands.handler_process import handler, output, stored_events, with_gateway
+from tests.integration.commands.handler_process import (
+    ended,
+    handler,
+    output,
+    start_handler,
+    stored_events,
+    with_gateway,
+)
 from tests.support.listed import LISTING
 from tests.support.waiting import eventually
 
@@ -66,6 +75,19 @@ def test_handlers_end_when_nobody_watches_over_them(log_settings: LogSettings) -
         process.kill()
         process.wait()
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in left), "the handlers have ended", BOUND_S)
+
+
+def test_a_handler_that_waits_for_kafka_ends_as_soon_as_it_is_asked_to(tmp_path: Path) -> None:
+    nowhere = LogSettings(bootstrap=f"127.0.0.1:{free_port()}", state=tmp_path, modules=("listings",))
+    process = start_handler(nowhere)
+    try:
+        eventually(lambda: "Connection refused" in output(nowhere) or process.poll() is not None, "it looks for Kafka")
+        process.terminate()
+        assert ended(process) == 0, output(nowhere)
+    finally:
+        process.kill()
+        process.wait()
+    assert "stopped before it served" in output(nowhere)
 
 
 def test_a_wrong_setting_ends_all_with_one_line() -> None:

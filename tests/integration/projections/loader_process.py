@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 
+from eventlog.programs.stopping import Stopping
 from eventlog.settings import LogSettings
 from projections.loading.loader import Loader
 from projections.settings import StoreSettings
@@ -16,8 +15,7 @@ from tests.contracts.view_histories import BY_GROUP
 
 
 def main() -> None:
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop = Stopping.by_signals()
     store = open_store(sys.argv[1], StoreSettings.from_environment(os.environ))
     Loader(store, lambda: [Target(BY_GROUP, 1)], LogSettings.from_environment(os.environ)).run(stop)
 

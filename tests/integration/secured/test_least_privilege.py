@@ -279,7 +279,7 @@ def test_commands_become_rows_and_views_are_rebuilt(guarded: Guarded, api: httpx
     ranked = api.get("/views/weights", params={"city": "Oslo", "sort": "-grams"})
     assert [each["parcel_id"] for each in ranked.json()["rows"]] == ["P1"], ranked.text
     eventually(lambda: api.get("/views/sightings").json()["rows"], "the observation is a row")
-    assert api.get("/streams/parcel/P1").json()["version"] == 2
+    eventually(lambda: api.get("/streams/parcel/P1").json()["version"] == 2, "the stream has both events")
 
     guarded.run(Program.OPERATOR, "replay", "rebuild", "parcels", "weights")
     verified = json.loads(guarded.run(Program.OPERATOR, "replay", "verify", "parcels", "weights", "--json"))

@@ -74,7 +74,7 @@ def test_after_returns_when_the_view_has_caught_up(service: FakeService, stored:
     view = service.views["listings"]
 
     async def race() -> None:
-        waiting = asyncio.create_task(service.waiter.wait(view, stored, After("2:100", 5000)))
+        waiting = asyncio.create_task(service.waiter.wait(view, stored, After("2:100", 60_000)))
         while stored.asked < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         stored.applied = {patches_partition(view.tag, "L1"): {"2": 100}}

@@ -142,8 +142,10 @@ def test_if_too_many_rows_go_at_once_all_are_read_again() -> None:
     async def scenario(sessions: Sessions) -> None:
         async with sessions.following() as follower:
             await follower.until(1)
-            for number in range(1_001):
-                sessions.stores[0].rows["plain_sessions"][str(number)] = row(str(number), timedelta(seconds=0.5))
+            going = row("", timedelta(seconds=0.5))  # all at one time: a look could end between two times
+            sessions.stores[0].rows["plain_sessions"] |= {
+                str(number): going | {"session_id": str(number)} for number in range(1_001)
+            }
             await until(lambda: follower.events[-1] == ("reset", {"reason": "too_far_behind"}))
             sessions.see("next", HOUR)
             await until(lambda: ("next", True) in told(follower))

@@ -126,7 +126,7 @@ def test_the_position_does_not_move_before_all_portions_are_sent(monkeypatch: py
 def test_a_follower_with_too_many_unread_bytes_is_disconnected_and_the_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("api.changes.feed.ROOM_S", 0.1)
+    monkeypatch.setattr("api.changes.feed.ROOM_S", 1.0)
 
     async def scenario(world: World) -> None:
         async with world.following(slow=True) as slow, world.following() as other:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import orjson
 import pytest
 
 from api.limits.requests import Limits
+from api.server.connections import StalledClients
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
 from eventlog.topics import PATCHES
@@ -35,6 +37,34 @@ def change_all(service: FakeService) -> None:
         value = orjson.dumps({"p": 3, "o": number, "i": 0, "t": 1, "c": {}})
         service.log.submit(Entry(PATCHES, key, value, 1), partition_of(key, 4))
     service.readers["postgres"].reached = {partition: service.log.end(PATCHES, partition) for partition in range(4)}
+
+
+class Reads:
+    """A connection whose client takes nothing of what is there for it; `aborted`: whether it was disconnected."""
+
+    def __init__(self) -> None:
+        self.transport: Any = self
+        self.aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        return 1
+
+    def get_extra_info(self, _: str) -> str:
+        return "a client"
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_a_pause_of_the_server_itself_is_not_held_against_its_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.server.connections._acknowledged_bytes", lambda _: 7)
+    stalled, client = StalledClients(60.0), Reads()
+    for now_s in (1_000.0, 1_001.0, 5_000.0, 5_001.0):  # it stood still for an hour
+        stalled.disconnect([client], now_s)
+    assert not client.aborted
+    for second in range(2, 40):
+        stalled.disconnect([client], 5_000.0 + second)
+    assert client.aborted
 
 
 def test_a_follower_that_never_reads_is_disconnected(service: FakeService, caplog: pytest.LogCaptureFixture) -> None:

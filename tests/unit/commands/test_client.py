@@ -29,7 +29,7 @@ from eventlog.topics import COMMANDS, EVENTS
 from headwater.samples.listings.domain import ChangePrice, ListProperty, Sell
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Pay
-from tests.support.waiting import eventually
+from tests.support.waiting import BOUND_S, eventually
 from tests.unit.commands.test_gateway import LISTING
 
 
@@ -313,7 +313,7 @@ def test_a_store_of_keys_that_hangs_holds_back_no_other_stream_and_the_order_of_
 
     async def scenario(client: CommandClient) -> None:
         first = asyncio.create_task(client.send(pay("C1", 1, payee_name="Grace")))
-        await asyncio.to_thread(asks.wait, 30)
+        assert await asyncio.to_thread(asks.wait, BOUND_S)
         second = asyncio.create_task(client.send(pay("C1", 2)))
         other = asyncio.create_task(client.send(pay("C2", 3)))
         # the handler has the same vault, so it answers nobody before the store does
@@ -328,7 +328,7 @@ def test_a_store_of_keys_that_hangs_holds_back_no_other_stream_and_the_order_of_
 
         def hanging(person: str) -> PersonKey | None:
             asks.set()
-            assert hangs.wait(5)
+            assert hangs.wait(BOUND_S)
             return key_of(person)
 
         keys.key_unless_erased = hanging  # type: ignore[method-assign]

@@ -242,7 +242,7 @@ def test_receipts_from_before_the_start_are_known_when_it_is_ready() -> None:
         async with gateway_on(log, answered=True, timeout_s=60) as gateway:
             first = await gateway.submit("listing.list_property", LISTING, command_id="k")
         async with gateway_on(log, answered=False, timeout_s=60) as gateway:
-            assert await asyncio.to_thread(gateway.wait_ready, 10)
+            assert await asyncio.to_thread(gateway.wait_ready, 240)
             assert await gateway.receipt("k") == first
             assert await gateway.submit("listing.list_property", LISTING, command_id="k") == first
 

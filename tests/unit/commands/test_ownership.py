@@ -86,7 +86,7 @@ def receipts(log: MemoryLog, count: int) -> list[Receipt]:
     tail = log.tail(RECEIPTS, {0: 0})
     found: list[Receipt] = []
     while len(found) < count:
-        records = tail.poll(10, 20.0)
+        records = tail.poll(10, 240.0)
         assert records, "no receipt came"
         found += [Receipt.from_json(record.value or b"") for record in records]
     return found

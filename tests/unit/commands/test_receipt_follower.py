@@ -89,7 +89,7 @@ def following(
 
 
 def until_ready(follower: ReceiptFollower) -> None:
-    assert follower.wait_ready(20)
+    assert follower.wait_ready(240)
 
 
 @pytest.fixture(params=["memory", "stored", "disk"])
@@ -416,7 +416,7 @@ def test_a_gateway_denies_no_receipt_that_it_may_find_later(monkeypatch: pytest.
         with pytest.raises(EarlierReceiptsUnread):
             await gateway.receipt("c95")
         await gateway.start()
-        assert await asyncio.to_thread(gateway.wait_ready, 20)
+        assert await asyncio.to_thread(gateway.wait_ready, 240)
         assert await gateway.receipt("c95") == receipt("c95")
         for name in ("c5", "unknown"):
             with pytest.raises(EarlierReceiptsUnread, match=name):

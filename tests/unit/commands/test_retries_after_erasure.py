@@ -194,7 +194,7 @@ def test_a_client_that_sends_again_makes_no_key(keys: MemoryKeys) -> None:
             with pytest.raises(Unanswered):
                 await client.send(command, command_id="c-1")
         keys.erase("C1")
-        async with CommandClient(log, REGISTRY, timeout_s=10) as client:
+        async with CommandClient(log, REGISTRY, timeout_s=60) as client:
             first = asyncio.create_task(client.send(command, command_id="c-1"))
             async with deciding(log):
                 assert (await first).outcome == "accepted"

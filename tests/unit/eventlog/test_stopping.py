@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from eventlog.programs.stopping import Stopping
+from tests.support.waiting import BOUND_S
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +18,14 @@ def handlers() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def test_a_signal_in_the_middle_of_a_wait_is_not_lost_and_does_not_wait_for_it() -> None:
+    stop = Stopping.by_signals()
+    lock: threading.Condition = vars(stop)["_cond"]
+    with lock:  # as `wait` has it for a moment, before and after it waits
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.wait(BOUND_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
