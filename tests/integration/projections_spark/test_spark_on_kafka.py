@@ -48,7 +48,7 @@ DOMAINS = ("listings", "orders")
 VIEWS = list(table_views(DOMAINS).values())
 AGGREGATES = list(CommandRegistry.load(DOMAINS).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
-BOUND_S = 300
+BOUND_S = 600.0
 NOTHING = "not an event at all"
 ENGINES = ("spark", "local")
 
@@ -125,13 +125,14 @@ class Reader:
     def end(self, partition: int) -> int:
         return int(self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=60)[1])
 
-    def until(self, done: Callable[[list[tuple[str, bytes]]], bool], alive: Callable[[], None]) -> None:
+    def until(self, done: Callable[[list[tuple[str, bytes]]], bool], live: Live) -> None:
         deadline = time.monotonic() + BOUND_S
         while not done(self.found):
             assert time.monotonic() < deadline, (
-                f"{self.topic}: {len(self.found)} records, and the right ones not among them"
+                f"{self.topic}: {len(self.found)} records, and the right ones not among them; the live query:\n"
+                + live.log_end()
             )
-            alive()
+            live.check()
             for message in self._consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
                 self.found.append(((message.key() or b"").decode(), message.value() or b""))
@@ -192,8 +193,12 @@ run_live(session, views, settings, checkpoint=checkpoint_directory(settings, vie
                 [sys.executable, "-c", script], stdout=sink, stderr=sink, start_new_session=True
             )
 
-    def alive(self) -> None:
-        assert self.process.poll() is None, f"the live query died:\n{self.output.read_text()[-3000:]}"
+    def check(self) -> None:
+        """Fail if it has died."""
+        assert self.process.poll() is None, f"the live query died:\n{self.log_end()}"
+
+    def log_end(self) -> str:
+        return self.output.read_text()[-3000:]
 
     def kill(self) -> None:
         """As a machine that loses its power: Python and the JVM at once."""
@@ -341,6 +346,7 @@ def test_local_processes_leave_to_spark_what_only_spark_reads(log: Log, tmp_path
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], sources)) == []
 
 
+@pytest.mark.timeout(2400)
 def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     log: Log, live: Live, log_settings: LogSettings
 ) -> None:
@@ -354,18 +360,18 @@ def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     log.append_raw("bad", NOTHING.encode(), 1)
     log.append_raw("listing/gone/1", None, 0)
     log.append_raw("heartbeat/1", HEARTBEAT, 1)
-    made.until(_holds(expected_patches(views, sources)), live.alive)
+    made.until(_holds(expected_patches(views, sources)), live)
     live.kill()
     sources += log.append(events[50:100])
     live.start()
     sources += log.append(events[100:])
-    made.until(_holds(expected_patches(views, sources)), live.alive)
-    made.until(lambda found: [key for key, _ in found].count("progress/1") >= log_settings.patch_partitions, live.alive)
+    made.until(_holds(expected_patches(views, sources)), live)
+    made.until(lambda found: [key for key, _ in found].count("progress/1") >= log_settings.patch_partitions, live)
     assert differences(patches(made.found), expected_patches(views, sources)) == []
 
     letters = Reader(log_settings, DEAD_LETTERS, 1)
     reasons = {'not an event: malformed JSON, or no "specversion"', *versioned.REASONS}
-    letters.until(lambda found: {json.loads(value)["reason"] for _, value in found} == reasons, live.alive)
+    letters.until(lambda found: {json.loads(value)["reason"] for _, value in found} == reasons, live)
 
 
 def folded_events(partitions: int) -> list[Source]:
