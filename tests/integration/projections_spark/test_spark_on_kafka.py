@@ -49,6 +49,8 @@ VIEWS = list(table_views(DOMAINS).values())
 AGGREGATES = list(CommandRegistry.load(DOMAINS).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
 BOUND_S = 600.0
+BATCH = "1 minute"
+"""A busy machine needs half a minute to plan a batch for so many views, and a shorter one would end without records."""
 NOTHING = "not an event at all"
 ENGINES = ("spark", "local")
 
@@ -129,10 +131,9 @@ class Reader:
         deadline = time.monotonic() + BOUND_S
         while not done(self.found):
             assert time.monotonic() < deadline, (
-                f"{self.topic}: {len(self.found)} records, and the right ones not among them; the live query:\n"
-                + live.log_end()
+                f"{self.topic}: {len(self.found)} records, and the right ones not among them:\n{live.said()}"
             )
-            live.check()
+            live.alive()
             for message in self._consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
                 self.found.append(((message.key() or b"").decode(), message.value() or b""))
@@ -186,18 +187,18 @@ views = ViewRegistry.load([
     "listings", "tests.support.versioned", "tests.contracts.fold_views", "tests.contracts.exact_views"
 ]).of_kind(TableView)
 session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
-run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
+run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch={BATCH!r})
 """
         with self.output.open("ab") as sink:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", script], stdout=sink, stderr=sink, start_new_session=True
             )
 
-    def check(self) -> None:
-        """Fail if it has died."""
-        assert self.process.poll() is None, f"the live query died:\n{self.log_end()}"
+    def alive(self) -> None:
+        assert self.process.poll() is None, f"the live query died:\n{self.said()}"
 
-    def log_end(self) -> str:
+    def said(self) -> str:
+        """The end of its log."""
         return self.output.read_text()[-3000:]
 
     def kill(self) -> None:
