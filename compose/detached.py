@@ -13,7 +13,7 @@ from compose.state import StateDirectory
 from eventlog.programs.modules import SAFE_PATH
 from projections.supervision.process import State
 
-_START_TIMEOUT_S = 240.0  # longer than the supervisor itself takes to give up
+_START_TIMEOUT_S = 600.0  # longer than the supervisor itself takes to give up, which says why
 _STOP_TIMEOUT_S = 120.0  # longer than the slowest service, Kafka Connect and the other servers take one after another
 _POLL_S = 0.05
 

@@ -16,6 +16,8 @@ from api.ports import GenerationGone
 from projections.errors import LACKS_RIGHT, StoreUnavailable
 
 STATEMENT_TIMEOUT_MS = 15_000
+CONNECT_S: Final = 3
+"""How long it may take to connect, and to get a connection of the pool."""
 ROWS_AT_ONCE: Final = 10
 """Rows that are received together while the size of all is limited."""
 
@@ -34,12 +36,12 @@ class Database:
             min_size=1,
             max_size=connections,
             open=False,
-            timeout=3.0,
+            timeout=CONNECT_S,
             check=AsyncConnectionPool.check_connection,
             reset=_nothing,
             kwargs={
                 "autocommit": True,
-                "connect_timeout": 3,
+                "connect_timeout": CONNECT_S,
                 "application_name": f"{environment}.api",
                 "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c default_transaction_read_only=on "
                 "-c timezone=UTC",

@@ -31,6 +31,8 @@ from projections.table.shown import DELETED
 from projections.table.types import ColumnType
 from projections.view import View
 
+ANSWER_S: Final = 10
+"""How long a request may take."""
 MAX_FACETS: Final = 100
 HIGHLIGHTED_CHARACTERS: Final = 1_000_000
 """Of each text: Elasticsearch refuses to analyse more for one answer, and by default fails the request."""
@@ -58,7 +60,7 @@ class ElasticsearchReader:
 
     async def open(self) -> None:
         """Make the client, which connects at its first use."""
-        self._opened = AsyncElasticsearch(self._url, request_timeout=10, max_retries=1, retry_on_timeout=False)
+        self._opened = AsyncElasticsearch(self._url, request_timeout=ANSWER_S, max_retries=1, retry_on_timeout=False)
 
     async def close(self) -> None:
         """Close every connection."""

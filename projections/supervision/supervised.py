@@ -41,6 +41,7 @@ class Supervised:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._restart_requested = self._was_healthy = False
+        self._renewed = False  # whether its program has changed since the process was last started
         self._log_start = 0
         self._guard: subprocess.Popen[bytes] | None = None
         self._status = ProcessStatus(spec.name, State.WAITING, None, None, None, 0, time.time(), "")
@@ -97,6 +98,7 @@ class Supervised:
     def renew(self) -> None:
         """Like `begin_restart`; a process that was given up is started again, since its program has changed."""
         with self._changed:
+            self._renewed = True
             self.begin_restart()
             if self._status.state is not State.FAILED or self._stopping.is_set():
                 return
@@ -144,7 +146,7 @@ class Supervised:
                 return
         attempt = 0
         while not self._stopping.is_set():
-            began = time.monotonic()
+            began, self._renewed = time.monotonic(), False
             reason = self._run_once()
             if self._stopping.is_set():
                 break
@@ -160,11 +162,23 @@ class Supervised:
                 _LOG.error(
                     "'%s' %s; giving up after %d restarts; see '%s'", self.spec.name, reason, attempt, self.spec.log
                 )
-                self._set(State.FAILED, reason)
-                return
+                if self._give_up(reason):
+                    return
+                attempt = 0
+                continue
             self._back_off(attempt, reason)
             attempt += 1
         self._set(State.STOPPED)
+
+    def _give_up(self, reason: str) -> bool:
+        """Fail for good, unless the program has changed since it was started: the next process may run."""
+        with self._changed:
+            if self._renewed:
+                return False
+            self._status = replace(self._status, state=State.FAILED, detail=reason, since=time.time())
+            self._changed.notify_all()
+        self._on_change()  # without the lock: it may look at other processes, whose threads may look at this one
+        return True
 
     def _back_off(self, attempt: int, reason: str) -> None:
         wait_s = self._backoff.wait_s(attempt)

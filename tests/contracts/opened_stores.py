@@ -24,9 +24,15 @@ from projections.stores.valkey.store import ValkeyStore
 from projections.table.shown import DELETED
 from projections.table.types import ColumnType
 from projections.view import View
+from tests.support.waiting import BOUND_S
 
 Fault = Callable[[str], None]
 Rows = dict[str, dict[str, Any]]
+
+
+def elasticsearch(settings: StoreSettings) -> Elasticsearch:
+    """A client that waits for as long as a test does: on a busy machine, a refresh may take many seconds."""
+    return Elasticsearch(settings.elasticsearch, request_timeout=BOUND_S)
 
 
 class Server(ABC):
@@ -118,23 +124,23 @@ class OnElasticsearch(RealServer):
 
     def rows(self, view: View) -> Rows:
         alias = alias_name(self.settings.environment, view.name)
-        with Elasticsearch(self.settings.elasticsearch) as client:
+        with elasticsearch(self.settings) as client:
             client.indices.refresh(index=alias)
             query = {"query": {"bool": {"must_not": {"term": {DELETED: True}}}}}
             hits = [hit["_source"] for hit in helpers.scan(client, index=alias, query=query)]
         return {hit[view.key_name]: _shown(view, hit) for hit in hits}
 
     def remains(self, target: Target) -> bool:
-        with Elasticsearch(self.settings.elasticsearch) as client:
+        with elasticsearch(self.settings) as client:
             index = index_name(self.settings.environment, target.view.name, target.generation)
             return bool(client.indices.exists(index=index))
 
     def lose_rows(self, target: Target) -> None:
-        with Elasticsearch(self.settings.elasticsearch) as client:
+        with elasticsearch(self.settings) as client:
             client.indices.delete(index=index_name(self.settings.environment, target.view.name, target.generation))
 
     def clean(self) -> None:
-        with Elasticsearch(self.settings.elasticsearch) as client:
+        with elasticsearch(self.settings) as client:
             for index in client.indices.get(index=f"{self.settings.environment}.*"):
                 client.indices.delete(index=index)
 

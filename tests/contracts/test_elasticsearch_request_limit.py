@@ -6,12 +6,11 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-from elasticsearch import Elasticsearch
 
 from compose.settings import StackSettings
 from projections.errors import Unloadable
@@ -20,8 +19,9 @@ from projections.stores.documents import DocumentForm
 from projections.stores.elasticsearch.bulk import document, index_row, send
 from projections.stores.names import index_name
 from projections.stores.store import Target
-from tests.contracts.opened_stores import OnElasticsearch
+from tests.contracts.opened_stores import OnElasticsearch, elasticsearch
 from tests.contracts.view_histories import BY_THING
+from tests.support.waiting import BOUND_S
 
 LIMIT_BYTES = 20_000
 REFUSAL = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
@@ -67,7 +67,7 @@ def limited(server: str) -> Iterator[Proxy]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with httpx.Client(trust_env=False, timeout=30) as client:
+    with httpx.Client(trust_env=False, timeout=BOUND_S) as client:
         listening = ThreadingHTTPServer(("127.0.0.1", 0), Forward)
         proxy = Proxy(f"http://127.0.0.1:{listening.server_port}")
         thread = threading.Thread(target=listening.serve_forever, args=(0.05,))
@@ -91,7 +91,7 @@ def test_a_request_that_is_too_large_for_a_proxy_is_sent_in_halves(settings: Sto
     with OnElasticsearch(settings) as server, limited(settings.elasticsearch) as proxy:
         server.open().create(Target(BY_THING, 1), {}, {})
         rows = [line for n in range(301) for line in (index_row(f"k{n}"), document(form, f"k{n}", {}, {}))]
-        with Elasticsearch(proxy.url) as client:
+        with elasticsearch(replace(settings, elasticsearch=proxy.url)) as client:
             assert send(client, index, rows) == [201] * 301
             assert proxy.refused
             client.indices.refresh(index=index)

@@ -18,7 +18,6 @@ import orjson
 import psycopg
 import pytest
 import valkey
-from elasticsearch import Elasticsearch
 
 from commands.declaring.observation import ObservationRegistry, to_entry
 from compose.settings import StackSettings
@@ -34,12 +33,13 @@ from projections.stores.names import cache_key
 from projections.stores.store import Batch, Target
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
-from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer, elasticsearch
 from tests.contracts.test_key_stores import MASTER, environment, masters
 from tests.support.clear_customers import known_customers
 from tests.support.killed_erasure import appending
 from tests.support.killed_in_stores import STORES, killed_at, steps_in
 from tests.support.memory_vault import Steps
+from tests.support.patience import KEYS_S, patient
 from tests.support.personal_customers import everywhere
 from tests.support.personal_visits import Visited
 from tests.support.seeds import some_of
@@ -90,7 +90,7 @@ class Deployment:
             asked = f"{tables} WHERE schemaname = %s"
             for (statement,) in connection.execute(asked, [self.settings.environment]).fetchall():
                 found += connection.execute(statement).fetchall()
-        with Elasticsearch(self.settings.elasticsearch) as client:
+        with elasticsearch(self.settings) as client:
             client.indices.refresh(index=f"{self.settings.environment}.*")
             hits = client.search(index=f"{self.settings.environment}.*", size=10_000)["hits"]["hits"]
             found += [orjson.dumps(hit["_source"]).decode() for hit in hits]
@@ -106,6 +106,7 @@ def deployment(stack: StackSettings, environment: str) -> Iterator[Deployment]:
     endpoints = stack.endpoints
     settings = StoreSettings(environment, endpoints.postgres, endpoints.elasticsearch, endpoints.valkey, 1)
     with ExitStack() as opened:
+        opened.enter_context(patient(KEYS_S))
         vault = Vault(PostgresKeys(settings.postgres, environment, masters(MASTER)), clock=Steps())
         install(vault)
         opened.callback(uninstall, vault)

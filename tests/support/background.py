@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from eventlog.programs.stopping import Stopping
+
+END_S: Final = 300.0
+"""How long what is asked to end may take, on a machine that is shared."""
+SHOWN_FRAMES: Final = 6
+"""Of each thread in a message: the last ones say what it waits for."""
 
 Work = Callable[[Stopping], object]
 
@@ -19,7 +27,8 @@ class _Running(threading.Thread):
     """A work, and the error with which it ended."""
 
     def __init__(self, work: Work, stop: Stopping) -> None:
-        super().__init__(name=getattr(work, "__qualname__", repr(work)))
+        # one that does not end must not keep the whole run from ending
+        super().__init__(name=getattr(work, "__qualname__", repr(work)), daemon=True)
         self._work, self._stopping = work, stop
         self.error: BaseException | None = None
 
@@ -56,9 +65,10 @@ def running(*works: Work) -> Iterator[None]:
     finally:
         stop.set()
         for thread in threads:
-            thread.join()
+            thread.join(END_S)
             _running.remove(thread)
     for thread in threads:
+        assert not thread.is_alive(), f"{thread.name} has not ended {END_S:g} s after it was asked to{stacks()}"
         if thread.error is not None:
             raise thread.error
 
@@ -68,3 +78,15 @@ def check_background() -> None:
     for thread in _running:
         if not thread.is_alive():
             raise EndedTooSoon(f"{thread.name} has ended in the background") from thread.error
+
+
+def stacks() -> str:
+    """Where all other threads of this process are, for a message about what has not happened."""
+    names = {each.ident: each.name for each in threading.enumerate() if each is not threading.current_thread()}
+    found = sys._current_frames()
+    shown = [
+        f"\nthread {name}:\n{''.join(traceback.format_stack(found[ident])[-SHOWN_FRAMES:])}"
+        for ident, name in names.items()
+        if ident in found
+    ]
+    return "".join(shown)

@@ -21,6 +21,8 @@ from projections.stores.elasticsearch.bulk import send
 from projections.stores.erasing import ClearErasure
 from projections.stores.postgres.clear_rows import PostgresClearRows
 from tests.support.killed_erasure import Killed, appending
+from tests.support.patience import KEYS_S, patient
+from tests.support.waiting import BOUND_S
 
 STORES: Final = ("elasticsearch", "postgres")
 _context: Final = multiprocessing.get_context("forkserver")
@@ -31,7 +33,7 @@ def killed_at(step: int, person: str, settings: StoreSettings, master: str, log:
     """Erase in another process, which is killed at a step: its exit code. step: 0 for none."""
     process = _context.Process(target=_erase, args=(step, person, settings, master, log))
     process.start()
-    process.join(120)
+    process.join(BOUND_S)
     return process.exitcode
 
 
@@ -69,7 +71,8 @@ def _erase(step: int, person: str, settings: StoreSettings, master: str, log: Pa
     _step_inside(keys)
     in_clear = _Erasure(settings, STORES, wait=lambda _: keys.step())
     in_clear.keys = keys
-    erase_person(keys, keys.stepped(appending(log)), person, settings.environment, os.environ, in_clear=in_clear)
+    with patient(KEYS_S):
+        erase_person(keys, keys.stepped(appending(log)), person, settings.environment, os.environ, in_clear=in_clear)
     keys.close()
     log.with_suffix(".steps").write_text(str(keys.steps))
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TAG = "gates@1.g1"
-IDLE_S = 60.0
+IDLE_S = 300.0
+"""On a busy machine, each batch takes many seconds."""
 
 
 @dataclass

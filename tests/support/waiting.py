@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tests.support.background import check_background
+from tests.support.background import check_background, stacks
 
 BOUND_S = 300.0
 """Long, because machines are shared: only a fault comes near it."""
@@ -23,7 +23,8 @@ def eventually(
     *,
     every_s: float = 0.05,
 ) -> Answer:
-    """The first true answer of `condition`; fails if it takes too long, or if work in the background of the test ends.
+    """The first true answer of `condition`; fails if it takes too long, with the stacks of all other threads, or if
+    work in the background of the test ends.
 
     every_s: between two questions; a condition that takes long is asked less often, since what is awaited needs the
     processor.
@@ -35,5 +36,5 @@ def eventually(
             return answer
         check_background()
         now = time.monotonic()
-        assert now < deadline, f"{what}: not within {timeout_s:g} s"
+        assert now < deadline, f"{what}: not within {timeout_s:g} s{stacks()}"
         time.sleep(max(every_s, min(4 * (now - began), PAUSE_S)))

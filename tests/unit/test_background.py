@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.support import background
 from tests.support.background import EndedTooSoon, running
 from tests.support.waiting import eventually
 
@@ -58,3 +59,25 @@ def test_what_runs_to_the_end_of_its_block_is_fine_and_nothing_is_left_to_check(
     with pytest.raises(ValueError, match="of the block"), running(threading.Event.wait):
         raise ValueError("of the block")
     assert eventually(lambda: True)
+
+
+def test_a_message_about_what_never_came_says_where_the_threads_are() -> None:
+    def works_on(stop: threading.Event) -> None:
+        stop.wait()
+
+    says = r"the rows: not within 0\.01 s\n(.|\n)*works_on:\n(.|\n)*stop\.wait\(\)"
+    with pytest.raises(AssertionError, match=says), running(works_on):
+        eventually(lambda: False, "the rows", 0.01)
+
+
+def test_work_that_does_not_end_fails_the_test_with_its_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "END_S", 0.01)
+    ends = threading.Event()
+
+    def goes_on(_: threading.Event) -> None:
+        ends.wait()
+
+    says = r"goes_on has not ended 0\.01 s after(.|\n)*ends\.wait\(\)"
+    with pytest.raises(AssertionError, match=says), running(goes_on):
+        pass
+    ends.set()

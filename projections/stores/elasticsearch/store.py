@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Final
 
 from elasticsearch import Elasticsearch, NotFoundError
 
@@ -32,6 +32,9 @@ from projections.stores.names import alias_name, document_id, index_name, write_
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json
+
+ANSWER_S: Final = 30
+"""How long a request may take."""
 
 Row = tuple[State, Guard, Version | None]
 """A row as it was read; without a version it does not exist yet."""
@@ -220,7 +223,7 @@ class ElasticsearchStore:
     @property
     def _client(self) -> Elasticsearch:
         if self._opened is None:
-            self._opened = Elasticsearch(self._settings.elasticsearch, request_timeout=30, max_retries=0)
+            self._opened = Elasticsearch(self._settings.elasticsearch, request_timeout=ANSWER_S, max_retries=0)
         return self._opened
 
     def _index(self, target: Target) -> str:

@@ -12,11 +12,14 @@ from valkey.exceptions import ValkeyError
 from projections.errors import StoreUnavailable
 
 NAME: Final = "Valkey"
+CONNECT_S: Final = 3
+ANSWER_S: Final = 10
+"""How long it may take to connect, and to answer."""
 
 
 def connect(url: str) -> Any:  # half of the client's methods have no types
     """A client, which connects at its first use."""
-    return valkey.Valkey.from_url(url, socket_timeout=10, socket_connect_timeout=3)
+    return valkey.Valkey.from_url(url, socket_timeout=ANSWER_S, socket_connect_timeout=CONNECT_S)
 
 
 @contextmanager

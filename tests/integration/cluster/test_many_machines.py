@@ -7,11 +7,13 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 import pytest
@@ -52,7 +54,9 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("a whole read side")]
 
-BOUND_S = 300.0
+BOUND_S = 900.0
+"""A session on a cluster takes a minute to start, and more on a busy machine; after a loss it starts again."""
+Found = TypeVar("Found")
 MODULE = "tests.integration.cluster.test_many_machines"
 VIEW = replace(some_folds("far_apart", "group"), stores=(Postgres(),))
 OTHER = replace(some_folds("far_away", "thing_id"), stores=(Postgres(),))
@@ -65,7 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield running
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_view_with_state_is_right_when_a_worker_is_lost(
     cluster: Machines, stack: StackSettings, tmp_path: Path
 ) -> None:
@@ -80,24 +84,24 @@ def test_a_view_with_state_is_right_when_a_worker_is_lost(
     with OnPostgres(stores) as server:
         generations.prepare()
         _report(log, range(100))
-        refused = subprocess.run(command, env=os.environ | variables, timeout=600, capture_output=True, text=True)
+        refused = subprocess.run(command, env=os.environ | variables, timeout=BOUND_S, capture_output=True, text=True)
         assert "HEADWATER_CHECKPOINTS" in refused.stderr
-        subprocess.run(command, env=os.environ | variables | shared, timeout=600, check=True)
+        subprocess.run(command, env=os.environ | variables | shared, timeout=BOUND_S, check=True)
         target = Target(gates, generations.live()[gates.name].generation)
         streams = _supervised("projections", "streams", settings, variables | shared)
         with streams, running(Loader(server.open(), lambda: [target], settings).run):
             _report(log, range(100, 200))
-            eventually(lambda: _counts(server) == _expected(log), "the rows", BOUND_S)
+            eventually(lambda: _counts(server) == _read(partial(_expected, log)), "the rows", BOUND_S)
             cluster.kill("worker-3")
             _report(log, range(200, 300))
-            eventually(lambda: _counts(server) == _expected(log), "the rows", BOUND_S)
+            eventually(lambda: _counts(server) == _read(partial(_expected, log)), "the rows", BOUND_S)
         assert [each.generation for each in generations.all()] == [target.generation], "it was not computed again"
         assert not list(settings.state.rglob("*.changelog"))
         assert list((tmp_path / "shared").rglob("*.changelog"))
     log.close()
 
 
-@pytest.mark.timeout(1800)  # a session on a cluster takes a minute to start, and two are needed
+@pytest.mark.timeout(3600)
 def test_views_are_right_when_a_broker_and_a_worker_are_lost(
     cluster: Machines, stack: StackSettings, tmp_path: Path
 ) -> None:
@@ -113,16 +117,16 @@ def test_views_are_right_when_a_broker_and_a_worker_are_lost(
         live = _supervised(MODULE, "live", settings, _variables(cluster, settings, stores))
         with live, running(Loader(server.open(), lambda: [target], settings).run):
             _append(log, sources[:200])
-            eventually(lambda: server.rows(VIEW) == fold(VIEW, logged(log)), "the rows", BOUND_S)
+            eventually(lambda: server.rows(VIEW) == fold(VIEW, _read(partial(logged, log))), "the rows", BOUND_S)
             cluster.kill("kafka-2")
             cluster.kill("worker-1")
             _append(log, sources[200:])
-            eventually(lambda: server.rows(VIEW) == fold(VIEW, logged(log)), "the rows", BOUND_S)
+            eventually(lambda: server.rows(VIEW) == fold(VIEW, _read(partial(logged, log))), "the rows", BOUND_S)
 
         _rebuild(cluster, settings, stores)
         assert generations.live()[VIEW.name].generation == target.generation + 1
         for view in (VIEW, OTHER):
-            assert server.rows(view) == fold(view, logged(log)), view.name
+            assert server.rows(view) == fold(view, _read(partial(logged, log))), view.name
     log.close()
 
 
@@ -148,6 +152,18 @@ def _expected(log: KafkaLog) -> dict[str, tuple[int, int]]:
                 assert recorded is not None
                 found.append(Report(len(found), data["gate"], data["weight"], time, recorded))
     return rows_in_python(found, LATE_AFTER)
+
+
+def _read(read: Callable[[], Found]) -> Found:
+    """What is in the log, once Kafka answers: after the loss of a broker, others must become leaders first."""
+
+    def found() -> list[Found]:
+        try:
+            return [read()]
+        except EventLogError:
+            return []
+
+    return eventually(found, "the log can be read", BOUND_S)[0]
 
 
 def _counts(server: OnPostgres) -> dict[str, tuple[int, int]]:
@@ -217,7 +233,7 @@ def _no_session() -> SparkSession:
 
 def _rebuild(cluster: Machines, settings: LogSettings, stores: StoreSettings) -> None:
     command = [sys.executable, "-m", MODULE, "rebuild"]
-    done = subprocess.run(command, env=os.environ | _variables(cluster, settings, stores), timeout=600)
+    done = subprocess.run(command, env=os.environ | _variables(cluster, settings, stores), timeout=BOUND_S)
     assert done.returncode == 0
 
 

@@ -94,7 +94,9 @@ def stack() -> Iterator[Stack]:
 
 
 def test_all_servers_are_healthy_and_hold_data(stack: Stack) -> None:
-    assert {one.name: one.state for one in stack.status()} == dict.fromkeys(PARTS, State.HEALTHY)
+    healthy = dict.fromkeys(PARTS, State.HEALTHY)
+    # one that answers late on a busy machine is unhealthy until it is asked again
+    eventually(lambda: {one.name: one.state for one in stack.status()} == healthy, "all are healthy at the same time")
     for read in READERS.values():
         assert read(stack.endpoints) == "value"
 
@@ -125,8 +127,14 @@ class Compose:
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         command, environ = [sys.executable, "-m", "compose", *words], {"HEADWATER_STATE": str(self.state)}
         return subprocess.run(
-            command, env=os.environ | self.ports | environ, capture_output=True, text=True, timeout=600, check=False
+            command, env=os.environ | self.ports | environ, capture_output=True, text=True, timeout=700, check=False
         )
+
+    def states(self) -> dict[str, str]:
+        """By name of each server, its state."""
+        status = self("status", "--json")
+        assert status.returncode == 0, status.stderr
+        return {one["name"]: one["state"] for one in json.loads(status.stdout)}
 
     @property
     def supervisor(self) -> psutil.Process:
@@ -149,9 +157,7 @@ def test_data_survives_down_and_up_and_a_supervisor_that_is_killed_which_leaves_
     up = compose("up", "--detach")
     assert up.returncode == 0, up.stderr
     assert f"HEADWATER_VALKEY={stack.endpoints.valkey}" in up.stdout
-    status = compose("status", "--json")
-    assert status.returncode == 0
-    assert {one["name"]: one["state"] for one in json.loads(status.stdout)} == dict.fromkeys(PARTS, "healthy")
+    eventually(lambda: compose.states() == dict.fromkeys(PARTS, "healthy"), "all are healthy at the same time")
     again = compose("up")
     assert again.returncode == 0
     assert "already running" in again.stdout

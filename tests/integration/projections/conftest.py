@@ -11,6 +11,13 @@ from compose.settings import StackSettings
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
+from tests.support.patience import patient
+
+
+@pytest.fixture(scope="package", autouse=True)
+def patience() -> Iterator[None]:
+    with patient():
+        yield
 
 
 @pytest.fixture

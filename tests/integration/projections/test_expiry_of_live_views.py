@@ -145,7 +145,8 @@ def test_rows_of_a_paused_view_stay_until_it_goes_on(
     store, target = servers["postgres"].open(), Target(view, 1)
     store.create(target, {}, {0: 0})
     store.finish(target)
-    days = {str(each): (NOW - timedelta(days=each)).date() for each in (1, 29, 40)}
+    # not on the last day, which may end before they are read
+    days = {str(each): (NOW - timedelta(days=each)).date() for each in (1, 27, 40)}
     patches = [
         Patch(key, "0", Place(at, 0), {"group": key, "due": str(day)}) for at, (key, day) in enumerate(days.items())
     ]
@@ -155,11 +156,11 @@ def test_rows_of_a_paused_view_stay_until_it_goes_on(
     stored = f"SELECT key FROM {table_name(*target.id)}"
     generations.pause(view.name)
     turn(service)
-    assert run(stores, stored) == ["1", "29", "40"]
-    assert run(stores, "SELECT key FROM by_day") == ["1", "29"]
+    assert run(stores, stored) == ["1", "27", "40"]
+    assert run(stores, "SELECT key FROM by_day") == ["1", "27"]
     generations.resume(view.name)
     turn(service)
-    assert run(stores, stored) == ["1", "29"]
+    assert run(stores, stored) == ["1", "27"]
 
 
 def turn(service: Service) -> None:

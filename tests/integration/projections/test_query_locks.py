@@ -40,7 +40,7 @@ class Scene:
     def disconnect(self, program: str) -> None:
         """End the connections of this program, as a restart of the server does."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            query = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE %s"
+            query = "SELECT pg_terminate_backend(pid, 240000) FROM pg_stat_activity WHERE application_name LIKE %s"
             assert connection.execute(query, [f"{program}, process {os.getpid()} %"]).fetchall() == [(True,)]
 
 

@@ -48,7 +48,7 @@ DOMAINS = ("listings", "orders")
 VIEWS = list(table_views(DOMAINS).values())
 AGGREGATES = list(CommandRegistry.load(DOMAINS).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
-BOUND_S = 300
+BOUND_S = 600.0
 BATCH = "1 minute"
 """A busy machine needs half a minute to plan a batch for so many views, and a shorter one would end without records."""
 NOTHING = "not an event at all"
@@ -347,6 +347,7 @@ def test_local_processes_leave_to_spark_what_only_spark_reads(log: Log, tmp_path
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], sources)) == []
 
 
+@pytest.mark.timeout(2400)
 def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     log: Log, live: Live, log_settings: LogSettings
 ) -> None:

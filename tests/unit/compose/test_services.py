@@ -25,6 +25,7 @@ from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.settings import SourceSettings
 from eventlog.settings import LogSettings
+from tests.support.waiting import BOUND_S
 
 SETTINGS = StackSettings(Path("/home/ada/.headwater"))
 OWN = """
@@ -156,7 +157,7 @@ def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch: pytest.Mo
     with answering(502, {}) as wrong, answering(200, {**READY, "views": []}) as url:
         monkeypatch.setenv(proxy, wrong)
         assert ready(url, "mine", "1a") is None
-        wait_for_views(url, 5)
+        wait_for_views(url, BOUND_S)
 
         async def sample() -> int:
             async with open_http(url) as http:

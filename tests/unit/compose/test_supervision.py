@@ -1,5 +1,6 @@
 """Supervision of small real processes: restart, give up, order, stop, and no orphans."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -18,23 +19,35 @@ from projections.supervision.process import ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
 from tests.support.waiting import eventually
 
+supervised = logging.getLogger("projections.supervision.supervised")
+
 LIMIT, LIMIT_AT_FIRST = 3, 2
-QUICK = Backoff(first_s=0.01, max_s=0.02, limit=LIMIT, limit_at_first=LIMIT_AT_FIRST)
-READY_THEN_WAIT = "echo started >> runs; trap 'echo cleanly >> runs; exit 0' TERM; while :; do sleep 0.05; done"
+LONG_S = 240.0
+"""For what takes a moment, unless the machine stands still."""
+QUICK = Backoff(first_s=0.01, max_s=LONG_S, limit=LIMIT, limit_at_first=LIMIT_AT_FIRST)
+# it says that it has started once it can be asked to stop
+READY_THEN_WAIT = "trap 'echo cleanly >> runs; exit 0' TERM; echo started >> runs; while :; do sleep 0.05; done"
 
 
 def spec(folder: Path, script: str = READY_THEN_WAIT, name: str = "child", **changes: Any) -> ProcessSpec:
-    runs = folder / "runs"
+    begun = list[bool]()
     settings = ProcessSpec(
         name=name,
         argv=("/bin/sh", "-c", script),
         cwd=folder,
         log=folder / "logs" / f"{name}.log",
-        probe=lambda: None if runs.exists() else "it has not said that it started",
-        start_timeout_s=5.0,
-        stop_timeout_s=5.0,
+        prepare=lambda: begun.append(True),
+        probe=lambda: has_started(folder, len(begun)),
+        start_timeout_s=LONG_S,
+        stop_timeout_s=LONG_S,
     )
     return replace(settings, **changes)
+
+
+def has_started(folder: Path, starts: int = 1) -> str | None:
+    """The answer of a probe. starts: how often it must have said so; what an earlier start has said does not count."""
+    said = runs(folder).count("started") if (folder / "runs").exists() else 0
+    return None if said >= starts else "it has not said that it started"
 
 
 def runs(folder: Path) -> list[str]:
@@ -64,7 +77,7 @@ def test_a_process_is_asked_to_stop_and_leaves_cleanly(tmp_path: Path) -> None:
 
 
 def test_a_process_that_will_not_stop_is_killed_with_its_children(tmp_path: Path) -> None:
-    stubborn = "echo started >> runs; trap '' TERM; sleep 600 & echo $! > sleeper; while :; do wait; done"
+    stubborn = "trap '' TERM; sleep 600 & echo $! > sleeper; echo started >> runs; while :; do wait; done"
     supervisor = Supervisor([spec(tmp_path, stubborn, stop_timeout_s=0.2)], QUICK)
     supervisor.start()
     pid = child(supervisor)
@@ -89,7 +102,7 @@ def test_a_killed_process_is_restarted_and_the_restart_logged(tmp_path: Path, ca
 
 
 def test_a_clean_restart_needs_no_backoff(tmp_path: Path) -> None:
-    slow = Backoff(first_s=10.0, max_s=10.0)
+    slow = Backoff(first_s=LONG_S, max_s=LONG_S)
     supervisor = Supervisor([spec(tmp_path)], slow)
     supervisor.start()
     began = supervisor["child"].status.started
@@ -162,9 +175,10 @@ def test_a_process_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
         if supervisor["child"].status.state is State.FAILED:
             given_up.set()
 
-    supervisor = Supervisor([spec(tmp_path, "echo started >> runs; sleep 0.3; exit 1")], QUICK, watch)
-    (tmp_path / "runs").touch()
+    dies = "echo started >> runs; until test -e dies; do sleep 0.02; done; exit 1"
+    supervisor = Supervisor([spec(tmp_path, dies)], QUICK, watch)
     supervisor.start()
+    (tmp_path / "dies").touch()
     try:
         assert given_up.wait(240)
     finally:
@@ -174,7 +188,8 @@ def test_a_process_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
 
 def test_without_a_limit_a_process_that_dies_early_again_and_again_is_never_given_up(tmp_path: Path) -> None:
     dies_at_first = f"echo try >> tries; [ $(wc -l < tries) -gt 6 ] || exit 1; {READY_THEN_WAIT}"
-    supervisor = Supervisor([spec(tmp_path, dies_at_first)], replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
+    once = spec(tmp_path, dies_at_first, probe=lambda: has_started(tmp_path))
+    supervisor = Supervisor([once], replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
     supervisor.start()
     try:
         assert supervisor["child"].status.restarts == 6
@@ -212,6 +227,28 @@ def test_a_restart_can_be_begun_without_waiting_for_its_end(tmp_path: Path) -> N
         supervisor.stop()
 
 
+def test_a_program_that_changes_while_its_process_is_given_up_is_started_again(tmp_path: Path) -> None:
+    """The log says that it is given up just before its state does."""
+    (tmp_path / "broken").touch()
+    mended = f"test ! -e broken || exit 3; {READY_THEN_WAIT}"
+    supervisor = Supervisor([spec(tmp_path, mended, probe=lambda: has_started(tmp_path))], QUICK)
+
+    class Mends(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "giving up" in record.getMessage():
+                (tmp_path / "broken").unlink()
+                supervisor["child"].renew()
+
+    supervised.addHandler(mends := Mends())
+    try:
+        supervisor.begin("child")
+        supervisor["child"].wait_healthy()
+    finally:
+        supervised.removeHandler(mends)
+        supervisor.stop()
+    assert runs(tmp_path) == ["started", "cleanly"]
+
+
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match="'/no/such/program' does not run"):
         Supervisor([spec(tmp_path, argv=("/no/such/program",))], QUICK).start()
@@ -236,7 +273,7 @@ def test_a_probe_with_a_defect_fails_the_start(tmp_path: Path) -> None:
 def test_processes_start_after_those_they_need_and_stop_before_them(tmp_path: Path) -> None:
     def step(name: str, stop_takes_s: float, **changes: Any) -> ProcessSpec:
         leave = f"sleep {stop_takes_s}; echo {name} >> order; exit"
-        script = f"echo {name} >> order; touch {name}; trap '{leave}' TERM; "
+        script = f"trap '{leave}' TERM; echo {name} >> order; touch {name}; "
         return spec(
             tmp_path,
             script + "while :; do sleep 0.02; done",

@@ -39,6 +39,9 @@ def test_who_follows_what_is_live_does_not_hang_with_the_registry(monkeypatch: p
     with followed(registry) as live:
         assert answer_of(live) == [1]
         registry.answers.clear()
+        with pytest.raises(StoreUnavailable, match="has not answered"):
+            live()
+        eventually(lambda: registry.reads == 2, "it is read again, by another thread")
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match="has not answered"):
                 live()

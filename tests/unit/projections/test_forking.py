@@ -12,12 +12,13 @@ import pytest
 from projections.folding import pool
 from projections.folding.forking import NEEDED, start_server
 from replay.__main__ import folds_here
+from tests.support.waiting import BOUND_S
 
 
 def test_processes_begin_with_what_a_fold_needs() -> None:
     start_server()
     with pool.opened(1) as workers:
-        loaded = workers._executor.submit(eval, "set(__import__('sys').modules)").result(60)
+        loaded = workers._executor.submit(eval, "set(__import__('sys').modules)").result(BOUND_S)
     assert set(NEEDED) <= loaded
 
 
@@ -31,7 +32,7 @@ if __name__ == "__main__":
     for name in NEEDED:
         process = FORKED.Process(target=importlib.import_module, args=(name,))
         process.start()
-        process.join(60)
+        process.join(300)
         print(process.exitcode)
 """
 
