@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -25,9 +22,8 @@ from replay import erased_rows
 from replay.deployment import open_deployment
 from replay.erased_rows import fold_without
 from replay.erasing import find
-from tests.integration.replay.deployed import Command, Deployed
+from tests.integration.replay.deployed import BOUND_S, Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
-from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.waiting import eventually
 
@@ -63,32 +59,6 @@ def some_key(deployed: Deployed) -> str:
 
 def outcomes(document: Any) -> dict[str, str]:
     return {each["store"]: each["outcome"] for each in document["stores"]}
-
-
-@contextmanager
-def heartbeats(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
-    def go(stop: threading.Event) -> None:
-        while not stop.wait(0.5):
-            deployed.beat()
-            deployed.emit(views)
-
-    with running(go):
-        yield
-
-
-@contextmanager
-def traffic(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
-    events = things(20_000, seed=9)
-
-    def go(stop: threading.Event) -> None:
-        at = 0
-        while not stop.wait(0.2):
-            deployed.append(events[at : at + 5])
-            deployed.emit(views)
-            at += 5
-
-    with running(go):
-        yield
 
 
 def test_a_row_is_compared_with_the_log_and_replaced_where_it_differs(
@@ -168,7 +138,7 @@ def test_a_row_that_keeps_changing_is_replaced_without_losing_or_doubling_an_eve
     built(deployed, by_group)
     key = some_key(deployed)
     with deployed.served([by_group]):
-        with traffic(deployed, [by_group]):
+        with deployed.traffic(iter(things(20_000, seed=9)), [by_group]):
             eventually(lambda: deployed.emitted > 100, "traffic")
             for _ in range(3):
                 tamper(deployed, key)
@@ -178,8 +148,9 @@ def test_a_row_that_keeps_changing_is_replaced_without_losing_or_doubling_an_eve
 
 
 def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_applied(
-    deployed: Deployed, replay: Command
+    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(single_rows, "FOLLOW_S", BOUND_S)
     views = [by_group, by_thing]
     built(deployed, *views)
     deployed.append(things(120)[80:])
@@ -188,14 +159,14 @@ def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_ap
     for gone in (moved[-1], deployed.sources[0]):
         target = find(deployed.log, gone.envelope.id, is_event=True)
         deployed.erase(gone)
-        with deployed.served(views), heartbeats(deployed, views), open_deployment(os.environ) as deployment:
+        with deployed.served(views), deployed.heartbeats(views), open_deployment(os.environ) as deployment:
             found = {each.view: each for each in fold_without(deployment, views, target)}
             assert [each.left for each in found.values()] == ["", ""], found
             assert found["by_group"].rows == len(by_group.rows_of(gone.envelope) or ()), found
             for view in views:
                 deployed.rows_become_the_references(view)
     assert found["by_group"].replaced == 1
-    with heartbeats(deployed, views), deployed.served(views):
+    with deployed.heartbeats(views), deployed.served(views):
         assert replay("verify", "by_group", "by_thing").code == 0
 
 
