@@ -11,12 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from elasticsearch import Elasticsearch
 
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment
 from tests.acceptance.test_personal_values import files_with, headwater, records
 from tests.support.background import repeated
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.personal_customers import Pay, Register
 from tests.support.waiting import BOUND_S, eventually
 
@@ -144,7 +144,7 @@ def cleaned(deployment: RunningDeployment, stack: StackSettings) -> None:
         for (statement,) in connection.execute(asked, [environment]).fetchall():
             connection.execute(statement)
     checkpointed(stack)
-    with Elasticsearch(stack.endpoints.elasticsearch, request_timeout=BOUND_S) as client:
+    with elasticsearch(stack.endpoints.elasticsearch) as client:
 
         def merged() -> bool:
             client.indices.flush(index=f"{environment}.*", force=True)

@@ -116,7 +116,7 @@ def test_the_contract_suites_cover_it(shop: Path, stack: StackSettings) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1_500,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     passed = [line for line in ran.stdout.splitlines() if "PASSED" in line]

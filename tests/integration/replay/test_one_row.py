@@ -8,7 +8,6 @@ from typing import Any
 import psycopg
 import pytest
 import valkey
-from elasticsearch import Elasticsearch
 
 from eventlog.topics import PATCHES
 from projections.folding import engine
@@ -24,6 +23,7 @@ from replay.erased_rows import fold_without
 from replay.erasing import find
 from tests.integration.replay.deployed import BOUND_S, Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.spark_rows import session
 from tests.support.waiting import eventually
 
@@ -43,7 +43,7 @@ def tamper(deployed: Deployed, key: str) -> None:
     environment = deployed.settings.environment
     with psycopg.connect(deployed.stores.postgres) as connection:
         connection.execute(f'UPDATE "{environment}".by_group__g1 SET total = total + 1 WHERE "group" = %s', [key])
-    with Elasticsearch(deployed.stores.elasticsearch) as client:
+    with elasticsearch(deployed.stores.elasticsearch) as client:
         index = alias_name(environment, "by_group")
         source = client.get(index=index, id=key)["_source"]
         client.index(index=index, id=key, document={**source, "total": source["total"] + 1}, refresh=True)
@@ -110,7 +110,7 @@ def test_rows_without_events_are_removed_with_their_places_in_rankings(deployed:
     environment = deployed.settings.environment
     with psycopg.connect(deployed.stores.postgres) as connection:
         connection.execute(f'INSERT INTO "{environment}".by_group__g1 ("group", total) VALUES (\'ghost\', 7)')
-    with Elasticsearch(deployed.stores.elasticsearch) as client:
+    with elasticsearch(deployed.stores.elasticsearch) as client:
         index = alias_name(environment, "by_group")
         source = client.get(index=index, id=some_key(deployed))["_source"]
         client.index(index=index, id="ghost", document={**source, "group": "ghost"}, refresh=True)
@@ -125,7 +125,7 @@ def test_rows_without_events_are_removed_with_their_places_in_rankings(deployed:
         members: Any = client.zrange(ranking, 0, -1)
         assert b"ghost" not in members
         assert not client.exists(cache_key(environment, "by_group", 1, "ghost"))
-    with Elasticsearch(deployed.stores.elasticsearch) as client:
+    with elasticsearch(deployed.stores.elasticsearch) as client:
         client.indices.refresh(index=index)
     deployed.rows_become_the_references(by_group)
     told = replay("row", "by_group", "ghost")
