@@ -324,7 +324,8 @@ def test_observations_are_sealed_and_stream_views_show_them_until_their_person_i
     eventually(lambda: row()["name"] == "(erased)", "the visitor is forgotten")
     assert shown() == [visitor, "(erased)", None, 1]
     assert COMPANION in str(row()["companions"])
-    deployment.verify("last_visitor", "visits_at_once")
+    if is_long():  # it starts Spark once more, to find in each row what is looked at below in some
+        deployment.verify("last_visitor", "visits_at_once")
     deployment.rebuild("last_visitor", "visits_at_once")
     assert (shown(), at_once()) == ([visitor, "(erased)", None, 1], {"(erased)"})
     deployment.report(Visited(visitor_id=visitor, room=room, name=MANY), id="two")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import valkey
-from elasticsearch import helpers
+from elasticsearch import Elasticsearch, helpers
 
 from compose.parts.wheels import wheel_folder
 from compose.ports import free_port
@@ -28,7 +28,6 @@ from projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_view_stores import START, arrow, created, events_of
 from tests.contracts.view_histories import BY_GROUP, BY_THING
-from tests.support.elasticsearch_client import elasticsearch
 from tests.support.waiting import eventually
 
 TARGET = Target(BY_THING, 1)
@@ -60,7 +59,7 @@ class Indexes(OnElasticsearch):
     """An Elasticsearch that is restored from a snapshot."""
 
     def save(self) -> Image:
-        with elasticsearch(self.settings.elasticsearch) as client:
+        with Elasticsearch(self.settings.elasticsearch) as client:
             every = f"{self.settings.environment}.*"
             client.indices.refresh(index=every)
             found = client.indices.get(index=every).body
@@ -68,7 +67,7 @@ class Indexes(OnElasticsearch):
 
     def restore(self, saved: Image) -> None:
         self.clean()
-        with elasticsearch(self.settings.elasticsearch) as client:
+        with Elasticsearch(self.settings.elasticsearch) as client:
             for name, (index, hits) in saved.items():
                 settings = {"number_of_shards": 1, "number_of_replicas": 0}
                 client.indices.create(
@@ -79,7 +78,7 @@ class Indexes(OnElasticsearch):
                 helpers.bulk(client, again, refresh=True)  # versions continue from where they were then
 
     def as_earlier_releases_left_it(self, target: Target) -> None:
-        with elasticsearch(self.settings.elasticsearch) as client:
+        with Elasticsearch(self.settings.elasticsearch) as client:
             client.indices.put_mapping(index=index_name(self.settings.environment, *target.id), meta={})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from elasticsearch import helpers
+from elasticsearch import Elasticsearch, helpers
 
 from compose.settings import StackSettings
 from projections.errors import LedgerWentBack, StoreUnavailable
@@ -20,7 +20,6 @@ from projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.test_view_stores import created, events_of
 from tests.contracts.view_histories import BY_GROUP
-from tests.support.elasticsearch_client import elasticsearch
 from tests.support.waiting import eventually
 
 
@@ -29,7 +28,7 @@ class Indexes(OnElasticsearch):
 
     def __init__(self, settings: StoreSettings) -> None:
         super().__init__(settings)
-        self.client = elasticsearch(settings.elasticsearch)
+        self.client = Elasticsearch(settings.elasticsearch)
         self.names = [index_name(settings.environment, BY_GROUP.name, 1), ledger_index(settings.environment)]
 
     def clean(self) -> None:
