@@ -119,9 +119,9 @@ class Traffic:
     def go_on(self, stop: threading.Event) -> None:
         """Until `stop` is set."""
         while not stop.wait(SLICE_S):
-            oldest = self._left[0][1].due
+            before = self._left  # nothing is left of it after LONGEST
             if self.append_due():
-                self.delayed = max(self.delayed, datetime.now(UTC) - oldest)
+                self.delayed = max(self.delayed, datetime.now(UTC) - before[0][1].due)
 
     def _append(self, entry: Entry) -> None:
         settings = self._deployed.settings
