@@ -67,6 +67,19 @@ def try_step(script: str, language: str, shown: str, variables: dict[str, str], 
         assert without_numbers(shown) == without_numbers(done.stdout)
 
 
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("# one row\ncurl -sS http://here/views/v/k\ncurl -sSN 'http://here/views/v/changes?for_ms=1'\n", True),
+        ("curl -sS http://here/commands/c -H 'content-type: application/json' -d '{}'\n", False),
+        ("curl -sS http://here/views/v/k\ncurl -sS \\\n  -X DELETE http://here/persons/p\n", False),
+        (".venv/bin/replay rebuild listings\n", False),
+    ],
+)
+def test_only_what_reads_is_repeated(script: str, expected: bool) -> None:
+    assert only_reads(script) is expected
+
+
 def check_shape(shown: Any, answer: Any, place: str) -> None:
     """Check that an answer has everything that is shown, with values of the same types."""
     assert type(shown) is type(answer), f"{place}: {shown} is shown for {answer}"

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tests.support.background import EndedTooSoon, running
-from tests.support.waiting import eventually
+from tests.support.background import EndedTooSoon, repeated, running
+from tests.support.waiting import Latest, eventually
 
 
 def fails(_: threading.Event) -> None:
@@ -58,3 +58,23 @@ def test_what_runs_to_the_end_of_its_block_is_fine_and_nothing_is_left_to_check(
     with pytest.raises(ValueError, match="of the block"), running(threading.Event.wait):
         raise ValueError("of the block")
     assert eventually(lambda: True)
+
+
+def test_traffic_goes_on_until_the_end_of_its_block_and_fails_it_if_it_fails() -> None:
+    steps: list[int] = []
+    with repeated(lambda: steps.append(1), 0.001):
+        assert eventually(lambda: len(steps) > 3)
+    assert all("repeated" not in each.name for each in threading.enumerate()), "its thread has ended"
+
+    def breaks() -> None:
+        raise KeyError("the reason")
+
+    with pytest.raises(EndedTooSoon) as raised, repeated(breaks, 0.001):
+        eventually(lambda: False, "what only the traffic brings")
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_a_message_says_what_is_there_when_the_wait_ends() -> None:
+    found: list[str] = []
+    with pytest.raises(AssertionError, match="so far came one: not within"):
+        eventually(lambda: found.append("one"), Latest(lambda: f"so far came {found[0]}"), 0.0)
