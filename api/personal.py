@@ -12,10 +12,10 @@ import orjson
 
 from api.guard.caller import Caller
 from api.ports import Row
+from commands.declaring.lineages import Recorded
 from commands.declaring.observation import ObservationRegistry, sealed_fields
 from commands.declaring.personal import HIDDEN_VALUE, PersonalFields
 from commands.declaring.registry import AnyAggregate, CommandRegistry
-from commands.declaring.upcasting import Recorded
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope, UnknownKey
 from eventlog.personal.installed import installed

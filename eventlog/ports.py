@@ -229,6 +229,12 @@ def topic_ends(log: EventLog, topic: str, partitions: Iterable[int]) -> dict[int
     return {partition: end for (_, partition), end in found.items()}
 
 
+def topic_firsts(log: EventLog, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """The `first` of each of these partitions of a topic, in one question."""
+    found = log.firsts((topic, partition) for partition in partitions)
+    return {partition: first for (_, partition), first in found.items()}
+
+
 class RevokedCallback(Protocol):
     """Called before partitions are given to another member: stop writing to them before it returns."""
 

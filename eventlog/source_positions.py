@@ -7,10 +7,11 @@ and number (`cdc.shop.public.customers/0`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eventlog.envelope import Position
+from eventlog.ports import EventLog
 from eventlog.topics import CAPTURED, EVENTS, OBSERVATIONS
 
 
@@ -41,6 +42,11 @@ def positions_text(positions: Mapping[str, int]) -> str:
 def sources_of(topic: str, partitions: int) -> list[str]:
     """The ids of all partitions of a topic."""
     return [source_id(topic, each) for each in range(partitions)]
+
+
+def source_ends(log: EventLog, sources: Iterable[str]) -> dict[str, int]:
+    """The offset after the last committed record of each source, in one question; raises LogUnavailable."""
+    return {source_id(*place): end for place, end in log.ends(map(topic_and_partition, sources)).items()}
 
 
 @dataclass(frozen=True, slots=True, order=True)

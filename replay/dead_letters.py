@@ -20,10 +20,11 @@ from projections.loading.dead_letters import DeadLetters
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
 from replay.errors import CannotRetry, NoSuchLetter, NothingToRetry
-from replay.outcome import FAILED_EXIT
+from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import AsJson, complain, one_line, output, print_json, say, show_table
 from replay.parts import letters_of
-from replay.progress import steps
+from replay.progress import OnStep, steps
+from replay.retried_rows import fold_again, rows_of_letter
 from replay.retry import Resender, is_loss_notice, is_resent
 from replay.verbs import Verbs
 from replay.view_arguments import check_choice
@@ -80,7 +81,8 @@ def retry(
 ) -> None:
     """Retry dead letters after the cause was fixed.
 
-    - An event or a patch: the affected views are rebuilt, because a skipped event cannot be added later.
+    - An event or a patch: the rows that it changes are folded again from the log, in every store. A view is rebuilt if
+      its rows cannot be folded alone, if the letters do not tell which rows these are, or if there are many.
     - An event at which a process failed: it is sent to the process again.
     - A command: its body is sent as a new command; `/retry` is appended to its command id. The client knows that the
       command failed, so only retry it if the client has not sent it again.
@@ -96,7 +98,7 @@ def retry(
         outcome = Retried(list(chosen))
         try:
             _resend(deployment, {key: each for key, each in chosen.items() if is_resent(key)}, outcome)
-            _rebuild(deployment, {key: each for key, each in chosen.items() if not is_resent(key)}, outcome)
+            _correct(deployment, {key: each for key, each in chosen.items() if not is_resent(key)}, outcome)
         finally:
             outcome.report(as_json)
     if outcome.failed:
@@ -108,7 +110,8 @@ class Retried:
     """What became of dead letters.
 
     chosen: their keys. removed: those that are gone. obsolete: by key, why some of these were not needed any more.
-    failed: by key, why others were not retried. receipts: of commands, by key. views: those that were rebuilt.
+    failed: by key, why others were not retried. receipts: of commands, by key. views: those that were rebuilt. rows: by
+    view, how many rows were folded again instead.
     """
 
     chosen: Sequence[str]
@@ -117,6 +120,7 @@ class Retried:
     failed: dict[str, str] = field(default_factory=dict)
     receipts: dict[str, Receipt] = field(default_factory=dict)
     views: list[str] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
 
     def report(self, as_json: bool) -> None:
         """Print it; the reasons go to standard error."""
@@ -126,14 +130,18 @@ class Retried:
             commands = [_command_to_json(key, receipt) for key, receipt in self.receipts.items()]
             obsolete = [{"key": key, "reason": reason} for key, reason in self.obsolete.items()]
             found = {"retried": retried, "rebuilt": self.views, "commands": commands, "failed": failed}
-            print_json({**found, "not_needed": obsolete})
+            rows = [{"view": view, "rows": number} for view, number in self.rows.items()]
+            print_json({**found, "not_needed": obsolete, "folded": rows})
         else:
             for key, receipt in self.receipts.items():
                 problem = receipt.error.message if receipt.error else ""
                 say(one_line(f"{key}: {receipt.command_id} is {receipt.outcome} {problem}".rstrip()))
             for key, reason in self.obsolete.items():
                 say(one_line(f"{key}: removed without a retry: {reason}"))
-            say(f"{len(retried)} dead letters retried; rebuilt: {', '.join(self.views) or 'nothing'}")
+            rebuilt = ", ".join(self.views) or "nothing"
+            folded = ", ".join(f"{number} of {view}" for view, number in self.rows.items())
+            more = f"; rows folded again: {folded}" if folded else ""
+            say(f"{len(retried)} dead letters retried; rebuilt: {rebuilt}{more}")
         for error in dict.fromkeys(self.failed.values()):
             complain(one_line(error))
         if self.failed:
@@ -170,8 +178,8 @@ def _resend(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retr
         _remove(writer, [key], outcome)
 
 
-def _rebuild(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried) -> None:
-    """Rebuild the views that these letters affect, then remove those whose views were all rebuilt."""
+def _correct(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried) -> None:
+    """Correct the views that these letters affect, then remove those whose views all are."""
     if not letters:
         return
     deployment.generations.prepare()
@@ -179,15 +187,43 @@ def _rebuild(deployment: Deployment, letters: Mapping[str, Letter], outcome: Ret
     views = {view.name: view for found in concerned.values() for view in found}
     failed: dict[str, str] = {}
     with steps() as on_step:
-        for view, result in deployment.rebuilder().rebuild_all(list(views.values()), on_step):
+        whole = []
+        for view in views.values():
+            of_view = {key: letters[key] for key, found in concerned.items() if view in found}
+            try:
+                if not _fold_rows(deployment, view, of_view, outcome, on_step):
+                    whole.append(view)
+            except KNOWN as error:
+                failed[view.name] = str(error)
+        for view, result in deployment.rebuilder().rebuild_all(whole, on_step):
             if isinstance(result, Exception):
                 failed[view.name] = str(result)
             else:
                 outcome.views.append(view.name)
     for key, found in concerned.items():
         if problems := [failed[view.name] for view in found if view.name in failed]:
-            outcome.failed[key] = "; ".join(problems)
+            outcome.failed.setdefault(key, "; ".join(problems))
     _remove(DeadLetters(deployment.settings), [key for key in letters if key not in outcome.failed], outcome)
+
+
+def _fold_rows(
+    deployment: Deployment, view: View, letters: Mapping[str, Letter], outcome: Retried, on_step: OnStep
+) -> bool:
+    """Fold the rows of a view that letters are about; false if it must be rebuilt. Raises what `fold_rows` raises."""
+    found = []
+    for key, letter in letters.items():
+        try:
+            rows = rows_of_letter(deployment, view, key, letter)
+        except CannotRetry as error:
+            outcome.failed[key] = str(error)
+            continue
+        if rows is None:
+            return False
+        found.append(rows)
+    number = fold_again(deployment, view, found, on_step)
+    if number:
+        outcome.rows[view.name] = number
+    return number is not None
 
 
 def _remove(writer: DeadLetters, keys: Sequence[str], outcome: Retried) -> None:

@@ -15,7 +15,7 @@ import orjson
 from eventlog import topics
 from eventlog.envelope import Position
 from eventlog.errors import EventLogError
-from eventlog.ports import EventLog, Record
+from eventlog.ports import EventLog, Record, topic_ends
 from eventlog.source_positions import SourcePosition, topic_and_partition
 from projections.loading.decoding import ANNOUNCED, BATCH
 
@@ -149,7 +149,7 @@ class PatchTail:
         while not stopped.is_set():
             try:
                 if places is None:
-                    places = {p: self._log.end(topics.PATCHES, p) for p in range(self._partitions)}
+                    places = topic_ends(self._log, topics.PATCHES, range(self._partitions))
                 else:
                     places = {p: max(at, self._log.first(topics.PATCHES, p)) for p, at in places.items()}
                 self._read(places, stopped, loop)

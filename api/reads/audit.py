@@ -14,7 +14,7 @@ from eventlog import topics
 from eventlog.envelope import Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import EventLog, Record
+from eventlog.ports import EventLog, Record, topic_ends
 
 FIRST_CHUNK: Final = 200
 MAX_CHUNK: Final = 5_000
@@ -85,7 +85,7 @@ class _Merged:
 
     def __init__(self, log: EventLog, starts: Mapping[int, int], unwanted: threading.Event) -> None:
         self._log, self._unwanted = log, unwanted
-        self._ends = {partition: log.end(topics.EVENTS, partition) for partition in starts}
+        self._ends = topic_ends(log, topics.EVENTS, starts)
         # an offset beyond the end was made up by a client, or is of another deployment
         self._read = {partition: min(start, self._ends[partition]) for partition, start in starts.items()}
         self._ahead: dict[int, deque[Record]] = {partition: deque() for partition in starts}

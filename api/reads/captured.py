@@ -12,7 +12,7 @@ from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.control_topics import Snapshot
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.ports import EventLog
-from eventlog.source_positions import source_id, topic_and_partition
+from eventlog.source_positions import source_ends, source_id, topic_and_partition
 
 
 class CapturedReader:
@@ -68,7 +68,7 @@ class CapturedReader:
 
     async def committed_ends(self, sources: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last committed record of each of these sources; raises LogUnavailable."""
-        return await self._threads.run(lambda: {each: self._log.end(*topic_and_partition(each)) for each in sources})
+        return await self._threads.run(source_ends, self._log, sources)
 
     async def changed_rows(self, table: type[Captured], source: str, start: int, end: int) -> Mapping[str, int]:
         """The last offset of each row that was changed from `start` to `end`, by the row's key.

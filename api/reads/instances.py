@@ -8,7 +8,7 @@ from typing import Final
 
 from api.limits.threads import Threads
 from api.ports import InstanceRecords
-from eventlog.ports import NEXT_OFFSET, EventLog, Record
+from eventlog.ports import NEXT_OFFSET, EventLog, Record, topic_ends
 from eventlog.topics import PROCESSES
 
 PORTION_RECORDS: Final = 5_000
@@ -39,7 +39,7 @@ class InstanceReader:
         return await self._threads.run_while_wanted(self._portion, partition, start)
 
     def _ends(self) -> list[int]:
-        return [self._log.end(PROCESSES, partition) for partition in range(self._log.partitions)]
+        return list(topic_ends(self._log, PROCESSES, range(self._log.partitions)).values())
 
     def _portion(self, unwanted: threading.Event, partition: int, start: int) -> InstanceRecords:
         end = self._log.end(PROCESSES, partition)

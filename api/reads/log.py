@@ -13,7 +13,7 @@ from commands.owning.slow_code import slow_code
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import EventLog, Record
-from eventlog.source_positions import SourcePosition, sources_of, topic_and_partition
+from eventlog.source_positions import SourcePosition, source_ends, sources_of
 from eventlog.times import now_ms
 from eventlog.topics import EVENTS
 from projections.generations.rebuild.engine import holds_events
@@ -100,4 +100,4 @@ class LogReader:
 
     def _ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         found = (source for topic in topics for source in sources_of(topic, self._log.partitions))
-        return {source: self._log.end(*topic_and_partition(source)) for source in found}
+        return source_ends(self._log, found)

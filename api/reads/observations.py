@@ -11,7 +11,7 @@ from api.limits.threads import Threads
 from api.ports import FIRST_PLACE, ObservationsFound
 from eventlog.envelope import Position
 from eventlog.personal.sealed_text import START
-from eventlog.ports import EventLog
+from eventlog.ports import EventLog, topic_ends, topic_firsts
 from eventlog.topics import OBSERVATIONS
 
 MAX_OFFSETS: Final = 50_000
@@ -47,10 +47,10 @@ class ObservationReader:
     def _page(
         self, unwanted: threading.Event, key_ids: Collection[str], limit: int, place: Position
     ) -> ObservationsFound:
-        bounds = [
-            (self._log.first(OBSERVATIONS, each), self._log.end(OBSERVATIONS, each))
-            for each in range(self._log.partitions)
-        ]
+        partitions = range(self._log.partitions)
+        firsts = topic_firsts(self._log, OBSERVATIONS, partitions)
+        ends = topic_ends(self._log, OBSERVATIONS, partitions)
+        bounds = [(firsts[each], ends[each]) for each in partitions]
         texts = [f'"{START}{key_id}:'.encode() for key_id in key_ids]
         found, size_bytes, read_bytes, left = list[bytes](), 0, 0, self._max_offsets
         for partition, (first, end) in enumerate(bounds):

@@ -68,7 +68,8 @@ def restore(
     Refolding); if that fails, their commands fail, and the next restore tries again. If `stopped`, it ends early, and
     the store has what was read. `Unwritten` writes the folded states to the log.
     """
-    ends = {topic: log.end(topic, partition) for topic in (topics.SNAPSHOTS, topics.RECEIPTS)}
+    found = log.ends((topic, partition) for topic in (topics.SNAPSHOTS, topics.RECEIPTS))
+    ends = {topic: end for (topic, _), end in found.items()}
     for topic, end in ends.items():
         if store.position(topic) > end:
             logger.warning(

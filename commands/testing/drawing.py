@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from commands.declaring.aggregate import Event
+from commands.declaring.lineages import Constant, Converted, Lineage, Part, Recorded
 from commands.declaring.observation import Observation, sealed_fields
 from commands.declaring.registry import AnyAggregate
 from commands.declaring.steps import Conversion, Parsed, Recoded, Rounded, Scaled
-from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Recorded
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from commands.declaring.aggregate import Event, by_recorded_type
+from commands.declaring.lineages import Lineage
 from commands.declaring.steps import Kind
-from commands.declaring.upcasting import Lineage
 from projections.table.changes import TableReader
 from projections.table.expressions import attribute
 from projections.table.fold_plan import Lift

@@ -10,6 +10,11 @@ from commands.declaring.aggregate import Event
 from commands.declaring.registry import AnyAggregate
 from eventlog.envelope import Envelope, Position, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from eventlog.ports import Record
+from eventlog.source_positions import source_id
+from projections.folding.fold_records import UnclearRecord
+from projections.folding.program import OnlySpark
+from projections.folding.unclear import patches
 from projections.kinds import table_view
 from projections.table.expressions import Field, FromEnvelope, Source
 from projections.table.fold_plan import Lift
@@ -57,11 +62,11 @@ class RowChanges:
         except NotAnEnvelope:
             return None
         source = Source(event, position, timestamp_ms(event.time), record.decode())
-        patches = [each for each in lift(self._view, source) if each.key == self._key]
-        if not patches:
+        found = [each for each in lift(self._view, source) if each.key == self._key]
+        if not found:
             return None
         before, stored = self.row, self._stored or {}
-        for patch in patches:
+        for patch in found:
             self._view.layout.combine(self._state, patch.fields)
         self._stored = None if is_deleted(self._state) else finish(self._view, self._key, self._state)
         self.row = None if self._stored is None else _with_values(self._view, self._stored)
@@ -85,6 +90,21 @@ def _with_values(view: TableView, row: Row) -> Row:
     """The row with the values of its JSON texts."""
     (shown,) = with_json([row], view.json_forms, json_value)
     return shown
+
+
+def rows_of_record(view: View, record: Record) -> frozenset[str] | None:
+    """The keys of the rows that a record of one of its sources changes; None if only Spark knows.
+
+    Raises Unreadable if it is no event or row that the view can read.
+    """
+    if view.has_own_query:
+        return None
+    source, key = source_id(record.topic, record.partition), record.key.encode(errors="surrogateescape")
+    try:
+        made = patches(table_view(view), UnclearRecord(source, record.offset, record.timestamp_ms, key, record.value))
+    except OnlySpark:
+        return None
+    return frozenset(each.key for each in made)
 
 
 def streams_of_row(view: View, key: str, aggregates: Iterable[AnyAggregate]) -> list[str] | None:

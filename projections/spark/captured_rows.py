@@ -11,8 +11,8 @@ from typing import Final
 
 import orjson
 
+from commands.declaring.lineages import NUMBER, WHOLE
 from commands.declaring.times import TIME
-from commands.declaring.upcasting import NUMBER, WHOLE
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins

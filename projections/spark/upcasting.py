@@ -1,7 +1,7 @@
 """The histories of events as Spark SQL: older versions are read as the current version.
 
 This costs only rows of older versions. They are parsed a second time, for the changed fields, as variants: these keep
-the JSON type, so one field may have had several. `commands/declaring/upcasting.py` defines the semantics.
+the JSON type, so one field may have had several. `commands/declaring/lineages.py` defines the semantics.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final, assert_never
 
 import orjson
 
+from commands.declaring.lineages import NUMBER, WHOLE, Constant, Converted, Lineage, Part, Recorded
 from commands.declaring.steps import (
     MAX_NUMBER_CHARACTERS,
     Conversion,
@@ -23,7 +24,7 @@ from commands.declaring.steps import (
     Written,
 )
 from commands.declaring.times import TIME
-from commands.declaring.upcasting import NUMBER, WHOLE, Constant, Converted, History, Lineage, Part, Recorded
+from commands.declaring.upcasting import History
 from projections.table.expressions import identifier, literal
 from projections.table.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
 

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from commands.declaring.lineages import NUMBER, WHOLE
 from commands.declaring.times import is_outside, is_time
-from commands.declaring.upcasting import NUMBER, WHOLE
 from eventlog.capturing.changes import OF_ROWS, Operation, key_as_text
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured

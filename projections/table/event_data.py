@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from commands.declaring.aggregate import Event
-from commands.declaring.upcasting import evaluate, fits, version_problem
+from commands.declaring.lineages import evaluate, fits
+from commands.declaring.upcasting import version_problem
 from eventlog.envelope import Envelope
 from projections.table.changes import Absent
 from projections.table.fold_plan import FoldPlan, Lift

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
 from commands.declaring.filled_fields import Claim
-from commands.declaring.upcasting import lineage_text
+from commands.declaring.lineages import lineage_text
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import arguments_checked
 from eventlog.envelope import Envelope

@@ -49,6 +49,8 @@ VIEWS = list(table_views(DOMAINS).values())
 AGGREGATES = list(CommandRegistry.load(DOMAINS).aggregates.values())
 HEARTBEAT = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
 BOUND_S = 300
+BATCH = "1 minute"
+"""A busy machine needs half a minute to plan a batch for so many views, and a shorter one would end without records."""
 NOTHING = "not an event at all"
 ENGINES = ("spark", "local")
 
@@ -125,13 +127,13 @@ class Reader:
     def end(self, partition: int) -> int:
         return int(self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=60)[1])
 
-    def until(self, done: Callable[[list[tuple[str, bytes]]], bool], alive: Callable[[], None]) -> None:
+    def until(self, done: Callable[[list[tuple[str, bytes]]], bool], live: Live) -> None:
         deadline = time.monotonic() + BOUND_S
         while not done(self.found):
             assert time.monotonic() < deadline, (
-                f"{self.topic}: {len(self.found)} records, and the right ones not among them"
+                f"{self.topic}: {len(self.found)} records, and the right ones not among them:\n{live.said()}"
             )
-            alive()
+            live.alive()
             for message in self._consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
                 self.found.append(((message.key() or b"").decode(), message.value() or b""))
@@ -185,7 +187,7 @@ views = ViewRegistry.load([
     "listings", "tests.support.versioned", "tests.contracts.fold_views", "tests.contracts.exact_views"
 ]).of_kind(TableView)
 session = start_session(SparkSettings(), name="live", threads=settings.partitions + SPARE_THREADS)
-run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch="5 seconds")
+run_live(session, views, settings, checkpoint=checkpoint_directory(settings, views, "test"), batch={BATCH!r})
 """
         with self.output.open("ab") as sink:
             self.process = subprocess.Popen(
@@ -193,7 +195,11 @@ run_live(session, views, settings, checkpoint=checkpoint_directory(settings, vie
             )
 
     def alive(self) -> None:
-        assert self.process.poll() is None, f"the live query died:\n{self.output.read_text()[-3000:]}"
+        assert self.process.poll() is None, f"the live query died:\n{self.said()}"
+
+    def said(self) -> str:
+        """The end of its log."""
+        return self.output.read_text()[-3000:]
 
     def kill(self) -> None:
         """As a machine that loses its power: Python and the JVM at once."""
@@ -354,18 +360,18 @@ def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     log.append_raw("bad", NOTHING.encode(), 1)
     log.append_raw("listing/gone/1", None, 0)
     log.append_raw("heartbeat/1", HEARTBEAT, 1)
-    made.until(_holds(expected_patches(views, sources)), live.alive)
+    made.until(_holds(expected_patches(views, sources)), live)
     live.kill()
     sources += log.append(events[50:100])
     live.start()
     sources += log.append(events[100:])
-    made.until(_holds(expected_patches(views, sources)), live.alive)
-    made.until(lambda found: [key for key, _ in found].count("progress/1") >= log_settings.patch_partitions, live.alive)
+    made.until(_holds(expected_patches(views, sources)), live)
+    made.until(lambda found: [key for key, _ in found].count("progress/1") >= log_settings.patch_partitions, live)
     assert differences(patches(made.found), expected_patches(views, sources)) == []
 
     letters = Reader(log_settings, DEAD_LETTERS, 1)
     reasons = {'not an event: malformed JSON, or no "specversion"', *versioned.REASONS}
-    letters.until(lambda found: {json.loads(value)["reason"] for _, value in found} == reasons, live.alive)
+    letters.until(lambda found: {json.loads(value)["reason"] for _, value in found} == reasons, live)
 
 
 def folded_events(partitions: int) -> list[Source]:

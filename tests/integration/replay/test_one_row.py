@@ -9,10 +9,12 @@ import psycopg
 import pytest
 import valkey
 
+from eventlog.letters import Letter
 from eventlog.topics import PATCHES
 from projections.folding import engine
 from projections.generations.rebuild import single_rows
 from projections.generations.registry.sources import patch_ends
+from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import alias_name, cache_key, cache_ranking, patch_key
 from projections.table.reference import fold
 from projections.table.view import TableView
@@ -203,3 +205,32 @@ def test_an_erased_event_leaves_its_row_when_that_is_folded_again(deployed: Depl
     expected = answered_rows(by_thing, fold(by_thing, deployed.sources))
     assert replay("row", "by_thing", key).document["row"] == expected.get(key)
     deployed.rows_become_the_references(by_thing)
+
+
+def test_a_retry_of_dead_letters_folds_only_their_rows_again(deployed: Deployed, replay: Command) -> None:
+    views = [by_group, by_thing]
+    built(deployed, *views)
+    deployed.append(things(120)[80:])
+    missed = next(each for each in reversed(deployed.sources) if all(view.rows_of(each.envelope) for view in views))
+    deployed.sources.remove(missed)  # the live query could not read it, and the others went on
+    deployed.emit(views)
+    deployed.sources.append(missed)
+    deployed.emitted += 1
+    wrong = next(key for key in fold(by_group, deployed.sources) if key not in by_group.rows_of(missed.envelope))
+    tamper(deployed, wrong)
+    at, letters = missed.position, DeadLetters(deployed.settings)
+    letter = Letter("could not be read", "2026-01-02T03:04:05Z", missed.envelope.id.encode(), missed.record.encode())
+    letters.put(f"events/{at.partition}/{at.offset}", letter.to_json())
+    letters.add(f"patches/postgres/{by_group.tag}/0/5/0", "refused", wrong.encode())
+    letters.flush()
+    with deployed.served(views), heartbeats(deployed, views):
+        told = replay("dead-letters", "retry", "--all")
+        for view in views:
+            deployed.rows_become_the_references(view)
+    assert told.code == 0, told.complaint
+    rows = {each["view"]: each["rows"] for each in told.document["folded"]}
+    changed = {view.name: len(view.rows_of(missed.envelope) or ()) for view in views}
+    assert rows == {"by_group": changed["by_group"] + 1, "by_thing": changed["by_thing"]}
+    assert not rows.keys() & set(told.document["rebuilt"]), "only views that nobody had built yet are built"
+    assert replay("dead-letters", "list").document["letters"] == []
+    assert {each.generation for view in views for each in deployed.generations.of(view.name)} == {1}

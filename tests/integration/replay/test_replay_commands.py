@@ -173,7 +173,14 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     letters.flush()
     told = replay("dead-letters", "retry", "--all")
     retried = ["patches/postgres/by_thing@1/0/5", "process-inbox/0/3"]
-    expected = {"retried": retried, "rebuilt": ["by_thing"], "commands": [], "failed": [], "not_needed": []}
+    expected = {
+        "retried": retried,
+        "rebuilt": ["by_thing"],
+        "commands": [],
+        "failed": [],
+        "not_needed": [],
+        "folded": [],
+    }
     assert told.document == expected, told.complaint
     sent = [record for p in range(2) for record in deployed.log.read(INBOX, p, 0)]
     assert [(record.key, record.value) for record in sent] == [("p/O", event)]
@@ -205,7 +212,8 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     assert letter["key"] == f"events/1/{place}"
     assert '"id" is missing' in letter["reason"]
     told = replay("dead-letters", "retry", letter["key"])
-    assert (told.code, f"record 1:{place}" in told.complaint) == (1, True)
+    assert told.code == 1
+    assert f'record 1:{place} still cannot be read: not an event: "id" is missing' in told.complaint
     assert len(replay("dead-letters", "list").document["letters"]) == 1
     assert replay("dead-letters", "retry", "events/9/9").code == 2
 

@@ -8,8 +8,8 @@ from datetime import datetime
 import pytest
 
 from commands.declaring.aggregate import Event
+from commands.declaring.lineages import Constant, Converted, Lineage, Part, Recorded, lineage_text
 from commands.declaring.steps import parsed, recoded, rounded, scaled, widened, written
-from commands.declaring.upcasting import Constant, Converted, Lineage, Part, Recorded, lineage_text
 from projections.registry import ViewRegistry
 from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.table import folds
