@@ -15,9 +15,9 @@ import pytest
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment
 from tests.acceptance.test_personal_values import files_with, headwater, records
-from tests.support.background import repeated
 from tests.support.elasticsearch_client import elasticsearch
 from tests.support.personal_customers import Pay, Register
+from tests.support.traffic import repeated
 from tests.support.waiting import BOUND_S, eventually
 
 pytestmark = pytest.mark.xdist_group("a deployment of its own")

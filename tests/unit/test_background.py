@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from tests.support.background import EndedTooSoon, repeated, running
+from tests.support.background import EndedTooSoon, running
+from tests.support.traffic import repeated
 from tests.support.waiting import Latest, eventually
 
 

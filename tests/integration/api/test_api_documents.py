@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 import pytest
+from elasticsearch import Elasticsearch
 
 from eventlog.envelope import Envelope, Position, partition_of
 from projections.stores.names import index_name
@@ -16,7 +17,6 @@ from projections.stores.store import Target
 from projections.table.expressions import Source
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, every_row, expected, load, wait_for_generation
-from tests.support.elasticsearch_client import elasticsearch
 
 VIEWS = ("listing_search", "listing_card")
 
@@ -182,7 +182,7 @@ def test_pages_stay_right_while_documents_come_and_go(api: httpx.Client, deploym
     still = [row["listing_id"] for number, row in enumerate(rows) if number % 2]
     index, seen = index_name(deployment.stores.environment, "listing_search", target.generation), list[str]()
     path: str | None = "/views/listing_search?sort=price&limit=7"
-    with elasticsearch(deployment.stores.elasticsearch) as client:
+    with Elasticsearch(deployment.stores.elasticsearch) as client:
         client.indices.refresh(index=index)
         for number in range(100):
             if path is None:

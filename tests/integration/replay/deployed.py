@@ -41,9 +41,10 @@ from projections.table.reference import fold, lift, remaining, states
 from projections.table.shown import DELETED
 from projections.table.view import TableView
 from tests.contracts.opened_stores import Server
-from tests.support.background import repeated, running
+from tests.support.background import running
 from tests.support.processes import SHOWS_STACKS, ended, ends_of
 from tests.support.states import differences
+from tests.support.traffic import repeated
 from tests.support.waiting import Latest, eventually
 
 ROOT = Path(__file__).parents[3]

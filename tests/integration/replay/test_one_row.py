@@ -223,7 +223,7 @@ def test_a_retry_of_dead_letters_folds_only_their_rows_again(deployed: Deployed,
     letters.put(f"events/{at.partition}/{at.offset}", letter.to_json())
     letters.add(f"patches/postgres/{by_group.tag}/0/5/0", "refused", wrong.encode())
     letters.flush()
-    with deployed.served(views), heartbeats(deployed, views):
+    with deployed.served(views), deployed.heartbeats(views):
         told = replay("dead-letters", "retry", "--all")
         for view in views:
             deployed.rows_become_the_references(view)

@@ -11,8 +11,8 @@ import pytest
 from projections.generations.rebuild.build import Step
 from tests.integration.replay.busy import BUSY, busy_prices, changes
 from tests.integration.replay.deployed import START_S, Deployed
-from tests.support.background import repeated
 from tests.support.spark_rows import session
+from tests.support.traffic import repeated
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("another Spark session")

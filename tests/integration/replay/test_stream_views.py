@@ -27,13 +27,13 @@ from projections.stream.declaring.view import StreamView
 from tests.integration.replay.deployed import START_S, Command, Deployed
 from tests.integration.replay.gates import entered, gates
 from tests.integration.replay.test_replay_under_traffic import part, projections
-from tests.support.background import repeated
 from tests.support.carts import LATE_AFTER, Move, Moved, carts, is_in_order, versions_in_python
 from tests.support.carts import rows_in_python as carts_in_python
 from tests.support.gate_events import event_of
 from tests.support.observed import REGISTRY, Report, rows_in_python
 from tests.support.processes import kill
 from tests.support.seeds import is_long
+from tests.support.traffic import repeated
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
