@@ -149,10 +149,16 @@ def test_a_row_that_keeps_changing_is_replaced_without_losing_or_doubling_an_eve
         deployed.rows_become_the_references(by_group)
 
 
-def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_applied(
-    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slow_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that start at this moment may have the time that a test has: on a busy machine, joining takes longer."""
     monkeypatch.setattr(single_rows, "FOLLOW_S", BOUND_S)
+
+
+@pytest.mark.usefixtures("slow_loaders")
+def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_applied(
+    deployed: Deployed, replay: Command
+) -> None:
     views = [by_group, by_thing]
     built(deployed, *views)
     deployed.append(things(120)[80:])
@@ -207,6 +213,7 @@ def test_an_erased_event_leaves_its_row_when_that_is_folded_again(deployed: Depl
     deployed.rows_become_the_references(by_thing)
 
 
+@pytest.mark.usefixtures("slow_loaders")
 def test_a_retry_of_dead_letters_folds_only_their_rows_again(deployed: Deployed, replay: Command) -> None:
     views = [by_group, by_thing]
     built(deployed, *views)
