@@ -161,7 +161,7 @@ async def _replay(deployment: Deployment, *words: str, also: int = 0) -> dict[st
     return summary
 
 
-def wait_for_views(api: str, timeout_s: float = 120.0) -> None:
+def wait_for_views(api: str, timeout_s: float = 300.0) -> None:
     """Return when every view has a live generation; raises ComposeError if one has none in time."""
     deadline, missing = time.monotonic() + timeout_s, "no answer"
     while time.monotonic() < deadline:

@@ -35,7 +35,8 @@ from eventlog.security import SECURITY_VARIABLES
 from eventlog.settings import LogVariables
 from projections.registry import ViewRegistry
 
-START_S: Final = 120.0
+START_S: Final = 300.0
+"""Views of a slow machine take minutes until each has a generation."""
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

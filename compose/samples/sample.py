@@ -26,7 +26,7 @@ LINES = 500
 """Commands per request, if there are many: the API has at most 1,000 of a request in progress."""
 REQUESTS_OF_LINES = 4
 """At once: more would not be decided sooner."""
-SETTLE_S = 120.0
+SETTLE_S = 300.0
 IDLE_S = 2.0
 """How long an idle connection is kept: the API closes it after 5 s, which must not happen while a request is sent."""
 

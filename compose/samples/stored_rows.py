@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 
 from compose.samples.sample import Deployment
 
-LOOK_S: Final = 10.0
+LOOK_S: Final = 60.0
 Rows = dict[str, dict[str, Any]]
 """The columns of each row, by its key."""
 
@@ -67,7 +67,8 @@ def followed(deployment: Deployment, view: str, key: str) -> Rows:
         left = set(consumer.list_topics(topic, LOOK_S).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in left])
         while left:
-            for record in consumer.consume(1_000, LOOK_S):
+            # what has come; if nothing has, it waits for one record, not until so many have come
+            for record in consumer.consume(1_000, 0) or consumer.consume(1, LOOK_S):
                 error = record.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise KafkaException(error)

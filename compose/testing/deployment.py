@@ -160,7 +160,10 @@ def running_deployment(
     try:
         wait_for_views(api, VIEWS_S)
         with ExitStack() as opened:
-            http = opened.enter_context(httpx.Client(base_url=api, timeout=600.0, trust_env=False))
+            # none stays open: the API closes idle connections, maybe at the moment at which a request is sent
+            limits = httpx.Limits(max_keepalive_connections=0)
+            client = httpx.Client(base_url=api, timeout=600.0, trust_env=False, limits=limits)
+            http = opened.enter_context(client)
             yield RunningDeployment(api, {**os.environ, **variables}, servers, http, opened)
     finally:
         supervisor.stop()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from compose.publishing import release
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment
 from tests.support.collector import Collector, collecting
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest, eventually
 from tests.unit.test_extras import installed_by
 
 PACKAGE = Path(__file__).parent / "own_package"
@@ -67,6 +68,31 @@ class Patient(httpx.HTTPTransport):
 
         eventually(is_answered, f"an answer of {request.url}")
         return last[0]
+
+
+def passes_eventually(check: Callable[[], object]) -> None:
+    """Return once `check` raises no AssertionError: for what views show, which have each event a little later."""
+    failed: list[AssertionError] = []
+
+    def passes() -> bool:
+        try:
+            check()
+        except AssertionError as error:
+            failed[:] = [error]
+            return False
+        return True
+
+    eventually(passes, Latest(lambda: str(failed[0])), every_s=0.5)
+
+
+def only_reads(script: str) -> bool:
+    """Whether commands of a page do nothing but read from the API, so that they may be repeated."""
+    lines = re.sub(r"\\\n", " ", script).splitlines()
+    commands = [each for each in lines if each and not each.startswith("#")]
+    return all(each.startswith("curl ") and not SENDS.search(each) for each in commands)
+
+
+SENDS = re.compile(r" (-d|-X|-T|--data)\b")
 
 
 @dataclass(frozen=True)
@@ -161,5 +187,7 @@ def _wait_for_the_live_query(api: str) -> None:
 @pytest.fixture
 def http(service: Service) -> Iterator[httpx.Client]:
     """A client of the service's API."""
-    with httpx.Client(base_url=service.api, timeout=600.0, transport=Patient()) as client:
+    # none stays open: the API closes idle connections, maybe at the moment at which a request is sent
+    transport = Patient(limits=httpx.Limits(max_keepalive_connections=0))
+    with httpx.Client(base_url=service.api, timeout=600.0, transport=transport) as client:
         yield client

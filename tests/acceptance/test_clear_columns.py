@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from elasticsearch import Elasticsearch
 
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment
 from tests.acceptance.test_personal_values import files_with, headwater, records
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.personal_customers import Pay, Register
-from tests.support.waiting import eventually
+from tests.support.traffic import repeated
+from tests.support.waiting import BOUND_S, eventually
 
 pytestmark = pytest.mark.xdist_group("a deployment of its own")
 
@@ -69,27 +70,10 @@ def filtered(deployment: RunningDeployment, mail: str) -> list[str]:
     return [row["customer_id"] for row in answer["rows"]]
 
 
-@contextmanager
-def traffic(deployment: RunningDeployment) -> Iterator[None]:
-    """Patches for the rows all the time."""
-    stop, errors = threading.Event(), list[BaseException]()
-
-    def send() -> None:
-        try:
-            while not stop.wait(0.05):
-                for person in (ADA, BOB):
-                    deployment.send(Pay(customer_id=person, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=1))
-        except BaseException as error:  # noqa: BLE001 - shown below
-            errors.append(error)
-
-    sending = threading.Thread(target=send)
-    sending.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        sending.join()
-    assert errors == []
+def pay(deployment: RunningDeployment) -> None:
+    """Patches for all rows."""
+    for person in (ADA, BOB):
+        deployment.send(Pay(customer_id=person, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=1))
 
 
 def test_an_erased_person_is_in_no_column_and_no_file(deployment: RunningDeployment, stack: StackSettings) -> None:
@@ -110,12 +94,11 @@ def test_an_erased_person_is_in_no_column_and_no_file(deployment: RunningDeploym
     assert {(each["store"], each["generation"], each["rows"]) for each in planned["in_clear"]} == {
         (store, generation, 1) for store in ("postgres", "elasticsearch") for generation in (1, 2)
     }
-    with traffic(deployment):
-        rebuilding = threading.Thread(target=deployment.rebuild, args=("known_customers",))
-        rebuilding.start()
+    with repeated(partial(pay, deployment), 0.05), ThreadPoolExecutor(1) as other_thread:
+        rebuilding = other_thread.submit(deployment.rebuild, "known_customers")
         said = headwater(deployment, "erase", ADA, "--yes")
         assert "rows whose values in clear were emptied: " in said
-        rebuilding.join()
+        rebuilding.result()
         eventually(lambda: found(deployment, MAIL) == [], "the search finds nothing")
         eventually(lambda: mails(deployment, stack) == {ADA: None, BOB: OTHER}, "SQL shows nothing")
     assert filtered(deployment, MAIL) == []
@@ -161,7 +144,7 @@ def cleaned(deployment: RunningDeployment, stack: StackSettings) -> None:
         for (statement,) in connection.execute(asked, [environment]).fetchall():
             connection.execute(statement)
     checkpointed(stack)
-    with Elasticsearch(stack.endpoints.elasticsearch, request_timeout=120) as client:
+    with elasticsearch(stack.endpoints.elasticsearch) as client:
 
         def merged() -> bool:
             client.indices.flush(index=f"{environment}.*", force=True)
@@ -169,7 +152,7 @@ def cleaned(deployment: RunningDeployment, stack: StackSettings) -> None:
             client.indices.flush(index=f"{environment}.*", force=True)
             return "elasticsearch" not in places(stack, MAIL)
 
-        eventually(merged, "segments and translogs have nothing of it", timeout_s=180)
+        eventually(merged, "segments and translogs have nothing of it", BOUND_S)
 
 
 def test_a_rebuild_by_spark_has_the_same_columns_in_clear(deployment: RunningDeployment, stack: StackSettings) -> None:

@@ -7,7 +7,7 @@ import secrets
 import httpx
 
 from tests.support.collector import Collector, Seen
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest, eventually
 
 PAID = "POST /commands/order.pay > send order.pay > decide order.pay"
 RESERVED = f"{PAID} > react order_fulfilment > decide stock.reserve"
@@ -50,7 +50,7 @@ def test_a_request_is_one_trace_into_the_rows_of_each_store_and_through_a_proces
         found.update(paths(collector.trace(sampled)))
         return EXPECTED.keys() <= found.keys()
 
-    eventually(is_whole, f"of {sorted(EXPECTED)} these have come: {sorted(found)}")
+    eventually(is_whole, Latest(lambda: f"of {sorted(EXPECTED)} these have come: {sorted(found)}"))
     assert {path: found[path].service for path in EXPECTED} == EXPECTED
     assert all(each.began_ns <= each.ended_ns for each in found.values())
     assert not any(each.failed for each in found.values())

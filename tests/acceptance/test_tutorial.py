@@ -11,7 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -21,8 +21,9 @@ import pytest
 
 from compose.ports import free_port
 from compose.settings import Ports, StackSettings
-from tests.acceptance.conftest import ROOT
-from tests.support.waiting import eventually
+from tests.acceptance.conftest import ROOT, only_reads, passes_eventually
+from tests.support.processes import SHOWS_STACKS, ended, ends_of
+from tests.support.waiting import Latest, eventually
 
 pytestmark = pytest.mark.xdist_group("a wheel")
 
@@ -145,7 +146,7 @@ def running(terminal: Terminal, words: str, settings: dict[str, str], log: Path)
         process = subprocess.Popen(
             ["bash", "-c", 'exec "$@"', "bash", *command],  # it finds the `python` of the terminal
             cwd=terminal.folder,
-            env=terminal.variables | settings,
+            env=terminal.variables | settings | SHOWS_STACKS,
             stdout=file,
             stderr=subprocess.STDOUT,
         )
@@ -155,10 +156,10 @@ def running(terminal: Terminal, words: str, settings: dict[str, str], log: Path)
             return next((line for line in log.read_text().splitlines() if line.startswith("export ")), "")
 
         try:
-            yield eventually(exported, "headwater run is up")
+            yield eventually(exported, Latest(lambda: f"headwater run is up:\n{ends_of(log)}"))
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(240) == 0, log.read_text()
+            assert ended(process, log) == 0, log.read_text()
 
 
 def runs_what_is_there(log: Path) -> bool:
@@ -181,21 +182,15 @@ def installing(script: str, wheel: Path, folder: Path) -> str:
 
 def shown_after(terminal: Terminal, script: str, block: Block) -> None:
     """Run commands whose output the page shows; if they only read, until views have what was written before."""
-    last = [""]
 
-    def printed() -> bool:
-        last[0] = terminal.run(script)
-        return shows(block, last[0])
+    def is_shown() -> None:
+        printed = terminal.run(script)
+        assert shows(block, printed), f"{script}\n{printed}\n{block.text}"
 
-    def read() -> bool:
-        with suppress(AssertionError):  # the API is restarted for new views
-            return printed()
-        return False
-
-    if all(line.startswith("curl ") and " -d " not in line for line in script.splitlines()):
-        eventually(read, f"what the page shows below {script}", every_s=0.5)
+    if only_reads(script):
+        passes_eventually(is_shown)  # the API is restarted for new views, too
     else:
-        assert printed(), f"{script}\n{last[0]}\n{block.text}"
+        is_shown()
 
 
 def test_the_tutorial_works_as_written(stack: StackSettings, wheel: Path, tmp_path: Path) -> None:
@@ -209,20 +204,23 @@ def test_the_tutorial_works_as_written(stack: StackSettings, wheel: Path, tmp_pa
     start.mkdir()
     settings = {Ports.variable(name): str(value) for name, value in asdict(stack.ports).items()}
     settings |= {"HEADWATER_API_PORT": port, "HEADWATER_ENVIRONMENT": f"tutorial_{uuid.uuid4().hex[:8]}"}
-    terminal, exported = Terminal(start, variables), ""
+    terminal, exported, log = Terminal(start, variables), "", tmp_path / "run.log"
     with ExitStack() as until_the_end:
         for block, following in zip_longest(BLOCKS, BLOCKS[1:], fillvalue=Block("", "", "")):
             text = block.text.replace("127.0.0.1:18080", f"127.0.0.1:{port}")
             if block.language == "python":
                 (terminal.folder / block.title).write_text(text)
             elif run := RUN.match(text):
-                exported = until_the_end.enter_context(running(terminal, run[1], settings, tmp_path / "run.log"))
+                exported = until_the_end.enter_context(running(terminal, run[1], settings, log))
             elif block.language == "bash":
                 if block == BLOCKS[0]:
                     text = installing(text, wheel, start)
                 if block.title == NEW_TERMINAL:
                     terminal = Terminal(start, variables)
                     text = EXPORT.sub(exported.replace("\\", r"\\"), text)
+                if log.exists():
+                    not_there = Latest(lambda: f"headwater run has restarted what was changed:\n{ends_of(log)}")
+                    eventually(lambda: runs_what_is_there(log), not_there)
                 if following.language in OUTPUT:
                     shown_after(terminal, text, following)
                 else:

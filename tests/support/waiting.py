@@ -16,9 +16,19 @@ PAUSE_S = 2.0
 Answer = TypeVar("Answer")
 
 
+class Latest:
+    """A text that is made when it is shown: in a message about what has not come, it says what is there by then."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text()
+
+
 def eventually(
     condition: Callable[[], Answer],
-    what: str = "what is awaited",
+    what: str | Latest = "what is awaited",
     timeout_s: float = BOUND_S,
     *,
     every_s: float = 0.05,

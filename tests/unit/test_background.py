@@ -8,7 +8,8 @@ import pytest
 
 from tests.support import background
 from tests.support.background import EndedTooSoon, running
-from tests.support.waiting import eventually
+from tests.support.traffic import repeated
+from tests.support.waiting import Latest, eventually
 
 
 def fails(_: threading.Event) -> None:
@@ -81,3 +82,23 @@ def test_work_that_does_not_end_fails_the_test_with_its_stack(monkeypatch: pytes
     with pytest.raises(AssertionError, match=says), running(goes_on):
         pass
     ends.set()
+
+
+def test_traffic_goes_on_until_the_end_of_its_block_and_fails_it_if_it_fails() -> None:
+    steps: list[int] = []
+    with repeated(lambda: steps.append(1), 0.001):
+        assert eventually(lambda: len(steps) > 3)
+    assert all("repeated" not in each.name for each in threading.enumerate()), "its thread has ended"
+
+    def breaks() -> None:
+        raise KeyError("the reason")
+
+    with pytest.raises(EndedTooSoon) as raised, repeated(breaks, 0.001):
+        eventually(lambda: False, "what only the traffic brings")
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_a_message_says_what_is_there_when_the_wait_ends() -> None:
+    found: list[str] = []
+    with pytest.raises(AssertionError, match="so far came one: not within"):
+        eventually(lambda: found.append("one"), Latest(lambda: f"so far came {found[0]}"), 0.0)

@@ -17,13 +17,13 @@ import pytest
 import valkey
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from elasticsearch import Elasticsearch
 
 from compose.ports import free_ports
 from compose.settings import Endpoints, Ports, StackSettings
 from compose.stack import Stack
 from compose.testing.shared import own_folder
 from projections.supervision.process import State
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.seeds import some_of
 from tests.support.waiting import eventually
 
@@ -40,7 +40,7 @@ def write_everywhere(endpoints: Endpoints) -> None:
     assert producer.flush(240) == 0
     with psycopg.connect(endpoints.postgres) as connection:
         connection.execute("create table kept as select 'value' as value")
-    with Elasticsearch(endpoints.elasticsearch, request_timeout=240) as client:
+    with elasticsearch(endpoints.elasticsearch) as client:
         client.index(index="kept", id="1", document={"value": "value"})
     with valkey.Valkey.from_url(endpoints.valkey) as client:
         client.set("kept", "value")
@@ -69,7 +69,7 @@ def read_postgres(endpoints: Endpoints) -> str:
 
 
 def read_elasticsearch(endpoints: Endpoints) -> str:
-    with Elasticsearch(endpoints.elasticsearch, request_timeout=240) as client:
+    with elasticsearch(endpoints.elasticsearch) as client:
         return str(client.get(index="kept", id="1")["_source"]["value"])
 
 

@@ -33,8 +33,10 @@ def modules() -> tuple[str, ...]:
 def deployed(
     stack: StackSettings, tmp_path: Path, modules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Deployed]:
-    # what is appended here is no request that somebody waits for: a busy broker may take its time
+    # nobody waits for an answer to what is appended and read here: a busy broker may take its time
     monkeypatch.setattr(kafka, "SUBMIT_TIMEOUT_MS", int(BOUND_S * 1000))
+    monkeypatch.setattr(kafka, "TIMEOUT_S", BOUND_S)
+    monkeypatch.setattr(kafka, "FAILOVER_S", BOUND_S)
     at, name = stack.endpoints, f"t_{uuid.uuid4().hex[:12]}"
     settings = LogSettings(name, at.kafka, 2, 2, state=tmp_path, modules=modules)
     stores = StoreSettings(name, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions, log=settings)

@@ -6,14 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from confluent_kafka import Producer
@@ -41,14 +41,20 @@ from projections.table.reference import fold, lift, remaining, states
 from projections.table.shown import DELETED
 from projections.table.view import TableView
 from tests.contracts.opened_stores import Server
-from tests.support.background import check_background, running
+from tests.support.background import running
+from tests.support.processes import SHOWS_STACKS, ended, ends_of
 from tests.support.states import differences
-from tests.support.waiting import eventually
+from tests.support.traffic import repeated
+from tests.support.waiting import Latest, eventually
 
 ROOT = Path(__file__).parents[3]
-BOUND_S = 240.0
+BOUND_S = 300.0
 START_S = 900.0
 """Several JVMs start one after another, on a machine that may have other work."""
+
+
+FEW = 5
+"""Events of each step of traffic."""
 
 
 @dataclass
@@ -60,6 +66,7 @@ class Told:
     complaint: str
 
 
+Answer = TypeVar("Answer")
 Command = Callable[..., Told]
 """Runs `replay` with these words."""
 
@@ -168,6 +175,32 @@ class Deployed:
                 self._patch(f"progress/{partition}", progress, each)
         self.flush()
 
+    @contextmanager
+    def heartbeats(self, views: Sequence[TableView]) -> Iterator[None]:
+        """Heartbeats and their progress until the end of the block: they confirm that nothing else came."""
+
+        def beat() -> None:
+            self.beat()
+            self.emit(views)
+
+        with repeated(beat, 0.5):
+            yield
+
+    @contextmanager
+    def traffic(self, events: Iterator[Source], views: Sequence[TableView] = ()) -> Iterator[None]:
+        """A few events at a time until the end of the block; all of them are in the log then.
+
+        views: those of which the patches are made, too.
+        """
+
+        def append() -> None:
+            self.append(list(islice(events, FEW)))
+            if views:
+                self.emit(views)
+
+        with repeated(append, 0.1):
+            yield
+
     def _patch(self, key: str, value: dict[str, Any], partition: int) -> None:
         self.producer.produce(self.settings.topic(PATCHES), orjson.dumps(value), key, partition)
 
@@ -187,13 +220,15 @@ class Deployed:
 
     def rows_become_the_references(self, view: TableView, timeout_s: float = BOUND_S) -> None:
         """Wait until every store shows, under the plain name, what the reference folds of all events."""
-        expected = fold(view, self.sources)
-        deadline = time.monotonic() + timeout_s
+        expected, told = fold(view, self.sources), list[str]()
+
+        def are_there(server: Server) -> bool:
+            told[:] = differences(server.rows(view), expected)
+            return told == []
+
         for name, server in self.servers.items():
-            while (told := differences(server.rows(view), expected)) and time.monotonic() < deadline:
-                check_background()
-                time.sleep(0.1)
-            assert told == [], f"{view.name} in {name}"
+            missing = Latest(partial("{} in {}: {}".format, view.name, name, told))
+            self.eventually(partial(are_there, server), missing, timeout_s)
 
     def generation_becomes_the_references(self, target: Target, timeout_s: float = BOUND_S) -> None:
         """Wait until every store has, in one generation, what the reference folds of all events."""
@@ -219,14 +254,28 @@ class Deployed:
             return subprocess.Popen(
                 [sys.executable, "-m", *words],
                 cwd=ROOT,
-                env=os.environ | self.variables,
+                env=os.environ | self.variables | SHOWS_STACKS,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
+    def ended(self, process: subprocess.Popen[bytes], within_s: float = BOUND_S) -> int:
+        """The exit code of a process that `start` has started, once it has ended."""
+        return ended(process, self.settings.state, within_s)
+
     def output(self, module: str) -> str:
         return (self.settings.state / f"{module}.log").read_text()
+
+    def eventually(
+        self, condition: Callable[[], Answer], what: str | Latest, timeout_s: float = BOUND_S, *, every_s: float = 0.05
+    ) -> Answer:
+        """What only its processes bring: see `eventually`. The error shows the ends of their logs."""
+        return eventually(condition, Latest(lambda: f"{what}:\n{self.ends_of_logs()}"), timeout_s, every_s=every_s)
+
+    def ends_of_logs(self) -> str:
+        """The last lines of each process, and of each that it supervises."""
+        return ends_of(self.settings.state)
 
     def replay(self, *words: str) -> tuple[int, Any, str]:
         """Run `replay` with these words and `--json`: its exit code, its document (None: none), and its complaint."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -18,14 +16,16 @@ from projections.stores.topic.records import public_topic, topic_of
 from projections.table.expressions import Source
 from projections.table.reference import fold
 from projections.table.view import TableView
-from tests.integration.replay.deployed import BOUND_S, Command, Deployed
+from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.followed import followed, followed_groups
 from tests.integration.replay.followed_again import followed as followed_again
-from tests.integration.replay.test_replay_under_traffic import kill, part, projections
+from tests.integration.replay.test_replay_under_traffic import part, projections
 from tests.integration.replay.things import things
-from tests.support.background import running
+from tests.support.processes import kill
 from tests.support.states import differences
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest
+
+Rows = dict[str, dict[str, Any]]
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
 
@@ -45,18 +45,6 @@ def append(deployed: Deployed, events: Iterator[Source], number: int) -> None:
     deployed.append(list(islice(events, number)))
 
 
-@contextmanager
-def traffic(deployed: Deployed, events: Iterator[Source]) -> Iterator[None]:
-    """Events and heartbeats until the end of the block; all of them are in the log then."""
-
-    def go_on(stop: threading.Event) -> None:
-        while not stop.wait(0.25):
-            append(deployed, events, 10)
-
-    with running(go_on):
-        yield
-
-
 def told(deployed: Deployed, view: TableView) -> dict[str, list[dict[str, Any] | None]]:
     """All that a program sees that reads the public topic from its beginning: the rows of each key, in their order
     (None: it was deleted)."""
@@ -71,7 +59,7 @@ def told(deployed: Deployed, view: TableView) -> dict[str, list[dict[str, Any] |
     return found
 
 
-def rows_in_topic(deployed: Deployed, view: TableView) -> dict[str, dict[str, Any]]:
+def rows_in_topic(deployed: Deployed, view: TableView) -> Rows:
     last = {key: rows[-1] for key, rows in told(deployed, view).items()}
     return {key: row for key, row in last.items() if row is not None}
 
@@ -81,17 +69,22 @@ def rows_become_the_references(deployed: Deployed, *views: TableView) -> None:
     for view in views:
         expected = fold(view, deployed.sources)
         assert expected
-        in_postgres, in_topic = partial(rows_in_postgres, deployed, view), partial(rows_in_topic, deployed, view)
-        eventually(partial(equal, in_postgres, expected), f"{view.name} in PostgreSQL", BOUND_S)
-        eventually(partial(equal, in_topic, expected), f"{view.name} in its topic", BOUND_S)
+        for place, read in (("PostgreSQL", rows_in_postgres), ("its topic", rows_in_topic)):
+            become(deployed, partial(read, deployed, view), expected, f"{view.name} in {place}")
 
 
-def rows_in_postgres(deployed: Deployed, view: TableView) -> dict[str, dict[str, Any]]:
+def rows_in_postgres(deployed: Deployed, view: TableView) -> Rows:
     return dict(deployed.servers["postgres"].rows(view))
 
 
-def equal(read: Callable[[], dict[str, dict[str, Any]]], expected: dict[str, dict[str, Any]]) -> bool:
-    return differences(read(), expected) == []
+def become(deployed: Deployed, read: Callable[[], Rows], expected: Rows, what: str) -> None:
+    told = list[str]()
+
+    def are_equal() -> bool:
+        told[:] = differences(read(), expected)
+        return told == []
+
+    deployed.eventually(are_equal, Latest(partial("{}: {}".format, what, told)))
 
 
 def verify(replay: Command) -> None:
@@ -107,7 +100,7 @@ def kill_the_loader(deployed: Deployed, supervisor: subprocess.Popen[bytes]) -> 
         return sum(map(len, told(deployed, followed).values()))
 
     before = written()
-    eventually(lambda: written() > before, "a row is written to the topic", BOUND_S)
+    deployed.eventually(lambda: written() > before, "a row is written to the topic")
     kill(part(supervisor, "load", "topic"))
 
 
@@ -129,7 +122,7 @@ def use(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, *modules: str) -> N
 
 def rebuild(deployed: Deployed, replay: Command, events: Iterator[Source]) -> None:
     """A rebuild while events come."""
-    with traffic(deployed, events):
+    with deployed.traffic(events):
         rebuilt = replay("rebuild", followed.name)
         assert rebuilt.code == 0, rebuilt.complaint
 
@@ -144,7 +137,7 @@ def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a
     append(deployed, events, 300)
     with projections(deployed) as supervisor:
         rows_become_the_references(deployed, followed, followed_groups)  # from bulk
-        with traffic(deployed, events):
+        with deployed.traffic(events):
             for _ in range(3):
                 kill_the_loader(deployed, supervisor)
         rows_become_the_references(deployed, followed, followed_groups)  # so the row that is deleted now was there
@@ -166,11 +159,13 @@ def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a
         append(deployed, events, 100)
         rows_become_the_references(deployed, followed_again, followed_groups)
         *_, retired = deployed.generations.of(followed.name)
-        assert deployed.log.stored_ends(topic_of(followed.name, retired.generation))
+        topic = topic_of(followed.name, retired.generation)
+        assert deployed.log.stored_ends(topic)
         pruned = replay("prune", followed.name, "--yes")
         assert pruned.code == 0, pruned.complaint
         assert retired.generation in [each["generation"] for each in pruned.document["dropped"]]
-        assert not deployed.log.stored_ends(topic_of(followed.name, retired.generation))
+        # the broker shows what its controller has deleted for a moment
+        deployed.eventually(lambda: not deployed.log.stored_ends(topic), "its topic is gone")
         append(deployed, events, 100)
         rows_become_the_references(deployed, followed_again, followed_groups)
         verify(replay)

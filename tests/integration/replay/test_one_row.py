@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
 import valkey
-from elasticsearch import Elasticsearch
 
 from eventlog.letters import Letter
 from eventlog.topics import PATCHES
@@ -27,9 +23,9 @@ from replay import erased_rows
 from replay.deployment import open_deployment
 from replay.erased_rows import fold_without
 from replay.erasing import find
-from tests.integration.replay.deployed import Command, Deployed
+from tests.integration.replay.deployed import BOUND_S, Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
-from tests.support.background import running
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.spark_rows import session
 from tests.support.waiting import eventually
 
@@ -49,7 +45,7 @@ def tamper(deployed: Deployed, key: str) -> None:
     environment = deployed.settings.environment
     with psycopg.connect(deployed.stores.postgres) as connection:
         connection.execute(f'UPDATE "{environment}".by_group__g1 SET total = total + 1 WHERE "group" = %s', [key])
-    with Elasticsearch(deployed.stores.elasticsearch) as client:
+    with elasticsearch(deployed.stores.elasticsearch) as client:
         index = alias_name(environment, "by_group")
         source = client.get(index=index, id=key)["_source"]
         client.index(index=index, id=key, document={**source, "total": source["total"] + 1}, refresh=True)
@@ -65,32 +61,6 @@ def some_key(deployed: Deployed) -> str:
 
 def outcomes(document: Any) -> dict[str, str]:
     return {each["store"]: each["outcome"] for each in document["stores"]}
-
-
-@contextmanager
-def heartbeats(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
-    def go(stop: threading.Event) -> None:
-        while not stop.wait(0.5):
-            deployed.beat()
-            deployed.emit(views)
-
-    with running(go):
-        yield
-
-
-@contextmanager
-def traffic(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
-    events = things(20_000, seed=9)
-
-    def go(stop: threading.Event) -> None:
-        at = 0
-        while not stop.wait(0.2):
-            deployed.append(events[at : at + 5])
-            deployed.emit(views)
-            at += 5
-
-    with running(go):
-        yield
 
 
 def test_a_row_is_compared_with_the_log_and_replaced_where_it_differs(
@@ -142,7 +112,7 @@ def test_rows_without_events_are_removed_with_their_places_in_rankings(deployed:
     environment = deployed.settings.environment
     with psycopg.connect(deployed.stores.postgres) as connection:
         connection.execute(f'INSERT INTO "{environment}".by_group__g1 ("group", total) VALUES (\'ghost\', 7)')
-    with Elasticsearch(deployed.stores.elasticsearch) as client:
+    with elasticsearch(deployed.stores.elasticsearch) as client:
         index = alias_name(environment, "by_group")
         source = client.get(index=index, id=some_key(deployed))["_source"]
         client.index(index=index, id="ghost", document={**source, "group": "ghost"}, refresh=True)
@@ -157,7 +127,7 @@ def test_rows_without_events_are_removed_with_their_places_in_rankings(deployed:
         members: Any = client.zrange(ranking, 0, -1)
         assert b"ghost" not in members
         assert not client.exists(cache_key(environment, "by_group", 1, "ghost"))
-    with Elasticsearch(deployed.stores.elasticsearch) as client:
+    with elasticsearch(deployed.stores.elasticsearch) as client:
         client.indices.refresh(index=index)
     deployed.rows_become_the_references(by_group)
     told = replay("row", "by_group", "ghost")
@@ -170,7 +140,7 @@ def test_a_row_that_keeps_changing_is_replaced_without_losing_or_doubling_an_eve
     built(deployed, by_group)
     key = some_key(deployed)
     with deployed.served([by_group]):
-        with traffic(deployed, [by_group]):
+        with deployed.traffic(iter(things(20_000, seed=9)), [by_group]):
             eventually(lambda: deployed.emitted > 100, "traffic")
             for _ in range(3):
                 tamper(deployed, key)
@@ -179,6 +149,13 @@ def test_a_row_that_keeps_changing_is_replaced_without_losing_or_doubling_an_eve
         deployed.rows_become_the_references(by_group)
 
 
+@pytest.fixture
+def slow_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that start at this moment may have the time that a test has: on a busy machine, joining takes longer."""
+    monkeypatch.setattr(single_rows, "FOLLOW_S", BOUND_S)
+
+
+@pytest.mark.usefixtures("slow_loaders")
 def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_applied(
     deployed: Deployed, replay: Command
 ) -> None:
@@ -190,14 +167,14 @@ def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_ap
     for gone in (moved[-1], deployed.sources[0]):
         target = find(deployed.log, gone.envelope.id, is_event=True)
         deployed.erase(gone)
-        with deployed.served(views), heartbeats(deployed, views), open_deployment(os.environ) as deployment:
+        with deployed.served(views), deployed.heartbeats(views), open_deployment(os.environ) as deployment:
             found = {each.view: each for each in fold_without(deployment, views, target)}
             assert [each.left for each in found.values()] == ["", ""], found
             assert found["by_group"].rows == len(by_group.rows_of(gone.envelope) or ()), found
             for view in views:
                 deployed.rows_become_the_references(view)
     assert found["by_group"].replaced == 1
-    with heartbeats(deployed, views), deployed.served(views):
+    with deployed.heartbeats(views), deployed.served(views):
         assert replay("verify", "by_group", "by_thing").code == 0
 
 
@@ -236,6 +213,7 @@ def test_an_erased_event_leaves_its_row_when_that_is_folded_again(deployed: Depl
     deployed.rows_become_the_references(by_thing)
 
 
+@pytest.mark.usefixtures("slow_loaders")
 def test_a_retry_of_dead_letters_folds_only_their_rows_again(deployed: Deployed, replay: Command) -> None:
     views = [by_group, by_thing]
     built(deployed, *views)
@@ -252,7 +230,7 @@ def test_a_retry_of_dead_letters_folds_only_their_rows_again(deployed: Deployed,
     letters.put(f"events/{at.partition}/{at.offset}", letter.to_json())
     letters.add(f"patches/postgres/{by_group.tag}/0/5/0", "refused", wrong.encode())
     letters.flush()
-    with deployed.served(views), heartbeats(deployed, views):
+    with deployed.served(views), deployed.heartbeats(views):
         told = replay("dead-letters", "retry", "--all")
         for view in views:
             deployed.rows_become_the_references(view)

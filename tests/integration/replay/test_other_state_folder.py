@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -13,7 +14,6 @@ from tests.integration.replay.gates import gates
 from tests.integration.replay.test_replay_under_traffic import projections
 from tests.integration.replay.test_stream_views import DAY, record, recorded, rows
 from tests.support.observed import rows_in_python
-from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
 
@@ -28,8 +28,12 @@ def rows_are_pythons(deployed: Deployed, timeout_s: float = BOUND_S) -> None:
     first = len(recorded(deployed))
     record(deployed, range(first, first + 20), random.Random(first))
     expected = rows_in_python(recorded(deployed), DAY)
+
+    def are_in(store: str) -> bool:
+        return rows(deployed, store) == expected
+
     for store in ("postgres", "valkey"):
-        eventually(lambda store=store: rows(deployed, store) == expected, f"rows in {store}", timeout_s)  # type: ignore[misc]
+        deployed.eventually(partial(are_in, store), f"rows in {store}", timeout_s)
 
 
 def states(deployed: Deployed) -> list[str]:

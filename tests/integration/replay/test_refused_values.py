@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import string
-import threading
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -33,7 +32,6 @@ from tests.contracts.view_histories import Put
 from tests.contracts.view_histories import thing as recorded  # noqa: F401 - of the deployment under test
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.things import things
-from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.waiting import eventually
 
@@ -138,12 +136,7 @@ def live_has_all(deployed: Deployed, generation: int) -> dict[str, dict[str, Any
 def verified(rebuilder: Rebuilder, deployed: Deployed) -> Verified:
     """A verification, while heartbeats come: without, a ledger in Elasticsearch may not have the last progress."""
 
-    def beat(stop: threading.Event) -> None:
-        while not stop.wait(0.3):
-            deployed.beat()
-            deployed.emit([PLACES])
-
-    with running(beat):
+    with deployed.heartbeats([PLACES]):
         return verify(rebuilder, PLACES, skip_poison=True)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -24,10 +21,8 @@ from projections.loading.dead_letters import DeadLetters
 from projections.stores.names import cache_ranking
 from projections.stores.store import Target
 from projections.table.reference import fold
-from projections.table.view import TableView
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.things import by_group, things
-from tests.support.background import running
 from tests.support.spark_rows import session
 from tests.support.states import differences
 
@@ -39,35 +34,6 @@ def rebuilder(deployed: Deployed) -> Rebuilder:
     return deployed.rebuilder(session)
 
 
-@contextmanager
-def traffic(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
-    """Events and their patches, a few at a time, until the end of the block."""
-    events = things(4_000, seed=9)
-
-    def go(stop: threading.Event) -> None:
-        at = 0
-        while not stop.wait(0.05):
-            deployed.append(events[at : at + 5])
-            deployed.emit(views)
-            at += 5
-
-    with running(go):
-        yield
-
-
-@contextmanager
-def heartbeats(deployed: Deployed, views: list[TableView]) -> Iterator[None]:
-    """What confirms that nothing came, until the end of the block."""
-
-    def go(stop: threading.Event) -> None:
-        while not stop.wait(0.5):
-            deployed.beat()
-            deployed.emit(views)
-
-    with running(go):
-        yield
-
-
 def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_with(
     deployed: Deployed, replay: Command
 ) -> None:
@@ -75,7 +41,7 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
     deployed.append(things(60))
     deployed.emit([by_group])
     with deployed.served([by_group]):
-        with traffic(deployed, [by_group]):
+        with deployed.traffic(iter(things(20_000, seed=9)), [by_group]):
             told = replay("verify", "by_group")
         assert (told.code, told.document["failed"]) == (0, []), told.complaint
         assert "by_group: compare" in told.complaint.splitlines(), "progress goes to standard error"
@@ -91,7 +57,7 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         ranking = cache_ranking(schema, "by_group", 1, "-total", "")
         with valkey.Valkey.from_url(deployed.stores.valkey) as client:
             ((last, _),) = client.zpopmax(ranking)
-        with heartbeats(deployed, [by_group]):
+        with deployed.heartbeats([by_group]):
             told = replay("verify", "by_group")
     assert told.code == 3
     found = {each["store"]: each for each in told.document["views"][0]["stores"]}
@@ -104,7 +70,7 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
     assert (orjson.loads(unranked["key"]), unranked["left"]) == (["-total", [], last.decode()], None)
 
     deployed.erase(deployed.sources[0])
-    with deployed.served([by_group]), heartbeats(deployed, [by_group]):
+    with deployed.served([by_group]), deployed.heartbeats([by_group]):
         told = replay("verify", "by_group")
         found = {each["store"]: each for each in told.document["views"][0]["stores"]}
         assert found["valkey"]["differences"], "live, an event that was taken in stays until a rebuild"

@@ -21,6 +21,7 @@ from tests.support.spark_rows import session
 
 pytestmark = pytest.mark.xdist_group("another Spark session")
 
+ALONE = "tests.integration.replay.interrupted"
 TOGETHER = "tests.integration.replay.interrupted_together"
 LIVE_AFTER_KILL = {"create": 1, "bulk": 1, "index": 1, "catch-up": 1, "swap": 2, "hand-over": 2}
 
@@ -48,8 +49,8 @@ def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_
         for view in views:
             deployed.rows_become_the_references(view)
 
-        killed = deployed.start("tests.integration.replay.interrupted")
-        assert killed.wait(START_S) == -signal.SIGKILL, deployed.output("tests.integration.replay.interrupted")
+        killed = deployed.start(ALONE)
+        assert deployed.ended(killed, START_S) == -signal.SIGKILL, deployed.output(ALONE)
         live = {each.view: each.generation for each in deployed.generations.live().values()}
         assert live == {INTERRUPTED[phase].name: number for phase, number in LIVE_AFTER_KILL.items()}
         deployed.append(events[80:120])
@@ -91,7 +92,7 @@ def test_views_that_are_rebuilt_in_one_pass_are_whole_whenever_it_is_killed(depl
 
     def killed(phase: str) -> str:
         process = deployed.start(TOGETHER, phase)
-        assert process.wait(START_S) == -signal.SIGKILL, deployed.output(TOGETHER)
+        assert deployed.ended(process, START_S) == -signal.SIGKILL, deployed.output(TOGETHER)
         return deployed.output(TOGETHER)
 
     with deployed.served(views):
@@ -125,7 +126,6 @@ def test_views_that_are_rebuilt_in_one_pass_are_whole_whenever_it_is_killed(depl
 def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leaves_the_view(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.generations.rebuild.build.INDEX_AWAY_S", 0.5)
     rebuilder(deployed).rebuild(by_group)
     deployed.append(things(40, seed=2))
     deployed.emit([by_group])
@@ -140,7 +140,9 @@ def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leav
 
     try:
         with deployed.served([by_group]):
-            with pytest.raises(RebuildFailed, match=r"failed during index: Elasticsearch is unavailable.*untouched"):
+            failed = pytest.raises(RebuildFailed, match=r"failed during index: Elasticsearch is unavailable.*untouched")
+            with monkeypatch.context() as impatient, failed:
+                impatient.setattr("projections.generations.rebuild.build.INDEX_AWAY_S", 0.5)
                 through.rebuild(by_group, cut)
             assert deployed.generations.live()["by_group"].generation == 1
             assert [each.state for each in deployed.generations.of("by_group")] == ["live", "building"]

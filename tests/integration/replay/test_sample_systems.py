@@ -34,10 +34,10 @@ from projections.stream.declaring.view import StreamView
 from replay.verify import DIFFERENT_EXIT
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.sampled import SYSTEMS, System
-from tests.integration.replay.test_replay_under_traffic import kill
 from tests.support.background import running
 from tests.support.checkpoints import disk
 from tests.support.domains import SHIPPED
+from tests.support.processes import kill
 from tests.support.seeds import is_long, seed_of
 from tests.support.waiting import eventually
 
@@ -119,9 +119,9 @@ class Traffic:
     def go_on(self, stop: threading.Event) -> None:
         """Until `stop` is set."""
         while not stop.wait(SLICE_S):
-            oldest = self._left[0][1].due
+            before = self._left  # nothing is left of it after LONGEST
             if self.append_due():
-                self.delayed = max(self.delayed, datetime.now(UTC) - oldest)
+                self.delayed = max(self.delayed, datetime.now(UTC) - before[0][1].due)
 
     def _append(self, entry: Entry) -> None:
         settings = self._deployed.settings
