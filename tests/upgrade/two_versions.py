@@ -21,7 +21,7 @@ from projections.supervision.errors import StartFailed
 from projections.supervision.supervisor import Supervisor
 from tests.conftest import listens
 from tests.support.local_http import local_http
-from tests.support.log_ends import log_end
+from tests.support.processes import ends_of
 from tests.support.waiting import BOUND_S, Answer, eventually
 
 ROOT: Final = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ class Version:
             try:
                 self.running[part][part].wait_healthy()
             except StartFailed as failed:
-                raise AssertionError(f"{failed}{log_end(failed.log)}") from None
+                raise AssertionError(f"{failed}\n{ends_of(failed.log)}") from None
 
     def stop(self, *parts: Part) -> None:
         """Stop these programs together, or all."""
@@ -146,8 +146,8 @@ class Version:
         try:
             return eventually(condition, what)
         except AssertionError as late:
-            logs = sorted(StackSettings(self.state, self.stack.ports).logs.glob("*.log"))
-            raise AssertionError("".join([str(late), *(log_end(each, 15) for each in logs)])) from None
+            logs = StackSettings(self.state, self.stack.ports).logs
+            raise AssertionError(f"{late}\n{ends_of(logs)}") from None
 
     def send(self, command: str, name: str, **body: Any) -> Any:
         """The answer to a command whose id is `name`."""

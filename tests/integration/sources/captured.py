@@ -34,7 +34,7 @@ from eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop
 from tests.support.databases import drop_database
 from tests.support.local_http import local_http
-from tests.support.log_ends import log_end
+from tests.support.processes import ends_of
 from tests.support.states import differences
 from tests.support.waiting import BOUND_S, eventually
 
@@ -222,7 +222,7 @@ class Connector:
         return snapshot is not None and not snapshot.is_running
 
     def _logged(self) -> str:
-        return log_end(self.stack.settings.logs / "connect.log")
+        return f"\n{ends_of(self.stack.settings.logs / 'connect.log')}"
 
     def connect(self, **options: Any) -> psycopg.Connection[Any]:
         """A connection of the application that changes the database; every statement is a transaction."""

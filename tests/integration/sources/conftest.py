@@ -10,11 +10,8 @@ from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, Stack
 from compose.testing.shared import own_folder
-from eventlog.capturing import connector_states, control_topics, holding, kafka_connect, sweeping
-from eventlog.capturing.postgres import database as postgres_database
-from eventlog.kafka import admin
 from eventlog.programs.backoff import Backoff
-from tests.support.waiting import BOUND_S
+from tests.support.patience import patient
 
 KILLED = Backoff(limit=100)
 """A long run kills a server many times, soon after each other."""
@@ -26,25 +23,23 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("Kafka Connect"))
 
 
-BOUNDS = (
-    (admin, "ANSWER_S"),
-    (connector_states, "RUNNING_S"),
-    (connector_states, "CAPTURED_S"),
-    (control_topics, "TIMEOUT_S"),
-    (holding, "HOLD_S"),
-    (kafka_connect, "TIMEOUT_S"),
-    (kafka_connect, "RETRY_S"),
-    (postgres_database, "SLOT_FREE_S"),
-    (sweeping, "TIMEOUT_S"),
+LIMITS_S = (
+    "eventlog.capturing.connector_states.CAPTURED_S",
+    "eventlog.capturing.connector_states.RUNNING_S",
+    "eventlog.capturing.control_topics.TIMEOUT_S",
+    "eventlog.capturing.holding.HOLD_S",
+    "eventlog.capturing.kafka_connect.RETRY_S",
+    "eventlog.capturing.kafka_connect.TIMEOUT_S",
+    "eventlog.capturing.postgres.database.SLOT_FREE_S",
+    "eventlog.capturing.sweeping.TIMEOUT_S",
+    "eventlog.kafka.admin.ANSWER_S",
 )
 
 
 @pytest.fixture(scope="module", autouse=True)
-def patient() -> Iterator[None]:
+def patience() -> Iterator[None]:
     """Commands wait as long as tests do: on a busy machine, a connector may need a minute to start or to stop."""
-    with pytest.MonkeyPatch.context() as patched:
-        for module, name in BOUNDS:
-            patched.setattr(module, name, BOUND_S)
+    with patient(*LIMITS_S):
         yield
 
 

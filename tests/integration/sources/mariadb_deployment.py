@@ -23,7 +23,7 @@ from eventlog.settings import LogSettings
 from tests.integration.sources.captured import SALT, Row, Topic
 from tests.integration.sources.crm import PASSWORD
 from tests.integration.sources.mariadb_server import HOST, MariaDb
-from tests.support.log_ends import log_end
+from tests.support.processes import ends_of
 from tests.support.states import differences
 from tests.support.waiting import BOUND_S, eventually
 
@@ -95,8 +95,8 @@ class Deployment:
             with suppress(AssertionError):  # the comparison below says more
                 eventually(partial(self.is_equal, topic), every_s=0.2)
             if wrong := differences(topic.comparable(), self.rows(topic.table)):
-                logged = log_end(self.stack.settings.logs / "connect.log")
-                raise AssertionError(f"{topic.table.table}: {wrong}; {self.status()}{logged}")
+                logged = ends_of(self.stack.settings.logs / "connect.log")
+                raise AssertionError(f"{topic.table.table}: {wrong}; {self.status()}\n{logged}")
             assert topic.compacted() == topic.comparable()
             assert not topic.twice()
 

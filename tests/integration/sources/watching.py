@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compose.stack import Stack
-from tests.support.log_ends import log_end
+from tests.support.processes import ends_of
 from tests.support.waiting import BOUND_S, eventually
 
 
@@ -33,7 +33,7 @@ class Watch:
         try:
             eventually(lambda: self.lines(text) or self.process.poll() is not None, f"'{text}' in the log of the watch")
         except AssertionError as late:
-            raise AssertionError(f"{late}{log_end(self.file)}") from None
+            raise AssertionError(f"{late}\n{ends_of(self.file)}") from None
         assert self.lines(text), self.file.read_text()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
