@@ -7,7 +7,6 @@ import json
 import os
 import random
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,13 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from compose.settings import HOST, Ports
+from projections.spark.setup.jars import cache_directory
 
 FIRST: Final = 20_000
 """Above the default ports of Headwater and its servers, which may be started later."""
 ATTEMPTS: Final = 100
 GIVEN_S: Final = 600.0
 """How long a port is given to nobody else: the last server of a stack listens long after its port was chosen."""
-_GIVEN = Path(tempfile.gettempdir(), f"headwater-ports-{os.getuid()}.json")
+_GIVEN = "ports.json"
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -62,7 +62,9 @@ def _given() -> Iterator[dict[str, float]]:
     with ExitStack() as opened:
         file = None
         with suppress(OSError):
-            file = opened.enter_context(_GIVEN.open("a+"))
+            folder = cache_directory(os.environ)
+            folder.mkdir(parents=True, exist_ok=True)
+            file = opened.enter_context((folder / _GIVEN).open("a+"))
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             with suppress(ValueError, TypeError, AttributeError):  # somebody else's file

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
+import _thread
 import faulthandler
 import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Self
 
-SET_S: Final = 0.1
+SET_MS: Final = 100
 """How long the handler of a signal waits until an event is set."""
+LATE_S: Final = 2
+"""How much later than planned a program ends whose locks keep it from saying so."""
 
 logger = logging.getLogger(__name__)
 
 
-def set_by_signal(event: threading.Event) -> None:
-    """Set an event in the handler of a signal, which runs in the main thread between any two steps of its code: also in
-    the middle of the event's own methods, with its lock. So another thread sets the event, a moment later if need be.
+def call_by_signal(function: Callable[..., object], *arguments: object) -> None:
+    """Let another thread call a function, in the handler of a signal.
+
+    The handler runs in the main thread between any two steps of its code, maybe with a lock that the function needs, or
+    with that of `threading`, which was starting another thread. So it starts one without `threading`.
     """
-    setting = threading.Thread(target=event.set, name="signal", daemon=True)
-    setting.start()
-    setting.join(SET_S)
+    _thread.start_new_thread(function, arguments)
+
+
+def set_by_signal(event: threading.Event) -> None:
+    """Set an event in the handler of a signal, a moment later if the main thread is in one of the event's methods."""
+    call_by_signal(event.set)
+    for _ in range(SET_MS):
+        if event.is_set():
+            return
+        time.sleep(0.001)
 
 
 def end_within(seconds: float) -> None:
     """From now on, this process has so long to end; then it ends at once, with exit code 1, and its log has the stacks
-    of all threads. For programs that may be killed anywhere without losing anything.
+    of all threads.
+
+    For programs that may be killed anywhere without losing anything. The handler of a signal may call it.
     """
-    timer = threading.Timer(seconds, _end, [seconds])
-    timer.daemon = True
-    timer.start()
+    call_by_signal(_end, seconds)
+    faulthandler.dump_traceback_later(seconds + LATE_S, exit=True)  # which needs no lock
 
 
 def _end(seconds: float) -> None:
+    time.sleep(seconds)
     logger.error("it has not ended %g s after it was asked to, and ends now, whatever its threads do:", seconds)
     faulthandler.dump_traceback(all_threads=True)
     os._exit(1)

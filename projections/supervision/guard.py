@@ -5,6 +5,7 @@ the child; if the supervisor is killed, the operating system closes it. Both hav
 pid, then its exit status, on standard output. Standard library only; started by path, so it stays small.
 """
 
+import _thread
 import json
 import os
 import signal
@@ -45,7 +46,7 @@ def main() -> None:
         stop()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop, daemon=True).start())
+    signal.signal(signal.SIGTERM, lambda *_: _thread.start_new_thread(stop, ()))  # see call_by_signal
     print(child.pid, flush=True)
     threading.Thread(target=stop_when_released, daemon=True).start()
     status = child.wait()

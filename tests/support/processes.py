@@ -10,6 +10,7 @@ from typing import Final
 
 import psutil
 
+from tests.support.log_ends import log_end
 from tests.support.waiting import BOUND_S, eventually
 
 SHOWS_STACKS: Final[dict[str, str]] = {"PYTHONFAULTHANDLER": "1"}
@@ -71,8 +72,4 @@ def _is_gone(process: psutil.Process) -> bool:
 def ends_of(logs: Path, lines: int = LAST_LINES) -> str:
     """The last lines of each log below a folder, or of one file."""
     files = sorted(logs.rglob("*.log")) if logs.is_dir() else [logs]
-    return "\n".join(f"{file.name}:\n{_end_of(file, lines)}" for file in files if file.exists()) or f"no log in {logs}"
-
-
-def _end_of(file: Path, lines: int) -> str:
-    return "\n".join(file.read_text(errors="replace").splitlines()[-lines:])
+    return "\n".join(log_end(file, lines) for file in files if file.exists()) or f"no log in {logs}"

@@ -124,7 +124,8 @@ def test_a_port_is_given_once_although_nothing_listens_on_it_yet(
     """Several processes choose ports for servers that they start at the same time."""
     (outgoing := tmp_path / "ip_local_port_range").write_text(f"{ports.FIRST + 40}\t60999\n")
     monkeypatch.setattr(ports, "_OUTGOING", outgoing)
-    monkeypatch.setattr(ports, "_GIVEN", given := tmp_path / "given.json")
+    monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path))
+    given = tmp_path / "ports.json"
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: free_port(), range(30)))
     assert len(set(found)) == 30
@@ -136,7 +137,7 @@ def test_a_port_is_given_once_although_nothing_listens_on_it_yet(
     for unreadable in ("", "[1]", "nothing", '{"20000": "x"}'):
         given.write_text(unreadable)
         assert free_port() < ports.FIRST + 40
-    monkeypatch.setattr(ports, "_GIVEN", tmp_path)  # a folder
+    monkeypatch.setenv("HEADWATER_CACHE", str(given))  # no folder
     assert free_port() < ports.FIRST + 40
 
 

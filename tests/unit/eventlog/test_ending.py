@@ -21,6 +21,29 @@ print("ended by itself")
 """
 
 
+LOCKED = """
+import logging
+import threading
+from eventlog.programs import stopping
+
+stopping.LATE_S = 0.1
+handler = logging.StreamHandler()
+logging.getLogger().addHandler(handler)
+
+def never_ends():
+    handler.acquire()
+    threading.Event().wait()
+
+stopping.end_within(0.1)
+never_ends()
+"""
+
+
+def test_one_whose_log_is_locked_is_ended_as_well() -> None:
+    ran = subprocess.run([sys.executable, "-c", LOCKED], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, "in never_ends" in ran.stderr) == (1, True), ran.stderr
+
+
 @pytest.mark.parametrize(
     ("hangs", "seconds", "code", "printed"), [(True, 0.1, 1, ""), (False, 600, 0, "ended by itself\n")]
 )

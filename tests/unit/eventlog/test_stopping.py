@@ -28,6 +28,13 @@ def test_a_signal_in_the_middle_of_a_wait_is_not_lost_and_does_not_wait_for_it()
     assert stop.wait(BOUND_S)
 
 
+def test_a_signal_while_a_thread_is_started_is_not_lost_and_does_not_wait_for_it() -> None:
+    stop = Stopping.by_signals()
+    with vars(threading)["_active_limbo_lock"]:  # as `Thread.start` has it for a moment
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_sets_it_and_interrupts_nothing_else(number: signal.Signals) -> None:
     stop = Stopping.by_signals()
