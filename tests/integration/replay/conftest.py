@@ -20,7 +20,14 @@ from projections.settings import StoreSettings
 from replay import cli
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
 from tests.integration.replay.deployed import BOUND_S, Command, Deployed, Told
+from tests.support.patience import patient
 from tests.support.spark_rows import session
+
+
+@pytest.fixture(scope="package", autouse=True)
+def patience() -> Iterator[None]:
+    with patient():
+        yield
 
 
 @pytest.fixture
