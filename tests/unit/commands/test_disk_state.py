@@ -14,6 +14,7 @@ from commands.errors import LocalStateError
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.periods import DAY_MS
 from commands.local_state.slots import Slot
+from tests.support.module_time import set_time
 
 BUDGET = DiskBudget()
 
@@ -137,7 +138,7 @@ class Days:
     def live(self, days: int, receipts_days: int) -> set[int]:
         """Open it, go on for some days, and close it; returns the days whose receipts there are then."""
         start_ms, started = self.start_ms + self.day * DAY_MS, self.day
-        self.monkeypatch.setattr("commands.local_state.disk_state.time.time", lambda: start_ms / 1000)
+        set_time(self.monkeypatch, "commands.local_state.disk_state", time=lambda: start_ms / 1000)
         store = opened(self.folder, receipts_days=receipts_days)
         for quarter in range(days * 4):
             self.day = started + quarter // 4

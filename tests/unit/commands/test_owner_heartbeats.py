@@ -12,6 +12,7 @@ from eventlog.heartbeats import is_heartbeat_key
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.topics import COMMANDS, EVENTS
+from tests.support.module_time import set_time
 from tests.unit.commands.test_decision import REGISTRY, command
 
 
@@ -33,7 +34,7 @@ def test_busy_partitions_beat_at_the_same_times(now_s: float) -> None:
 
 def test_a_heartbeat_follows_each_transaction_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = [1_000.0]
-    monkeypatch.setattr("commands.handling.command_task.time.monotonic", lambda: clock_s[0])
+    set_time(monkeypatch, "commands.handling.command_task", monotonic=lambda: clock_s[0])
     log = MemoryLog(partitions=1)
 
     def beats() -> int:

@@ -25,6 +25,7 @@ from eventlog.settings import LogSettings
 from headwater.samples.orders.domain import order
 from replay.retry import Resender
 from tests.support.domains import SHIPPED
+from tests.support.module_time import set_time
 from tests.support.process_world import World
 from tests.support.seeds import seed_of
 
@@ -361,7 +362,7 @@ def test_timers_before_1970_and_with_any_name_are_in_order() -> None:
 
 def test_an_idle_owner_notes_the_time_so_that_its_store_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("commands.reacting.process_task.time.monotonic", lambda: now)
+    set_time(monkeypatch, "commands.reacting.process_task", monotonic=lambda: now)
     world = World(random.Random(1), partitions=1)
     world.deploy(per_customer())
     idle = task(world)

@@ -16,6 +16,7 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.ports import HANDLER
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
+from tests.support.module_time import set_time
 
 PAUSE_S = 3_600.0
 LOG = KafkaLog(LogSettings(bootstrap="nowhere:1"))
@@ -26,7 +27,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._paused_s, self._monotonic = 0.0, time.monotonic
-        monkeypatch.setattr("eventlog.kafka.log.time.monotonic", lambda: self._monotonic() + self._paused_s)
+        set_time(monkeypatch, "eventlog.kafka.log", monotonic=lambda: self._monotonic() + self._paused_s)
 
     def pause(self) -> None:
         self._paused_s += PAUSE_S
