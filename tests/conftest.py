@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -101,6 +102,23 @@ def _keep_log_format() -> None:
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger) and logger.name.endswith("QueryContextLogger"):
             logger.propagate = True
+
+
+@pytest.fixture(autouse=True)
+def only_own_logs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What threads of earlier tests log, such as clients of a server that has ended, is not in this test's `caplog`."""
+    if "caplog" not in request.fixturenames:
+        yield
+        return
+    handler, earlier = request.getfixturevalue("caplog").handler, set(threading.enumerate())
+    earlier.discard(threading.current_thread())
+
+    def is_own(_: logging.LogRecord) -> bool:
+        return threading.current_thread() not in earlier
+
+    handler.addFilter(is_own)
+    yield
+    handler.removeFilter(is_own)
 
 
 @pytest.fixture(scope="session")
