@@ -235,6 +235,16 @@ def topic_firsts(log: EventLog, topic: str, partitions: Iterable[int]) -> dict[i
     return {partition: first for (_, partition), first in found.items()}
 
 
+def record_at(log: EventLog, topic: str, partition: int, offset: int, end: int | None = None) -> Record | None:
+    """The record at this place; None if there is none. end: that of the partition, if the caller knows it."""
+    # a reader that starts after the end would be sent to the beginning
+    if offset >= (log.end(topic, partition) if end is None else end):
+        return None
+    # read to the end: an unfinished reader is closed, and the next one must connect again
+    found = list(log.read(topic, partition, offset, offset + 1))
+    return next((each for each in found if each.offset == offset), None)
+
+
 class RevokedCallback(Protocol):
     """Called before partitions are given to another member: stop writing to them before it returns."""
 

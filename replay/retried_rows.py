@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from eventlog.letters import Letter
-from eventlog.ports import Record
+from eventlog.ports import record_at
 from eventlog.source_positions import source_id
 from eventlog.topics import EVENTS, PATCHES
 from projections.folding.row_changes import rows_of_record
@@ -43,7 +43,7 @@ def rows_of_letter(deployment: Deployment, view: View, key: str, letter: Letter)
     record = None
     with suppress(ValueError):
         topic, partition, offset = key.rsplit("/", 2)
-        record = _record(deployment, topic, int(partition), int(offset))
+        record = record_at(deployment.log, topic, int(partition), int(offset))
     if record is None:
         return None
     if record.value is None and record.topic == EVENTS:
@@ -74,12 +74,3 @@ def fold_again(deployment: Deployment, view: View, letters: list[LetterRows], on
     except CannotFoldRow:
         return None
     return len(keys) if all(each.outcome in DONE for each in found.rows) else None
-
-
-def _record(deployment: Deployment, topic: str, partition: int, offset: int) -> Record | None:
-    """The record at this place; None if it is gone."""
-    log = deployment.log
-    # a reader that starts after the end would be sent to the beginning
-    if offset >= log.end(topic, partition):
-        return None
-    return next((each for each in log.read(topic, partition, offset, offset + 1) if each.offset == offset), None)

@@ -12,7 +12,7 @@ from api.limits.threads import Threads
 from commands.owning.slow_code import slow_code
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope
-from eventlog.ports import EventLog, Record
+from eventlog.ports import EventLog, Record, record_at
 from eventlog.source_positions import SourcePosition, source_ends, sources_of
 from eventlog.times import now_ms
 from eventlog.topics import EVENTS
@@ -83,12 +83,8 @@ class LogReader:
 
     def _record(self, place: SourcePosition) -> Record | None:
         topic, partition, offset = place.topic, place.position.partition, place.position.offset
-        # a reader that starts after the end would be sent to the beginning
-        if offset >= self._known_ends.get(place.source, 0) and offset >= self._end(place):
-            return None
-        # read to the end: an unfinished reader is closed, and the next one must connect again
-        found = list(self._log.read(topic, partition, offset, offset + 1))
-        return next((each for each in found if each.offset == offset), None)
+        known = self._known_ends.get(place.source, 0)
+        return record_at(self._log, topic, partition, offset, known if offset < known else self._end(place))
 
     def _end(self, place: SourcePosition) -> int:
         """The end of a source, asked for once for all that wait for a position which does not exist yet."""

@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 import psycopg
 import valkey
-from elasticsearch import Elasticsearch, helpers
+from elasticsearch import helpers
 
 from projections.settings import StoreSettings
 from projections.stores.elasticsearch.store import ElasticsearchStore
@@ -24,15 +24,10 @@ from projections.stores.valkey.store import ValkeyStore
 from projections.table.shown import DELETED
 from projections.table.types import ColumnType
 from projections.view import View
-from tests.support.waiting import BOUND_S
+from tests.support.elasticsearch_client import elasticsearch
 
 Fault = Callable[[str], None]
 Rows = dict[str, dict[str, Any]]
-
-
-def elasticsearch(settings: StoreSettings) -> Elasticsearch:
-    """A client that waits for as long as a test does: on a busy machine, a refresh may take many seconds."""
-    return Elasticsearch(settings.elasticsearch, request_timeout=BOUND_S)
 
 
 class Server(ABC):
@@ -124,23 +119,23 @@ class OnElasticsearch(RealServer):
 
     def rows(self, view: View) -> Rows:
         alias = alias_name(self.settings.environment, view.name)
-        with elasticsearch(self.settings) as client:
+        with elasticsearch(self.settings.elasticsearch) as client:
             client.indices.refresh(index=alias)
             query = {"query": {"bool": {"must_not": {"term": {DELETED: True}}}}}
             hits = [hit["_source"] for hit in helpers.scan(client, index=alias, query=query)]
         return {hit[view.key_name]: _shown(view, hit) for hit in hits}
 
     def remains(self, target: Target) -> bool:
-        with elasticsearch(self.settings) as client:
+        with elasticsearch(self.settings.elasticsearch) as client:
             index = index_name(self.settings.environment, target.view.name, target.generation)
             return bool(client.indices.exists(index=index))
 
     def lose_rows(self, target: Target) -> None:
-        with elasticsearch(self.settings) as client:
+        with elasticsearch(self.settings.elasticsearch) as client:
             client.indices.delete(index=index_name(self.settings.environment, target.view.name, target.generation))
 
     def clean(self) -> None:
-        with elasticsearch(self.settings) as client:
+        with elasticsearch(self.settings.elasticsearch) as client:
             for index in client.indices.get(index=f"{self.settings.environment}.*"):
                 client.indices.delete(index=index)
 

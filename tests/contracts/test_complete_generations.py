@@ -25,9 +25,10 @@ from projections.stores.valkey.store import ValkeyStore
 from projections.table.patch import Patch, Place
 from projections.table.reference import fold
 from projections.testing.histories import PARTITIONS, History, history
-from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer, elasticsearch
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_view_stores import START, arrow, created, events_of
 from tests.contracts.view_histories import BY_GROUP, BY_THING
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.waiting import eventually
 
 TARGET = Target(BY_THING, 1)
@@ -59,7 +60,7 @@ class Indexes(OnElasticsearch):
     """An Elasticsearch that is restored from a snapshot."""
 
     def save(self) -> Image:
-        with elasticsearch(self.settings) as client:
+        with elasticsearch(self.settings.elasticsearch) as client:
             every = f"{self.settings.environment}.*"
             client.indices.refresh(index=every)
             found = client.indices.get(index=every).body
@@ -67,7 +68,7 @@ class Indexes(OnElasticsearch):
 
     def restore(self, saved: Image) -> None:
         self.clean()
-        with elasticsearch(self.settings) as client:
+        with elasticsearch(self.settings.elasticsearch) as client:
             for name, (index, hits) in saved.items():
                 settings = {"number_of_shards": 1, "number_of_replicas": 0}
                 client.indices.create(
@@ -78,7 +79,7 @@ class Indexes(OnElasticsearch):
                 helpers.bulk(client, again, refresh=True)  # versions continue from where they were then
 
     def as_earlier_releases_left_it(self, target: Target) -> None:
-        with elasticsearch(self.settings) as client:
+        with elasticsearch(self.settings.elasticsearch) as client:
             client.indices.put_mapping(index=index_name(self.settings.environment, *target.id), meta={})
 
 

@@ -17,9 +17,10 @@ from projections.stores.names import index_name, ledger_index, write_alias
 from projections.stores.store import Batch, Target, ViewStore
 from projections.table.reference import fold
 from projections.testing.histories import PARTITIONS, History, history
-from tests.contracts.opened_stores import OnElasticsearch, elasticsearch
+from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.test_view_stores import created, events_of
 from tests.contracts.view_histories import BY_GROUP
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.waiting import eventually
 
 
@@ -28,7 +29,7 @@ class Indexes(OnElasticsearch):
 
     def __init__(self, settings: StoreSettings) -> None:
         super().__init__(settings)
-        self.client = elasticsearch(settings)
+        self.client = elasticsearch(settings.elasticsearch)
         self.names = [index_name(settings.environment, BY_GROUP.name, 1), ledger_index(settings.environment)]
 
     def clean(self) -> None:

@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -19,8 +19,9 @@ from projections.stores.documents import DocumentForm
 from projections.stores.elasticsearch.bulk import document, index_row, send
 from projections.stores.names import index_name
 from projections.stores.store import Target
-from tests.contracts.opened_stores import OnElasticsearch, elasticsearch
+from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.view_histories import BY_THING
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.waiting import BOUND_S
 
 LIMIT_BYTES = 20_000
@@ -91,7 +92,7 @@ def test_a_request_that_is_too_large_for_a_proxy_is_sent_in_halves(settings: Sto
     with OnElasticsearch(settings) as server, limited(settings.elasticsearch) as proxy:
         server.open().create(Target(BY_THING, 1), {}, {})
         rows = [line for n in range(301) for line in (index_row(f"k{n}"), document(form, f"k{n}", {}, {}))]
-        with elasticsearch(replace(settings, elasticsearch=proxy.url)) as client:
+        with elasticsearch(proxy.url) as client:
             assert send(client, index, rows) == [201] * 301
             assert proxy.refused
             client.indices.refresh(index=index)

@@ -33,9 +33,10 @@ from projections.stores.names import cache_key
 from projections.stores.store import Batch, Target
 from projections.table.monoids import State
 from projections.table.patch import Patch, Place
-from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer, elasticsearch
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_key_stores import MASTER, environment, masters
 from tests.support.clear_customers import known_customers
+from tests.support.elasticsearch_client import elasticsearch
 from tests.support.killed_erasure import appending
 from tests.support.killed_in_stores import STORES, killed_at, steps_in
 from tests.support.memory_vault import Steps
@@ -90,7 +91,7 @@ class Deployment:
             asked = f"{tables} WHERE schemaname = %s"
             for (statement,) in connection.execute(asked, [self.settings.environment]).fetchall():
                 found += connection.execute(statement).fetchall()
-        with elasticsearch(self.settings) as client:
+        with elasticsearch(self.settings.elasticsearch) as client:
             client.indices.refresh(index=f"{self.settings.environment}.*")
             hits = client.search(index=f"{self.settings.environment}.*", size=10_000)["hits"]["hits"]
             found += [orjson.dumps(hit["_source"]).decode() for hit in hits]

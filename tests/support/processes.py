@@ -10,13 +10,14 @@ from typing import Final
 
 import psutil
 
-from tests.support.log_ends import log_end
 from tests.support.waiting import BOUND_S, eventually
 
 SHOWS_STACKS: Final[dict[str, str]] = {"PYTHONFAULTHANDLER": "1"}
 """Variables of a program that writes the stacks of its threads when it is aborted."""
 WRITTEN_S: Final = 10.0
 """How long an aborted program may take to write them."""
+CHARACTERS: Final = 300
+"""Of a line in a message: one may be a whole document."""
 LAST_LINES: Final = 25
 """Of each log in a message: of the output of a run, only the end is kept."""
 
@@ -72,4 +73,13 @@ def _is_gone(process: psutil.Process) -> bool:
 def ends_of(logs: Path, lines: int = LAST_LINES) -> str:
     """The last lines of each log below a folder, or of one file."""
     files = sorted(logs.rglob("*.log")) if logs.is_dir() else [logs]
-    return "\n".join(log_end(file, lines) for file in files if file.exists()) or f"no log in {logs}"
+    return "\n".join(_end_of(file, lines) for file in files if file.exists()) or f"no log in {logs}"
+
+
+def _end_of(file: Path, lines: int) -> str:
+    """The last lines of a log, below its name; what is missing is said."""
+    try:
+        found = file.read_text(errors="replace").splitlines()[-lines:]
+    except OSError as error:
+        found = [str(error)]
+    return "\n".join([f"\nthe end of {file.name}:", *(each[:CHARACTERS] for each in found)])
