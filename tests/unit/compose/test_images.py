@@ -9,12 +9,11 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.metadata import Distribution
 from pathlib import Path
 from zipfile import ZipFile
@@ -27,6 +26,7 @@ from compose.containers.locked import part_of
 from eventlog.settings import LogSettings
 from headwater import new
 from projections.running_parts import EVERYTHING, ready_file
+from tests.support.served import served
 from tests.unit.test_extras import installed_by
 
 ROOT = Path(__file__).parents[3]
@@ -169,15 +169,8 @@ def answering(status: int) -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Answer)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
+    with served(Answer) as url:
+        yield int(url.rpartition(":")[2])
 
 
 def test_a_health_check_says_why_the_api_is_not_ready() -> None:

@@ -7,9 +7,8 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -20,6 +19,7 @@ from compose import audit
 from compose.sbom import NotALock, read_packages
 from compose.stack import JAR_LOCK
 from projections.spark.setup.jars import SPARK_LOCK, read_lock
+from tests.support.served import served
 
 ROOT = Path(__file__).parents[3]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -144,12 +144,8 @@ def database(answer: Any) -> Iterator[tuple[str, list[Any]]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Answering) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
+    with served(Answering) as url:
+        yield url, asked
 
 
 JARS = [jar for group in audit.locked_groups() for jar in group.jars]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from io import StringIO
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.postgres.address import PostgresAddress
 from eventlog.capturing.settings import SourceSettings
 from eventlog.settings import LogSettings
+from tests.support.served import served
 from tests.support.waiting import BOUND_S
 
 SETTINGS = StackSettings(Path("/home/ada/.headwater"))
@@ -110,10 +110,8 @@ def answering(status: int, document: object) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with served(Handler) as url:
+        yield url
 
 
 READY = {"status": "ready", "parts": {}}

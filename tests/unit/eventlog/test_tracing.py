@@ -178,7 +178,7 @@ def test_an_unreachable_collector_is_one_warning_and_its_spans_are_dropped(
     monkeypatch.setenv(ENDPOINT, f"http://user:secret@127.0.0.1:{free_port()}")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "32")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with caplog.at_level(logging.WARNING), traced(os.environ, "shop", "handler"):
         for _ in range(500):  # much more than the queue has room for: nobody waits
             one(SAMPLED)
@@ -193,7 +193,7 @@ def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(exporting, "FLUSH_S", 0.05)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     assert FLUSH_S <= 5
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
         monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{silent.getsockname()[1]}")
