@@ -16,8 +16,9 @@ CHART: Final = ROOT / "compose" / "chart"
 SETS: Final = ROOT / "tests" / "unit" / "compose" / "chart"
 NAMES: Final = ("small", "production", "streams", "kubernetes")
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
-VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 Document = dict[str, Any]
+# CSafeLoader is ten times as fast as safe_load: every process of the tests reads the golden files
+VALUES: dict[str, Any] = yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader)
 DRAIN_S: Final = 5
 """How long an API that is asked to stop still takes requests."""
 STOP_S: Final = {each.name: each.stop_s + (DRAIN_S if each.name == "api" else 0) for each in PROGRAMS}
@@ -36,7 +37,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def values_of(name: str) -> dict[str, Any]:
     """The values of a set, with the chart's own."""
-    return merged(VALUES, yaml.safe_load((SETS / f"{name}.yaml").read_text()))
+    return merged(VALUES, yaml.load((SETS / f"{name}.yaml").read_text(), yaml.CSafeLoader))
 
 
 def golden_text(name: str) -> str:
@@ -46,7 +47,7 @@ def golden_text(name: str) -> str:
 
 def documents(text: str) -> list[Document]:
     """The objects of Kubernetes in a text."""
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 
 
 GOLDEN: dict[str, list[Document]] = {name: documents(golden_text(name)) for name in NAMES}
@@ -65,7 +66,7 @@ def pods(found: list[Document]) -> Iterator[tuple[str, Document]]:
             yield template["metadata"]["labels"]["app.kubernetes.io/component"], template
         for text in each.get("data", {}).values() if each["kind"] == "ConfigMap" else ():
             if "kind: Pod" in text:
-                yield "executor", yaml.safe_load(text)
+                yield "executor", yaml.load(text, yaml.CSafeLoader)
 
 
 def programs(found: list[Document]) -> dict[str, Document]:
