@@ -37,6 +37,7 @@ from tests.contracts.counted_views import EDGES_PER_TOWN, MONEY_PER_TOWN, PER_TO
 from tests.contracts.test_topic_store import Killed, killed_by_chance
 from tests.contracts.test_view_stores import arrow
 from tests.contracts.view_histories import BY_GROUP, BY_THING
+from tests.support.seeds import some_of
 from tests.support.waiting import eventually
 
 VIEWS = {
@@ -45,6 +46,12 @@ VIEWS = {
 }
 START = dict.fromkeys(range(PARTITIONS), 0)
 of_views = pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
+
+
+def of_some_views(draw: int) -> pytest.MarkDecorator:
+    """Two views, other ones in each run and all in a long one: what becomes of their columns is tested with all."""
+    names = some_of(list(VIEWS), 2, draw)
+    return pytest.mark.parametrize("view", [VIEWS[each] for each in names], ids=names)
 
 
 class Following:
@@ -121,7 +128,8 @@ def test_random_histories_leave_the_rows_of_the_reference(following: Following, 
     eventually(lambda: reached() == told.ends, "the ledgers can be read")
 
 
-@of_views
+@pytest.mark.soak
+@of_some_views(41)
 def test_a_kill_before_any_commit_loses_and_doubles_nothing(
     following: Following, view: TableView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +146,8 @@ def test_a_kill_before_any_commit_loses_and_doubles_nothing(
     assert following.rows(view) == fold(view, told.sources)
 
 
-@of_views
+@pytest.mark.soak
+@of_some_views(42)
 def test_another_generation_takes_the_topic_over_and_only_what_differs_is_written(
     following: Following, view: TableView
 ) -> None:
