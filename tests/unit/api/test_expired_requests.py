@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from api.app import create_app
-from api.changes import expired_rows
+from api.changes import expired_rows, feed
 from api.ports import Made
 from eventlog.envelope import partition_of
 from eventlog.ports import Entry
@@ -81,6 +81,7 @@ def told(follower: Follower) -> list[tuple[str, bool]]:
 def same_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expired_rows, "CLOCKS", timedelta(0))
     monkeypatch.setattr(expired_rows, "LOOK_S", 0.05)
+    monkeypatch.setattr(feed, "LOOK_S", 0.05)
 
 
 VIEWS = pytest.mark.parametrize("view", ["sessions", "plain_sessions"])
