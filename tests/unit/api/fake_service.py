@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from api.changes.feeds import ChangeFeeds
 from api.guard.own_streams import OwnStreams
@@ -327,6 +327,28 @@ class FakeService(Service):
     log: MemoryLog
 
 
+class Declared(NamedTuple):
+    """What modules declare."""
+
+    commands: CommandRegistry
+    observations: ObservationRegistry
+    processes: ProcessRegistry
+    sources: SourceRegistry
+    views: ViewRegistry
+
+
+@functools.cache
+def declared(modules: tuple[str, ...]) -> Declared:
+    """Found once per process: to look through the modules takes longer than most requests."""
+    return Declared(
+        CommandRegistry.load(modules),
+        ObservationRegistry.load(modules),
+        ProcessRegistry.load(modules),
+        SourceRegistry.load(modules),
+        ViewRegistry.load(modules),
+    )
+
+
 def fake_service(
     limits: Limits | None = None,
     modules: Sequence[str] = MODULES,
@@ -334,13 +356,12 @@ def fake_service(
     readers: Mapping[str, MemoryReader] | None = None,
 ) -> FakeService:
     """A service of fakes, made of `modules`."""
-    commands = CommandRegistry.load(modules)
+    found = declared(tuple(modules))
+    commands, observations, views = found.commands, found.observations, found.views.views
     events, generations, log = FakeEvents(), FakeGenerations(), log or MemoryLog(PARTITIONS)
     readers = readers or {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
-    views = ViewRegistry.load(modules).views
-    captured = CapturedReader(log, SourceRegistry.load(modules).sources)
+    captured = CapturedReader(log, found.sources.sources)
     waiter = Waiter(events, captured, generations, PARTITIONS, PARTITIONS)
-    observations = ObservationRegistry.load(modules)
     lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands), PersonalValues(commands, observations))
     return FakeService(
         commands=commands,
@@ -352,7 +373,7 @@ def fake_service(
         audit=AuditReader(log),
         observed=ObservationReader(log),
         captured=captured,
-        processes=ProcessRegistry.load(modules).processes,
+        processes=found.processes.processes,
         instances=InstanceReader(log),
         generations=generations,
         readers=readers,
