@@ -57,8 +57,9 @@ $(STAMP): requirements.lock pyproject.toml
 chosen:
 	@$(if $(CHOSEN),$(if $(PYTHON),$(PYTHON) -m compose.domains '$(DOMAINS)'))
 
-spark: setup ## download the jars that Spark needs, such as its Kafka connector, and speed up its start (does nothing if done before)
+spark: setup ## download the jars that Spark needs, such as its Kafka connector, and speed up its start and that of the local servers (does nothing if done before)
 	@$(PY) -m projections prepare
+	@$(PY) -m compose prepare
 
 up: setup ## start the local stack in the background
 	$(PY) -m compose up --detach
