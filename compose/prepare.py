@@ -13,6 +13,7 @@ from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, fetch_jars, specs_of
 from compose.testing.shared import own_folder
+from projections.supervision.errors import SupervisionError
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
 
@@ -37,7 +38,10 @@ def make_archives() -> list[Path]:
         except OSError as error:
             log.warning("cannot make archives of the servers' classes, so they start slower: %s", error)
             return []
-        _record(jars)
+        try:
+            _record(jars)
+        except SupervisionError as error:  # who needs the server will see it again
+            log.warning("%s", error)
     found = {name: class_archive.found(name, jars[name]) for name in ON_A_JVM}
     if missing := [name for name, archive in found.items() if archive is None]:
         log.warning("these servers have no archive of their classes, so they start slower: %s", ", ".join(missing))

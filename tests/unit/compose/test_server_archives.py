@@ -17,6 +17,7 @@ from compose.ports import free_ports
 from compose.prepare import ON_A_JVM, make_archives
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, fetch_jars, specs_of
+from projections.supervision.errors import StartFailed
 
 pytestmark = pytest.mark.jvm
 
@@ -74,6 +75,19 @@ def test_they_are_made_once(archives: list[Path]) -> None:
     made = [each.stat().st_mtime_ns for each in archives]
     assert make_archives() == archives
     assert [each.stat().st_mtime_ns for each in archives] == made
+
+
+def test_a_server_that_does_not_start_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise StartFailed("kafka", "exited with status 1", tmp_path / "kafka.log")
+
+    monkeypatch.setattr(class_archive, "FOLDER", tmp_path / "servers")
+    monkeypatch.setattr(prepare, "_record", fail)
+    assert make_archives() == []
+    assert "'kafka' did not become healthy" in caplog.text
+    assert "start slower: kafka, elasticsearch, connect" in caplog.text
 
 
 def test_an_installation_that_cannot_be_written_to_goes_without(
