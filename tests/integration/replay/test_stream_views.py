@@ -29,12 +29,13 @@ from tests.integration.replay.gates import entered, gates
 from tests.integration.replay.test_replay_under_traffic import part, projections
 from tests.support.carts import LATE_AFTER, Move, Moved, carts, is_in_order, versions_in_python
 from tests.support.carts import rows_in_python as carts_in_python
+from tests.support.collector import Collector, collecting
 from tests.support.gate_events import event_of
 from tests.support.observed import REGISTRY, Report, rows_in_python
 from tests.support.processes import kill
 from tests.support.seeds import is_long
 from tests.support.traffic import repeated
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest, eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
 
@@ -201,10 +202,37 @@ def standings(replay: Command) -> set[str]:
     return {each["standing"] for each in replay("status", *VIEWS).document or ()}
 
 
+def batch_is_traced_into_each_store(collector: Collector) -> None:
+    """A batch of `gates` begins a trace, which the loaders of its stores continue."""
+
+    def stores() -> dict[str, set[str]]:
+        batches = {each.trace: each.id for each in list(collector.spans) if each.name == "batch gates"}
+        found: dict[str, set[str]] = {batch: set() for batch in batches.values()}
+        for each in list(collector.spans):
+            if each.name == "load gates" and each.parent == batches.get(each.trace):
+                assert each.service == f"headwater-load-{each.facts['headwater.store']}"
+                found[each.parent].add(str(each.facts["headwater.store"]))
+        return found
+
+    expected = {store.name for store in gates.stores}
+    eventually(lambda: expected in stores().values(), Latest(lambda: f"{expected} in {stores()}"))
+    batches = [each for each in list(collector.spans) if each.name == "batch gates"]
+    assert {(each.parent, each.service) for each in batches} == {("", "headwater-streams")}
+    assert sum(each.facts["headwater.records"] for each in batches) > 0
+
+
 @pytest.mark.soak
 def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(
-    deployed: Deployed, replay: Command
+    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with collecting() as collector:
+        for name, value in collector.variables.items():
+            monkeypatch.setenv(name, value)
+        hold_under_kills(deployed, replay)
+        batch_is_traced_into_each_store(collector)
+
+
+def hold_under_kills(deployed: Deployed, replay: Command) -> None:
     with projections(deployed) as supervisor:
         with traffic(deployed):
             deployed.eventually(lambda: has_rows(deployed), "the first rows", START_S)
