@@ -218,6 +218,16 @@ class Deployed:
         with running(*(loader.run for loader in loaders)):
             yield
 
+    def become(self, read: Callable[[], Mapping[str, Any]], expected: Mapping[str, Any], what: str) -> None:
+        """Wait until these rows can be read; the error says which differ."""
+        told = list[str]()
+
+        def are_equal() -> bool:
+            told[:] = differences(read(), expected)
+            return told == []
+
+        self.eventually(are_equal, Latest(partial("{}: {}".format, what, told)))
+
     def rows_become_the_references(self, view: TableView, timeout_s: float = BOUND_S) -> None:
         """Wait until every store shows, under the plain name, what the reference folds of all events."""
         expected, told = fold(view, self.sources), list[str]()
@@ -236,17 +246,17 @@ class Deployed:
         # a row that is there again is one that nothing has deleted: its mark is not read from Elasticsearch
         unmarked = {key: {name: v for name, v in row.items() if name != DELETED or v} for key, row in exact.items()}
 
+        told = list[str]()
+
         def is_in(name: str) -> bool:
             rows = open_reader(name, self.stores).rows(target)
             expected = unmarked if name == "elasticsearch" else exact
-            return {key: without_empty(row) for key, row in rows} == expected
+            told[:] = differences({key: without_empty(row) for key, row in rows}, expected)
+            return told == []
 
         for name in self.servers:
-            eventually(
-                partial(is_in, name),
-                f"{target.view.tag} g{target.generation} in {name}",
-                timeout_s,
-            )
+            missing = Latest(partial("{} g{} in {}: {}".format, target.view.tag, target.generation, name, told))
+            eventually(partial(is_in, name), missing, timeout_s)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start `python -m` with these words; its output goes to a file in the state directory."""
