@@ -15,8 +15,9 @@ from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.testing.histories import History
 from tests.contracts.opened_stores import Server
+from tests.support.ordered_producer import stored
 from tests.support.states import differences
-from tests.support.waiting import BOUND_S, Latest, eventually
+from tests.support.waiting import Latest, eventually
 
 
 def send(producer: Producer, settings: LogSettings, told: History) -> None:
@@ -30,7 +31,7 @@ def send(producer: Producer, settings: LogSettings, told: History) -> None:
                 offset, number = patch.place
                 value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             producer.produce(settings.topic(PATCHES), orjson.dumps(value), key, partition)
-    assert producer.flush(BOUND_S) == 0
+    stored(producer)
 
 
 def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.patch_partitions) -> Target:

@@ -31,7 +31,8 @@ from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.projections.loading import create, rows_become, send
 from tests.support.background import running
 from tests.support.lost_clients import first_is_lost
-from tests.support.waiting import BOUND_S, eventually
+from tests.support.ordered_producer import stored
+from tests.support.waiting import eventually
 
 
 def told_of(view: Any, seed: int = 1) -> History:
@@ -65,7 +66,7 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
         producer.produce(settings.topic(PATCHES), value, key, 0)
     too_much = {"p": 2, "o": 0, "i": 0, "t": 1, "c": {"total": "many"}}
     producer.produce(settings.topic(PATCHES), orjson.dumps(too_much), "by_thing@1/y", 1)
-    assert producer.flush(BOUND_S) == 0
+    stored(producer)
     send(producer, settings, told)
     target = create(server, BY_THING)
     loader = Loader(server.open(), lambda: [target], settings)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from pyspark.sql import SparkSession
 
 from commands.handling.command_task import heartbeat
@@ -42,6 +42,7 @@ from projections.table.shown import DELETED
 from projections.table.view import TableView
 from tests.contracts.opened_stores import Server
 from tests.support.background import running
+from tests.support.ordered_producer import check_stored, stored
 from tests.support.processes import SHOWS_STACKS, ended, ends_of
 from tests.support.states import differences
 from tests.support.traffic import repeated
@@ -114,9 +115,11 @@ class Deployed:
         placed: list[Source] = []
 
         def note(source: Source) -> Callable[[Any, Any], None]:
-            return lambda error, message: placed.append(
-                replace(source, position=Position(message.partition(), message.offset()))
-            )
+            def stored_at(error: KafkaError | None, message: Message) -> None:
+                check_stored(error, message)
+                placed.append(replace(source, position=Position(message.partition() or 0, message.offset() or 0)))
+
+            return stored_at
 
         topic = self.settings.topic(EVENTS)
         for each in events:
@@ -131,7 +134,7 @@ class Deployed:
 
     def flush(self) -> None:
         """Wait until all that `producer` got is in the log."""
-        assert self.producer.flush(BOUND_S) == 0, f"Kafka did not take all records within {BOUND_S:g} s"
+        stored(self.producer)
 
     def append_raw(self, key: str, value: bytes | None, partition: int) -> None:
         """Append a record that may be no event."""
