@@ -32,6 +32,7 @@ from tests.integration.projections.loading import create, rows_become, send
 from tests.support.background import running
 from tests.support.lost_clients import first_is_lost
 from tests.support.ordered_producer import stored
+from tests.support.stuck_clients import JoinsNothing, ReceivesNothing, first_is_stuck
 from tests.support.waiting import eventually
 
 
@@ -89,6 +90,24 @@ def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
     send(producer, settings, told)
     with running(Loader(server.open(), lambda: [target], settings).run):
         rows_become(server, told)
+
+
+@pytest.mark.parametrize("kind", [JoinsNothing, ReceivesNothing])
+def test_a_loader_whose_client_gets_nothing_goes_on_with_a_new_one(
+    servers: dict[str, RealServer],
+    settings: LogSettings,
+    producer: Producer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type[Consumer],
+) -> None:
+    told, server = told_of(BY_GROUP), servers["postgres"]
+    monkeypatch.setattr(patch_reader, "Consumer", first_is_stuck(kind, monkeypatch))
+    target = create(server, BY_GROUP)
+    send(producer, settings, told)
+    with running(Loader(server.open(), lambda: [target], settings).run):
+        rows_become(server, told)
+    assert caplog.text.count("a client of Kafka is stuck") == 1
 
 
 def test_a_generation_that_appears_is_loaded_from_its_start(
