@@ -33,7 +33,7 @@ from tests.support.background import running
 from tests.support.lost_clients import first_is_lost
 from tests.support.ordered_producer import stored
 from tests.support.stuck_clients import JoinsNothing, ReceivesNothing, first_is_stuck
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest, eventually
 
 
 def told_of(view: Any, seed: int = 1) -> History:
@@ -162,7 +162,9 @@ def test_a_store_that_was_emptied_is_named(
         rows_become(server, told)
         server.clean()
         send(producer, settings, told)
-        eventually(lambda: "replay rebuild by_group" in caplog.text)
+        eventually(
+            lambda: "replay rebuild by_group" in caplog.text, Latest(lambda: f"logged is: {caplog.text[-2000:]}")
+        )
     assert server.open().ledgers(target) == {}
 
 
@@ -213,13 +215,14 @@ def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
         with running(*(loader.run for loader in loaders.values())):
             half = History(BY_GROUP, told.sources, {each: found[:30] for each, found in told.patches.items()})
             send(producer, settings, half)
-            eventually(lambda: sum(loaders[away].positions.values()) == 90)
+            reader = loaders[away]
+            eventually(lambda: sum(reader.positions.values()) == 90, Latest(lambda: f"90 in {dict(reader.positions)}"))
             proxy.cut()
             rest = History(BY_GROUP, told.sources, {each: found[30:] for each, found in told.patches.items()})
             send(producer, settings, rest)
             for name in servers.keys() - {away}:
                 rows_become(servers[name], told)
-            eventually(lambda: loaders[away].stats.waits_for_store > 2)
+            eventually(lambda: reader.stats.waits_for_store > 2, f"the loader of {away} waits for it")
             assert servers[away].rows(BY_GROUP) != fold(BY_GROUP, told.sources)
             proxy.mend()
             rows_become(servers[away], told)
