@@ -162,16 +162,16 @@ def carts_become_pythons(deployed: Deployed) -> None:
     moves = all_moves(deployed)
     expected, versions = carts_in_python(moves), versions_in_python(moves)
 
-    def same(store: str) -> bool:
-        return {key: row["step"] for key, row in deployed.servers[store].rows(carts).items()} == expected
+    def stored(store: str) -> dict[str, Any]:
+        return {key: row["step"] for key, row in deployed.servers[store].rows(carts).items()}
 
-    def same_in_topic() -> bool:
+    def in_topic() -> dict[str, Any]:
         last = {key: steps[-1] for key, steps in steps_in_topic(deployed).items()}
-        return {key: step for key, step in last.items() if step is not None} == expected
+        return {key: step for key, step in last.items() if step is not None}
 
     for store in ("postgres", "valkey"):
-        deployed.eventually(partial(same, store), f"rows of carts in {store}")
-    deployed.eventually(same_in_topic, "rows of carts in their topic")
+        deployed.become(partial(stored, store), expected, f"rows of carts in {store}")
+    deployed.become(in_topic, expected, "rows of carts in their topic")
     for key, steps in steps_in_topic(deployed).items():
         assert is_in_order(steps, versions[key]), (key, steps)
 
@@ -188,13 +188,10 @@ def rows_become_python_s(deployed: Deployed) -> None:
     for view, topic in ((gates, OBSERVATIONS), (entered, EVENTS)):
         expected = rows_in_python(recorded(deployed, topic), DAY)
 
-        def same(store: str, view: StreamView = view, expected: object = expected) -> bool:
-            return rows(deployed, store, view) == expected
-
         for store in ("postgres", "valkey"):
-            deployed.eventually(partial(same, store), f"rows of {view.name} in {store}")
+            deployed.become(partial(rows, deployed, store, view), expected, f"rows of {view.name} in {store}")
     expected = rows_in_python(recorded(deployed), DAY)
-    deployed.eventually(lambda: followed(deployed) == expected, "rows of gates in their topic")
+    deployed.become(partial(followed, deployed), expected, "rows of gates in their topic")
     carts_become_pythons(deployed)
 
 
