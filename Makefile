@@ -73,6 +73,7 @@ demo: chosen spark ## load samples, check all views, rebuild them, and check aga
 	$(PY) -m compose demo $(CHOSEN)
 
 test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers and JVM
+	@$(if $(FAST),,$(PY) -m compose prepare)
 	$(PY) -m pytest $(PYTEST_OPTIONS)
 
 soak: spark ## run clients for 15 minutes while processes and servers fail, check the history and all views, then run all property tests with thirty times the examples, and the long form of tests that kill servers

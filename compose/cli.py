@@ -1,4 +1,4 @@
-"""The commands `up`, `down`, `status`, `logs`, `run`, `demo` and `lock`."""
+"""The commands `up`, `down`, `status`, `logs`, `run`, `demo`, `prepare` and `lock`."""
 
 import json
 import os
@@ -160,6 +160,15 @@ def logs(
 ) -> None:
     """Show the logs of the servers."""
     show_logs(StackSettings.from_environ(os.environ), part, lines=lines, follow=follow)
+
+
+@app.command()
+def prepare() -> None:
+    """Speed up the start of the servers, once per installation: archives of their classes are made."""
+    from compose.prepare import make_archives  # noqa: PLC0415 - nothing else needs it
+
+    log_to_stderr(os.environ, "stack")
+    make_archives()
 
 
 @app.command()

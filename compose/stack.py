@@ -67,15 +67,7 @@ class Stack:
 
         Raises AlreadyRunning, PortTaken, DependencyError, StartFailed, or JarError if a download fails.
         """
-        jars = fetch_jars(self._parts)
-        build: Mapping[str, Callable[[], ProcessSpec]] = {
-            "kafka": lambda: kafka.spec(self.settings, jars["kafka"]),
-            "postgres": lambda: postgres.spec(self.settings),
-            "elasticsearch": lambda: elasticsearch.spec(self.settings, jars["elasticsearch"]),
-            "valkey": lambda: valkey.spec(self.settings),
-            "connect": lambda: connect.spec(self.settings, jars["connect"], connector_jars(jars)),
-        }
-        specs = [build[part]() for part in self._parts]
+        specs = specs_of(self.settings, self._parts)
         self._state.take()
         try:
             self._state.clear_leftovers()
@@ -136,6 +128,19 @@ class Stack:
             if self._supervisor is not None:
                 services = [] if self._services is None else self._services.status()
                 self._state.write(self.settings.ports, [*self._supervisor.status(), *services])
+
+
+def specs_of(settings: StackSettings, parts: Collection[str]) -> list[ProcessSpec]:
+    """How these parts run. Raises DependencyError, or JarError if a download fails."""
+    jars = fetch_jars(parts)
+    build: Mapping[str, Callable[[], ProcessSpec]] = {
+        "kafka": lambda: kafka.spec(settings, jars["kafka"]),
+        "postgres": lambda: postgres.spec(settings),
+        "elasticsearch": lambda: elasticsearch.spec(settings, jars["elasticsearch"]),
+        "valkey": lambda: valkey.spec(settings),
+        "connect": lambda: connect.spec(settings, jars["connect"], connector_jars(jars)),
+    }
+    return [build[part]() for part in parts]
 
 
 def parts_for(modules: Sequence[str]) -> tuple[str, ...]:

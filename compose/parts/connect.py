@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compose.parts import wheels
+from compose.parts import class_archive, wheels
 from compose.samples.shipped import create_captured
 from compose.settings import HOST, StackSettings
 from projections.supervision.process import ProcessSpec
@@ -54,7 +54,8 @@ def spec(settings: StackSettings, jars: Sequence[Path], plugins: Mapping[str, Se
         "rest.advertised.host.name": HOST,
         "plugin.path": str(folder),
     }
-    options = [*HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
+    archive = class_archive.use("connect", jars)
+    options = [*archive, *HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
     native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={_LOG4J}"]
     return ProcessSpec(
         name="connect",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compose.errors import ComposeError
-from compose.parts import wheels
+from compose.parts import class_archive, wheels
 from compose.settings import HOST, StackSettings
 from eventlog.programs.modules import SAFE_PATH
 from projections.supervision.process import ProcessSpec
@@ -45,7 +45,14 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
     }
     environment = {
         "CLASSPATH": os.pathsep.join(map(str, server)),
-        "HEADWATER_NODE": json.dumps({"java": str(wheels.java()), "home": str(home), "settings": node_settings}),
+        "HEADWATER_NODE": json.dumps(
+            {
+                "java": str(wheels.java()),
+                "options": class_archive.use("elasticsearch", jars),
+                "home": str(home),
+                "settings": node_settings,
+            }
+        ),
     }
     return ProcessSpec(
         name="elasticsearch",

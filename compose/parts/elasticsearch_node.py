@@ -14,7 +14,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from compose.parts.elasticsearch import HEAP
 from eventlog.programs.stopping import set_by_signal
 
-_JVM_OPTIONS = (
+JVM_OPTIONS = (
     *HEAP,
     "-XX:+UseG1GC",
     "-XX:+ExitOnOutOfMemoryError",
@@ -35,7 +35,7 @@ def main() -> None:
     port, secret, jvm = launch_gateway(
         classpath=os.environ["CLASSPATH"],
         java_path=order["java"],
-        javaopts=list(_JVM_OPTIONS),
+        javaopts=[*order["options"], *JVM_OPTIONS],
         redirect_stdout=sys.stdout,
         redirect_stderr=sys.stderr,
         die_on_exit=True,  # the JVM ends whenever this process does
@@ -49,6 +49,8 @@ def main() -> None:
             sys.exit(f"the JVM ended with status {jvm.returncode}")
     node.close()
     gateway.shutdown()
+    jvm.stdin.close()  # which ends it
+    jvm.wait()  # it may still write an archive of its classes
 
 
 def _start_node(gateway: JavaGateway, settings: Mapping[str, str], home: Path) -> Any:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compose.errors import ComposeError
-from compose.parts import wheels
+from compose.parts import class_archive, wheels
 from compose.parts.kept_probe import KeptProbe
 from compose.settings import HOST, StackSettings
 from projections.supervision.process import ProcessSpec
@@ -86,26 +86,28 @@ def _node(settings: StackSettings, jars: Sequence[Path], node: Node, nodes: Sequ
     name = "kafka" if node.number == 1 else f"kafka-{node.number}"
     java, data, config = wheels.java(), settings.state / name, settings.state / f"{name}.properties"
     environment = {"CLASSPATH": os.pathsep.join(map(str, jars))}
-    options = [*HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
+    archive = class_archive.use("kafka", jars)
+    options = [*archive, *HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
     native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={LOG4J}"]
     return ProcessSpec(
         name=name,
         argv=(str(java), *options, *native, "kafka.Kafka", str(config)),
         env=environment,
         log=settings.logs / f"{name}.log",
-        prepare=lambda: _prepare(_properties(node, nodes, data), java, environment, config, data),
+        prepare=lambda: _prepare(_properties(node, nodes, data), [str(java), *archive], environment, config, data),
         probe=KeptProbe(lambda: _connected(node.port), _ask, ERRORS),
         stop_timeout_s=30.0,
     )
 
 
-def _prepare(properties: str, java: Path, environment: dict[str, str], config: Path, data: Path) -> None:
+def _prepare(properties: str, java: Sequence[str], environment: dict[str, str], config: Path, data: Path) -> None:
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(properties)
     if (data / "meta.properties").exists():
         return
     shutil.rmtree(data, ignore_errors=True)  # a format that was interrupted
-    command = [str(java), "-Xshare:auto", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOG4J}"]
+    command = [*java, "-XX:+UseG1GC", "-XX:TieredStopAtLevel=1", "--enable-native-access=ALL-UNNAMED"]
+    command += [f"-Dlog4j2.configurationFile={LOG4J}"]
     command += ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(config)]
     ran = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
     if ran.returncode != 0:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eventlog.heartbeats import heartbeat_key
-from eventlog.kafka.client import client_config
+from eventlog.kafka.client import Contact, client_config
 from eventlog.settings import LogSettings
 
 log = logging.getLogger(__name__)
@@ -49,14 +49,24 @@ def beating(
 
 
 def _beat(settings: LogSettings, places: list[tuple[str, int]], every_s: float, stop: threading.Event) -> None:
-    producer = Producer(client_config(settings, **PRODUCER))
+    producer, contact = Producer(client_config(settings, **PRODUCER)), Contact(places[0][0])
+
+    def reported(error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            contact.answered()
+
     while True:
         for topic, partition in places:
             try:
-                producer.produce(topic, key=heartbeat_key(partition), value=b"{}", partition=partition)
+                producer.produce(
+                    topic, key=heartbeat_key(partition), value=b"{}", partition=partition, on_delivery=reported
+                )
             except (BufferError, KafkaException) as error:
                 log.warning("no heartbeat in %s: %s", topic, error)
         producer.poll(0)
+        if contact.is_lost(producer):
+            producer.purge()
+            producer = Producer(client_config(settings, **PRODUCER))
         if stop.wait(every_s):
             producer.flush(EVERY_S)
             return

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from eventlog.errors import LogUnavailable
 from eventlog.kafka.client import Contact, client_config, leave, translated
 from eventlog.kafka.shown_offsets import ShownOffsets
+from eventlog.kafka.stuck_client import StuckClient
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES
 from projections.limits import BATCH_RECORDS
@@ -49,6 +50,7 @@ class PatchReader:
         self._shown = ShownOffsets(self._config["group.id"])
         self._config["on_commit"] = self._shown.reported
         self._contact = Contact(settings.topic(PATCHES))
+        self._stuck = StuckClient(settings, PATCHES, self._config["group.id"] if self._shares else None)
         self._connect()
 
     @property
@@ -84,7 +86,10 @@ class PatchReader:
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 log.warning("reading patches: %s", error)
         # records of a partition that was given up, or read before a rewind, are read again
-        return [each for each in records if each.error() is None and self._expected(each)]
+        expected = [each for each in records if each.error() is None and self._expected(each)]
+        if expected:
+            self._stuck.received()
+        return expected
 
     def advance(self, partition: int, next_offset: int) -> None:
         """Everything before `next_offset` is in the store."""
@@ -100,6 +105,7 @@ class PatchReader:
         topic = self._settings.topic(PATCHES)
         # without a generation nothing is assigned: a pause would remember its place, and a resume could return to it
         self._consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in positions.items()])
+        self._stuck.received()
         self.must_reposition = False
 
     def first_kept(self, partition: int) -> int:
@@ -119,8 +125,8 @@ class PatchReader:
         return int(marks[0]), int(marks[1])
 
     def reconnect_if_lost(self) -> None:
-        """Replace the client if no broker has answered it for long."""
-        if not self._contact.is_lost(self._consumer):
+        """Replace the client if no broker has answered it for long, or if it does not get what there is."""
+        if not self._contact.is_lost(self._consumer) and not self._stuck.is_stuck(self._positions):
             return
         leave(self._consumer)
         if self._shares:
@@ -134,6 +140,7 @@ class PatchReader:
 
     def _connect(self) -> None:
         self._consumer = Consumer(self._config)
+        self._stuck.started()
         if self._shares:
             self._consumer.subscribe(
                 [self._settings.topic(PATCHES)],
@@ -153,11 +160,13 @@ class PatchReader:
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if consumer is self._consumer:  # and not one that was left behind
             self._owned = {each.partition for each in partitions}
+            self._stuck.assigned()
             self.must_reposition = True
 
     def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         if consumer is self._consumer:
             self._owned, self._positions = set(), {}
+            self._stuck.started()
         consumer.unassign()
 
 

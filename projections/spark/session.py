@@ -284,6 +284,8 @@ def end(session: SparkSession, within_s: float = 30.0) -> None:
 
     gateway = SparkContext._gateway
     with suppress(Py4JError, OSError):  # its JVM may have died
+        # a part that sends its heartbeat to one that has ended prints a stack trace
+        session.sparkContext.setLogLevel("OFF")
         session.stop()
     SparkContext._active_spark_context = SparkSession._instantiatedSession = None
     if gateway is None:

@@ -165,9 +165,8 @@ def service(
     """Headwater with the samples `listings` and `orders`, `shop` and a new project, in an environment of its own."""
     modules = ("listings", "orders", "shop.domain", "shop.views", "bank", "reserved_stock")
     settings = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        **collector.variables,
         "OTEL_TRACES_SAMPLER": "parentbased_always_off",
-        "OTEL_BSP_SCHEDULE_DELAY": "200",
         "PYTHONPATH": os.pathsep.join(map(str, (shop, bank, RESERVED_STOCK))),
     }
     with running_deployment(stack, modules, tmp_path_factory.mktemp("state"), settings) as running:

@@ -25,6 +25,7 @@ from eventlog.kafka import admin
 from eventlog.kafka.client import client_config
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
+from tests.support.ordered_producer import IN_BULK
 
 NAMES = ("commands",)
 COMMANDS = 240_000
@@ -77,7 +78,7 @@ def submit_commands(settings: LogSettings, streams: int = STREAMS, traced_every:
     steps: list[tuple[str, Mapping[str, object]]] = [("listing.list_property", listed)]
     steps += [("listing.change_price", {"price": price}) for price in (58_000, 57_000, 56_000)]
     steps.append(("listing.put_under_offer", {"offer": 55_500}))
-    producer = Producer(client_config(settings, **{"linger.ms": 5, "queue.buffering.max.messages": 1_000_000}))
+    producer = Producer(client_config(settings, **IN_BULK))
     for step, (command_type, body) in enumerate(steps):
         for number in range(streams):
             stream = f"listing/L{number}"

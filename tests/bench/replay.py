@@ -37,6 +37,7 @@ from tests.bench._commands import BY_HAND, command, environment
 from tests.bench._deployment import own_environment
 from tests.bench._replay_views import PRICES
 from tests.bench.commands import sampled
+from tests.support.ordered_producer import IN_BULK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -231,7 +232,8 @@ def bulk_producer(log: KafkaLog, **settings: str) -> Producer:
     """A producer for millions of records."""
     return Producer(
         log.client(
-            **{"linger.ms": 20, "queue.buffering.max.messages": 2_000_000, "queue.buffering.max.kbytes": 1 << 20},
+            **IN_BULK,
+            **{"queue.buffering.max.kbytes": 1 << 20},
             **{name.replace("_", "."): value for name, value in settings.items()},
         )
     )

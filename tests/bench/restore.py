@@ -22,6 +22,7 @@ from headwater.samples.listings.domain import Listing, listing
 from tests.bench._handlers import handler, peak_mb
 from tests.bench._waiting import eventually
 from tests.bench.commands import deployment, now
+from tests.support.ordered_producer import IN_BULK
 
 NAMES = ("restore",)
 SNAPSHOTS = 1_000_000
@@ -113,7 +114,7 @@ def repricing(number: int) -> tuple[str, bytes]:
 
 def write(settings: LogSettings, topic: str, records: Iterator[tuple[str, bytes]]) -> None:
     """Append records to the partitions of their keys."""
-    producer = Producer(client_config(settings, **{"linger.ms": 5, "queue.buffering.max.messages": 2_000_000}))
+    producer = Producer(client_config(settings, **IN_BULK))
     name, time_ms = settings.topic(topic), timestamp_ms(now())
     for key, value in records:
         producer.produce(name, value, key, partition_of(key, settings.partitions), timestamp=time_ms)

@@ -48,6 +48,7 @@ from projections.stream.declaring.view import StreamView
 from projections.table.expressions import literal
 from projections.table.types import SPARK_TYPES
 from tests.bench._deployment import own_environment
+from tests.support.ordered_producer import ORDERED
 from tests.support.sample_entries import entry_of_fact, entry_of_report
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _sales(number: int) -> list[Entry]:
 
 def _send(settings: LogSettings, traffic: Callable[[int], list[Entry]]) -> int:
     """Append rounds until there are enough records; returns their number."""
-    producer, sent, number = Producer(client_config(settings)), 0, 0
+    producer, sent, number = Producer(client_config(settings, **ORDERED)), 0, 0
     while sent < RECORDS_READ:
         entries = traffic(number)
         for entry in entries:

@@ -31,6 +31,7 @@ from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.progress_sender import progress_sender
 from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from tests.bench._deployment import own_environment
+from tests.support.ordered_producer import ORDERED
 
 NAMES = ("saved_searches",)
 SEARCHES, CITIES = 100_000, 40
@@ -90,7 +91,7 @@ def _line(value: float, unit: str, conditions: str) -> dict[str, Any]:
 
 def _save(settings: LogSettings, chance: random.Random) -> None:
     """What handlers append for the searches, 100 in a second, until now."""
-    producer, topic = Producer(client_config(settings)), settings.topic(EVENTS)
+    producer, topic = Producer(client_config(settings, **ORDERED)), settings.topic(EVENTS)
     start = datetime.now(UTC) - timedelta(seconds=SEARCHES / 100)
     for number in range(SEARCHES):
         at, stream = start + timedelta(seconds=number / 100), f"saved_search/s{number}"
@@ -108,7 +109,7 @@ def _save(settings: LogSettings, chance: random.Random) -> None:
 
 def _offer(settings: LogSettings, chance: random.Random, rate: int) -> None:
     """Homes at this rate, as the API appends them."""
-    producer, topic = Producer(client_config(settings)), settings.topic(OBSERVATIONS)
+    producer, topic = Producer(client_config(settings, **ORDERED)), settings.topic(OBSERVATIONS)
     registry, began = ObservationRegistry.load(["saved_searches"]), time.perf_counter()
     for number in range(rate * SECONDS):
         time.sleep(max(0.0, began + number / rate - time.perf_counter()))

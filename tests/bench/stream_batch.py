@@ -28,6 +28,7 @@ from projections.stores.store import Target
 from projections.stream.declaring.view import StreamView
 from tests.bench._deployment import own_environment
 from tests.bench._stream_views import WINDOW_S, GatePassed, registry
+from tests.support.ordered_producer import IN_BULK
 
 NAMES = ("stream_batch",)
 EVENTS = tuple(
@@ -128,7 +129,7 @@ def _size_bytes(folder: Path) -> int:
 def _send(settings: LogSettings, first: int, end: int) -> None:
     """The observations with these numbers, as the API writes them; one is encoded, and the others are like it."""
     topic = settings.topic(OBSERVATIONS)
-    producer = Producer(client_config(settings, **{"linger.ms": 20, "compression.type": "lz4"}))
+    producer = Producer(client_config(settings, **IN_BULK, **{"compression.type": "lz4"}))
     example = Report(id="#id", source="#gate", time=START, data=GatePassed(gate="#gate", weight=987_654_321))
     entry = to_entry(example, START, None, None)
     time_text = b"2026-03-01T00:00:00.000000Z"

@@ -67,7 +67,7 @@ def run_elasticsearch() -> NoReturn:
         "http.host": "0.0.0.0",  # noqa: S104 - of a container
         "transport.host": "127.0.0.1",
     }
-    order = {"java": str(wheels.java()), "home": str(home), "settings": settings}
+    order = {"java": str(wheels.java()), "options": (), "home": str(home), "settings": settings}
     variables = {"HEADWATER_NODE": json.dumps(order), "CLASSPATH": os.pathsep.join(map(str, server))}
     become(Path(sys.executable), "-P", "-m", "compose.parts.elasticsearch_node", **variables)
 

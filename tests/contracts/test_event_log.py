@@ -45,14 +45,17 @@ from eventlog.topics import (
     topic_specs,
     view_topic,
 )
-from tests.support.waiting import eventually
+from tests.support.ordered_producer import ordered_producer, stored
+from tests.support.waiting import BOUND_S, eventually
 
 
 @pytest.fixture(params=["memory", "kafka"])
-def log(request: pytest.FixtureRequest) -> Iterator[EventLog]:
+def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventLog]:
     if request.param == "memory":
         yield MemoryLog(partitions=2)
         return
+    # what a test looks at while a transaction is open may take longer than Kafka leaves it open in production
+    monkeypatch.setattr("eventlog.kafka.writer.TRANSACTION_TIMEOUT_MS", int(BOUND_S * 1000))
     kafka = KafkaLog(request.getfixturevalue("log_settings"))
     yield kafka
     kafka.close()
@@ -68,6 +71,12 @@ def entry(key: str, value: bytes | None = b"{}", topic: str = EVENTS, timestamp_
 
 def keys(log: EventLog, topic: str = EVENTS, partition: int = 0, start: int = 0, end: int | None = None) -> list[str]:
     return [record.key for record in log.read(topic, partition, start, end)]
+
+
+def transactional_stranger(settings: LogSettings) -> Producer:
+    """A producer that is none of the log's. Kafka does not end its transactions while a test looks at them."""
+    unknown = {"transactional.id": f"{uuid.uuid4()}", "transaction.timeout.ms": int(BOUND_S * 1000)}
+    return ordered_producer(settings.bootstrap, **unknown)
 
 
 def settle(log: EventLog, partition: int = 0) -> None:
@@ -430,11 +439,11 @@ def test_a_partition_whose_leader_is_away_for_a_moment_is_owned_nevertheless(
 
 def test_nobody_writes_to_a_partition_where_the_log_lost_the_end_of_a_transaction(log_settings: LogSettings) -> None:
     """Only Kafka can; made here by a stranger's open transaction, which looks the same to a new owner."""
-    stranger = Producer({"bootstrap.servers": log_settings.bootstrap, "transactional.id": f"{uuid.uuid4()}"})
+    stranger = transactional_stranger(log_settings)
     stranger.init_transactions(60)
     stranger.begin_transaction()
     stranger.produce(log_settings.topic(EVENTS), b"{}", "lost", 0)
-    stranger.flush(240)
+    stored(stranger)
     log = KafkaLog(log_settings)
     try:
         log.own(1).close()
@@ -455,9 +464,9 @@ def test_what_a_stranger_pushed_to_other_offsets_than_foretold_is_not_committed(
             transaction = writer.begin()
             assert transaction.append([entry(key)]) == [2 * at]  # a commit's mark has an offset too
             transaction.commit()
-        stranger = Producer({"bootstrap.servers": log_settings.bootstrap})
+        stranger = ordered_producer(log_settings.bootstrap)
         stranger.produce(log_settings.topic(EVENTS), b"{}", "stranger", 0)
-        stranger.flush(240)
+        stored(stranger)
         pushed = writer.begin()
         assert pushed.append([entry("c")]) == [4]
         with pytest.raises(LogUnavailable, match="another process wrote"):
@@ -474,7 +483,7 @@ def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
 ) -> None:
     """Only Kafka can; it is looked at sooner here than in production, and the transaction is a stranger's."""
     monkeypatch.setattr("eventlog.kafka.tail.OPEN_S", 0.0)
-    stranger = Producer({"bootstrap.servers": log_settings.bootstrap, "transactional.id": f"{uuid.uuid4()}"})
+    stranger = transactional_stranger(log_settings)
     stranger.init_transactions(60)
     log = KafkaLog(log_settings)
     tail = log.tail(INBOX, {0: 0})
@@ -486,7 +495,7 @@ def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
         assert "open transaction" not in caplog.text
         stranger.begin_transaction()
         stranger.produce(log_settings.topic(INBOX), b"{}", "lost", 0)
-        stranger.flush(240)
+        stored(stranger)
         log.submit(entry("behind it", topic=INBOX), 0).result(240)
         eventually(lambda: not tail.poll(10, 0.1) and "open transaction at offset 1" in caplog.text)
         assert f"abort --topic {log_settings.topic(INBOX)} --partition 0 --start-offset 1" in caplog.text

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 
 import psutil
@@ -30,9 +31,10 @@ DIFFERS = 3
 class ReadSide:
     """`headwater projections` over the tallies."""
 
-    def __init__(self, settings: LogSettings, stack: Stack) -> None:
+    def __init__(self, settings: LogSettings, stack: Stack, more: Mapping[str, str] | None = None) -> None:
+        """more: variables of its processes."""
         self._stack = stack
-        self._variables = os.environ | stack.endpoints.environment() | {
+        self._variables = os.environ | stack.endpoints.environment() | dict(more or {}) | {
             "HEADWATER_ENVIRONMENT": settings.environment,
             "HEADWATER_PARTITIONS": str(settings.partitions),
             "HEADWATER_MODULES": ",".join(settings.modules),

@@ -7,10 +7,12 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from eventlog.programs.stopping import Stopping
 
+ROOT: Final = Path(__file__).parents[2]
 END_S: Final = 300.0
 """How long what is asked to end may take, on a machine that is shared."""
 SHOWN_FRAMES: Final = 6
@@ -81,12 +83,26 @@ def check_background() -> None:
 
 
 def stacks() -> str:
-    """Where all other threads of this process are, for a message about what has not happened."""
-    names = {each.ident: each.name for each in threading.enumerate() if each is not threading.current_thread()}
-    found = sys._current_frames()
-    shown = [
-        f"\nthread {name}:\n{''.join(traceback.format_stack(found[ident])[-SHOWN_FRAMES:])}"
-        for ident, name in names.items()
-        if ident in found
-    ]
-    return "".join(shown)
+    """Where all other threads of this process are, for a message about what has not happened.
+
+    First the work in the background of the test, then other threads that run code of this checkout, the newest first
+    of each; last those of libraries, which wait for their next work, with one line each.
+    """
+    frames = sys._current_frames()
+    newest = [each for each in reversed(threading.enumerate()) if each is not threading.current_thread()]
+    works, others, idle = list[str](), list[str](), list[str]()
+    for thread in newest:
+        if thread.ident not in frames:
+            continue
+        stack = traceback.extract_stack(frames[thread.ident])
+        last = stack[-1]
+        if thread not in _running and not any(map(_is_ours, stack)):
+            idle.append(f"\nthread {thread.name} is in {last.name} ({Path(last.filename).name}:{last.lineno})")
+            continue
+        shown = f"\nthread {thread.name}:\n{''.join(stack.format()[-SHOWN_FRAMES:])}"
+        (works if thread in _running else others).append(shown)
+    return "".join(works + others + idle)
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return "site-packages" not in frame.filename and Path(frame.filename).is_relative_to(ROOT)

@@ -39,6 +39,7 @@ def eventually(
     every_s: between two questions; a condition that takes long is asked less often, since what is awaited needs the
     processor.
     """
+    __tracebackhide__ = True  # the message comes right below the line of the test: what shows it may cut it soon
     deadline = time.monotonic() + timeout_s
     while True:
         began = time.monotonic()

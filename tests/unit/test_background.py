@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
 
 from tests.support import background
-from tests.support.background import EndedTooSoon, running
+from tests.support.background import EndedTooSoon, running, stacks
 from tests.support.traffic import repeated
 from tests.support.waiting import Latest, eventually
 
@@ -69,6 +70,33 @@ def test_a_message_about_what_never_came_says_where_the_threads_are() -> None:
     says = r"the rows: not within 0\.01 s\n(.|\n)*works_on:\n(.|\n)*stop\.wait\(\)"
     with pytest.raises(AssertionError, match=says), running(works_on):
         eventually(lambda: False, "the rows", 0.01)
+
+
+def test_the_work_of_the_test_is_shown_first_and_idle_threads_of_libraries_last_with_one_line() -> None:
+    """CI shows only the beginning of a long message."""
+    ends = threading.Event()
+
+    def older(stop: threading.Event) -> None:
+        stop.wait()
+
+    def newer(stop: threading.Event) -> None:
+        stop.wait()
+
+    def of_the_test() -> None:
+        ends.wait()
+
+    others = [threading.Thread(target=ends.wait, name="of a library"), threading.Thread(target=of_the_test, name="own")]
+    with running(older, newer):
+        for each in others:
+            each.start()
+        shown = stacks()
+    ends.set()
+    for each in others:
+        each.join()
+    titles = [line for line in shown.splitlines() if line.startswith("thread ")]
+    expected = [r".*newer:", r".*older:", r"own:", r"of a library is in wait \(threading\.py:\d+\)"]
+    found = [pattern for title in titles for pattern in expected if re.fullmatch(f"thread {pattern}", title)]
+    assert found == expected, shown
 
 
 def test_work_that_does_not_end_fails_the_test_with_its_stack(monkeypatch: pytest.MonkeyPatch) -> None:

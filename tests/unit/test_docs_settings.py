@@ -46,7 +46,7 @@ def test_the_page_has_every_variable_that_the_code_names() -> None:
             (named | declared().keys())
             - INTERNAL
             - SHOWN.keys()
-            - {"PATH", "PYTHONPATH", "CLASSPATH", "XDG_CACHE_HOME", "SUDO_USER", "SSH_CONNECTION"}
+            - {"PATH", "PYTHONPATH", "CLASSPATH", "XDG_CACHE_HOME", "SUDO_USER", "SSH_CONNECTION", "JAVA_TOOL_OPTIONS"}
         )
         == []
     )

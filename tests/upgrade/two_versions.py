@@ -22,7 +22,7 @@ from projections.supervision.supervisor import Supervisor
 from tests.conftest import listens
 from tests.support.local_http import local_http
 from tests.support.processes import ends_of
-from tests.support.waiting import BOUND_S, Answer, eventually
+from tests.support.waiting import BOUND_S, Answer, Latest, eventually
 
 ROOT: Final = Path(__file__).parents[2]
 OWN: Final = Path(__file__).parent / "own"
@@ -143,11 +143,8 @@ class Version:
 
     def _awaited(self, condition: Callable[[], Answer], what: str) -> Answer:
         """Wait for this; if it does not come, say what the programs have logged last."""
-        try:
-            return eventually(condition, what)
-        except AssertionError as late:
-            logs = StackSettings(self.state, self.stack.ports).logs
-            raise AssertionError(f"{late}\n{ends_of(logs)}") from None
+        logs = StackSettings(self.state, self.stack.ports).logs
+        return eventually(condition, Latest(lambda: f"{what}:\n{ends_of(logs)}"))
 
     def send(self, command: str, name: str, **body: Any) -> Any:
         """The answer to a command whose id is `name`."""

@@ -89,8 +89,7 @@ FOR UPDATE OF ledger
 
 WRITE_LEDGERS = """
 UPDATE {schema}.ledger AS ledger SET next = fresh.next, applied = fresh.applied
-FROM unnest(%s::text[], %s::integer[], %s::integer[], %s::bigint[], %s::jsonb[])
-    AS fresh(view, generation, partition, next, applied)
+FROM json_to_recordset(%s::json) AS fresh(view text, generation integer, partition integer, next bigint, applied jsonb)
 WHERE (ledger.view, ledger.generation, ledger.partition) = (fresh.view, fresh.generation, fresh.partition)
 """
 

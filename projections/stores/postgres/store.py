@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any, Final
 
+import orjson
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -290,14 +291,18 @@ class PostgresStore:
         self, connection: psycopg.Connection[Any], held: Mapping[tuple[str, int], Mapping[int, Ledger]]
     ) -> None:
         rows = [
-            (view, generation, partition, ledger.next_offset, Jsonb(places_to_json(ledger.applied)))
+            {
+                "view": view,
+                "generation": generation,
+                "partition": partition,
+                "next": ledger.next_offset,
+                "applied": places_to_json(ledger.applied),
+            }
             for (view, generation), by_partition in held.items()
             for partition, ledger in by_partition.items()
         ]
         if rows:
-            connection.execute(
-                self._sql(postgres_ddl.WRITE_LEDGERS), [list(column) for column in zip(*rows, strict=True)]
-            )
+            connection.execute(self._sql(postgres_ddl.WRITE_LEDGERS), [orjson.dumps(rows).decode()])
 
     def _execute_all(self, statements: Sequence[str]) -> list[str]:
         """Execute statements in one transaction; returns the keys that they return."""

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from confluent_kafka import Producer
 
 from compose.ports import free_port
 from eventlog.envelope import partition_of
@@ -25,6 +24,7 @@ from projections.table.expressions import Source
 from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
 from tests.integration.api.api_rows import SOURCES, load
 from tests.support.background import running
+from tests.support.ordered_producer import ordered_producer, stored
 from tests.support.table_views import table_views
 from tests.support.waiting import eventually
 
@@ -35,14 +35,14 @@ EVENT_S = 300
 def emit(deployment: Deployment, name: str, sources: list[Source]) -> None:
     """Write the patches of events, as the live query does."""
     view = table_views()[name]
-    producer = Producer({"bootstrap.servers": deployment.log.bootstrap})
+    producer = ordered_producer(deployment.log.bootstrap)
     for source in sources:
         for patch in reference.lift(view, source):
             key, (offset, number) = patch_key(view.tag, patch.key), patch.place
             value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             topic, partition = deployment.log.topic(PATCHES), partition_of(key, 4)
             producer.produce(topic, orjson.dumps(value), key.encode(), partition)
-    assert producer.flush(240) == 0
+    stored(producer)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, Message
 
 from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from eventlog.topics import EVENTS
@@ -21,6 +21,7 @@ from projections.table.expressions import Source
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.api.api_rows import batches_of, every_row, load_view
 from tests.support.looked_up import CITIES
+from tests.support.ordered_producer import check_stored, ordered_producer, stored
 from tests.support.table_views import table_views
 
 STORES = ("postgres", "elasticsearch", "valkey")
@@ -34,7 +35,7 @@ class World:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._producer = Producer({"bootstrap.servers": deployment.log.bootstrap})
+        self._producer = ordered_producer(deployment.log.bootstrap)
         self._happened = 0
         listed = [self.listed(key, city) for key, city in HOMES.items()]
         data = {"sold_for": 1, "price": 1, "square_feet": 500}
@@ -56,16 +57,16 @@ class World:
         stream, time = f"listing/{key}", datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._happened)
         envelope = Envelope(f"{stream}/{version}", kind, stream, time, {"listing_id": key} | data, sequence=version)
         partition, value = partition_of(stream, 4), encode(envelope)
-        stored: list[int] = []
+        offsets: list[int] = []
 
-        def on_delivery(error: object, message: Message) -> None:
-            assert error is None, error
-            stored.append(message.offset() or 0)
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            check_stored(error, message)
+            offsets.append(message.offset() or 0)
 
         topic, time_ms = self._deployment.log.topic(EVENTS), timestamp_ms(time)
         self._producer.produce(topic, value, envelope.id, partition, on_delivery=on_delivery, timestamp=time_ms)
-        assert self._producer.flush(240) == 0
-        return Source(envelope, Position(partition, stored[0]), time_ms, value.decode())
+        stored(self._producer)
+        return Source(envelope, Position(partition, offsets[0]), time_ms, value.decode())
 
     def apply(self, name: str, source: Source) -> None:
         """Let one view alone take in one more event, in all its stores."""

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from confluent_kafka import Producer
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from api.guard.key_file import new_key, now, write_keys
@@ -37,6 +36,7 @@ from tests.integration.api.api_deployment import PATIENT, Deployment, serving, s
 from tests.integration.replay.deployed import Deployed
 from tests.support.background import running
 from tests.support.listed import LISTING
+from tests.support.ordered_producer import ordered_producer
 from tests.support.servers import without_server
 from tests.support.waiting import eventually
 
@@ -117,7 +117,7 @@ def read_side(deployment: Deployment) -> Iterator[Sequence[TableView]]:
     """The views of the deployment that need no Spark, with loaders; the reference plays their live query."""
     settings, stores = deployment.log, deployment.stores
     views = ViewRegistry.load(settings.modules).of_kind(TableView)
-    producer = Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    producer = ordered_producer(settings.bootstrap, **{"linger.ms": 5})
     servers = {"postgres": OnPostgres(stores), "elasticsearch": OnElasticsearch(stores), "valkey": OnValkey(stores)}
     with closing(KafkaLog(settings)) as log:
         read = ReadSoFar(log)

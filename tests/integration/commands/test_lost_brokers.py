@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from eventlog.errors import LogUnavailable
 from eventlog.kafka import client as kafka_client
+from eventlog.kafka import heartbeats
 from eventlog.kafka import log as kafka
 from eventlog.kafka import writer as kafka_writer
+from eventlog.kafka.heartbeats import beating
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS
+from eventlog.topics import COMMANDS, OBSERVATIONS
 from tests.support.lost_clients import NOWHERE, first_is_lost
 from tests.support.waiting import eventually
 
@@ -59,6 +62,12 @@ def test_who_submits_is_told_and_the_next_one_is_served(
     eventually(lambda: failed)
     assert log.submit(Entry(COMMANDS, "kept", b"{}", 1), 0).result(240) == 0
     log.close()
+
+
+def test_heartbeats_go_on(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "Producer", first_is_lost(Producer, monkeypatch))
+    with closing(KafkaLog(log_settings)) as log, beating(log_settings, [OBSERVATIONS], 0.1):
+        eventually(lambda: all(log.end(OBSERVATIONS, each) for each in range(log.partitions)))
 
 
 def test_a_client_is_lost_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 import valkey
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from compose.ports import free_ports
@@ -24,6 +24,7 @@ from compose.stack import Stack
 from compose.testing.shared import own_folder
 from projections.supervision.process import State
 from tests.support.elasticsearch_client import elasticsearch
+from tests.support.ordered_producer import ordered_producer, stored
 from tests.support.seeds import some_of
 from tests.support.waiting import eventually
 
@@ -35,9 +36,9 @@ KILLED = 2
 def write_everywhere(endpoints: Endpoints) -> None:
     admin = AdminClient({"bootstrap.servers": endpoints.kafka})
     admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result()
-    producer = Producer({"bootstrap.servers": endpoints.kafka, "acks": "all"})
+    producer = ordered_producer(endpoints.kafka)
     producer.produce("kept", b"value")
-    assert producer.flush(240) == 0
+    stored(producer)
     with psycopg.connect(endpoints.postgres) as connection:
         connection.execute("create table kept as select 'value' as value")
     with elasticsearch(endpoints.elasticsearch) as client:

@@ -11,6 +11,7 @@ from compose.settings import StackSettings
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
+from tests.support.ordered_producer import ordered_producer
 from tests.support.patience import patient
 
 
@@ -40,4 +41,4 @@ def stores(servers: dict[str, RealServer]) -> StoreSettings:
 
 @pytest.fixture
 def producer(settings: LogSettings) -> Producer:
-    return Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 0})
+    return ordered_producer(settings.bootstrap)

@@ -15,7 +15,9 @@ from projections.stores.store import Target
 from projections.table.reference import fold
 from projections.testing.histories import History
 from tests.contracts.opened_stores import Server
-from tests.support.waiting import BOUND_S, eventually
+from tests.support.ordered_producer import stored
+from tests.support.states import differences
+from tests.support.waiting import Latest, eventually
 
 
 def send(producer: Producer, settings: LogSettings, told: History) -> None:
@@ -29,7 +31,7 @@ def send(producer: Producer, settings: LogSettings, told: History) -> None:
                 offset, number = patch.place
                 value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             producer.produce(settings.topic(PATCHES), orjson.dumps(value), key, partition)
-    assert producer.flush(BOUND_S) == 0
+    stored(producer)
 
 
 def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.patch_partitions) -> Target:
@@ -41,12 +43,15 @@ def create(server: Server, view: Any, start: Sequence[int] = (0,) * LogSettings.
 
 
 def rows_become(server: Server, told: History) -> None:
+    """Wait until a reader finds what the reference folds; the error says which rows differ, and what is applied."""
+    __tracebackhide__ = True
     expected = fold(told.view, told.sources)
-    try:
-        # a client of Kafka that has forgotten its brokers is replaced after half a minute
-        eventually(lambda: server.rows(told.view) == expected, timeout_s=240.0)
-    except AssertionError as late:
-        found = server.rows(told.view)
-        differing = {key: (row, found.get(key)) for key, row in expected.items() if found.get(key) != row}
-        assert found == expected, f"{len(found)} rows; expected and found: {differing}"
-        raise AssertionError("the rows came just too late") from late
+
+    def missing() -> str:
+        places = "\n".join(differences(server.rows(told.view), expected)) or "the rows came just too late"
+        ledgers = server.open().ledgers(Target(told.view, 1)).items()
+        applied = {partition: each.next_offset for partition, each in sorted(ledgers)}
+        sent = {partition: len(each) for partition, each in sorted(told.patches.items())}
+        return f"{told.view.name}\n{places}\npatches applied up to {applied}; this history has {sent}"
+
+    eventually(lambda: server.rows(told.view) == expected, Latest(missing))

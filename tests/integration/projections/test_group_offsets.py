@@ -31,7 +31,7 @@ from tests.contracts.view_histories import BY_GROUP
 from tests.integration.projections.loading import create, rows_become, send
 from tests.support.background import running
 from tests.support.listed import LISTING
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest, eventually
 
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -71,6 +71,15 @@ def without_start(offsets: Mapping[int, int]) -> dict[int, int]:
     return {each: offset for each, offset in offsets.items() if offset}
 
 
+def all_becomes_shown(group: Group, settings: LogSettings, topic: str, partitions: int) -> None:
+    """Wait until Kafka's tools see that a group is at the ends of a topic."""
+
+    def shown() -> str:
+        return f"{topic} ends at {ends(settings, topic, partitions)}; the group has shown {group.offsets()}"
+
+    eventually(lambda: without_start(group.offsets()) == ends(settings, topic, partitions), Latest(shown))
+
+
 @pytest.mark.parametrize("wrong", [0, 1_000_000])
 def test_a_loader_shows_how_far_it_is_and_a_wrong_offset_of_its_group_changes_nothing(
     servers: dict[str, RealServer], settings: LogSettings, producer: Producer, wrong: int
@@ -83,13 +92,13 @@ def test_a_loader_shows_how_far_it_is_and_a_wrong_offset_of_its_group_changes_no
     first = Loader(server.open(), lambda: [target], settings)
     with running(first.run):
         rows_become(server, told)
-        eventually(lambda: without_start(group.offsets()) == ends(settings, PATCHES, partitions))
+        all_becomes_shown(group, settings, PATCHES, partitions)
     group.set(wrong)
     read = first.stats.patches
     send(producer, settings, told)  # again: what is applied is known by its place
     second = Loader(server.open(), lambda: [target], settings)
     with running(second.run):
-        eventually(lambda: without_start(group.offsets()) == ends(settings, PATCHES, partitions))
+        all_becomes_shown(group, settings, PATCHES, partitions)
     assert second.stats.patches == read, "neither more nor fewer than the new ones"
     rows_become(server, told)
 
@@ -121,7 +130,7 @@ def test_a_handler_shows_how_far_it_is_and_a_wrong_offset_of_its_group_changes_n
             submit(number)
             with running(serve):
                 eventually(lambda: len(decided()) == 10 * (number + 1))  # noqa: B023 - it is called here
-                eventually(lambda: without_start(group.offsets()) == ends(settings, COMMANDS, settings.partitions))
+                all_becomes_shown(group, settings, COMMANDS, settings.partitions)
         outcomes = {(each.command_id.partition("-")[0], each.outcome, each.version) for each in decided().values()}
         assert outcomes == {(f"c{number}", "accepted", number + 1) for number in range(3)}
 

@@ -31,7 +31,9 @@ from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.projections.loading import create, rows_become, send
 from tests.support.background import running
 from tests.support.lost_clients import first_is_lost
-from tests.support.waiting import BOUND_S, eventually
+from tests.support.ordered_producer import stored
+from tests.support.stuck_clients import JoinsNothing, ReceivesNothing, first_is_stuck
+from tests.support.waiting import Latest, eventually
 
 
 def told_of(view: Any, seed: int = 1) -> History:
@@ -65,7 +67,7 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
         producer.produce(settings.topic(PATCHES), value, key, 0)
     too_much = {"p": 2, "o": 0, "i": 0, "t": 1, "c": {"total": "many"}}
     producer.produce(settings.topic(PATCHES), orjson.dumps(too_much), "by_thing@1/y", 1)
-    assert producer.flush(BOUND_S) == 0
+    stored(producer)
     send(producer, settings, told)
     target = create(server, BY_THING)
     loader = Loader(server.open(), lambda: [target], settings)
@@ -88,6 +90,24 @@ def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
     send(producer, settings, told)
     with running(Loader(server.open(), lambda: [target], settings).run):
         rows_become(server, told)
+
+
+@pytest.mark.parametrize("kind", [JoinsNothing, ReceivesNothing])
+def test_a_loader_whose_client_gets_nothing_goes_on_with_a_new_one(
+    servers: dict[str, RealServer],
+    settings: LogSettings,
+    producer: Producer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type[Consumer],
+) -> None:
+    told, server = told_of(BY_GROUP), servers["postgres"]
+    monkeypatch.setattr(patch_reader, "Consumer", first_is_stuck(kind, monkeypatch))
+    target = create(server, BY_GROUP)
+    send(producer, settings, told)
+    with running(Loader(server.open(), lambda: [target], settings).run):
+        rows_become(server, told)
+    assert caplog.text.count("a client of Kafka is stuck") == 1
 
 
 def test_a_generation_that_appears_is_loaded_from_its_start(
@@ -142,7 +162,9 @@ def test_a_store_that_was_emptied_is_named(
         rows_become(server, told)
         server.clean()
         send(producer, settings, told)
-        eventually(lambda: "replay rebuild by_group" in caplog.text)
+        eventually(
+            lambda: "replay rebuild by_group" in caplog.text, Latest(lambda: f"logged is: {caplog.text[-2000:]}")
+        )
     assert server.open().ledgers(target) == {}
 
 
@@ -193,13 +215,14 @@ def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
         with running(*(loader.run for loader in loaders.values())):
             half = History(BY_GROUP, told.sources, {each: found[:30] for each, found in told.patches.items()})
             send(producer, settings, half)
-            eventually(lambda: sum(loaders[away].positions.values()) == 90)
+            reader = loaders[away]
+            eventually(lambda: sum(reader.positions.values()) == 90, Latest(lambda: f"90 in {dict(reader.positions)}"))
             proxy.cut()
             rest = History(BY_GROUP, told.sources, {each: found[30:] for each, found in told.patches.items()})
             send(producer, settings, rest)
             for name in servers.keys() - {away}:
                 rows_become(servers[name], told)
-            eventually(lambda: loaders[away].stats.waits_for_store > 2)
+            eventually(lambda: reader.stats.waits_for_store > 2, f"the loader of {away} waits for it")
             assert servers[away].rows(BY_GROUP) != fold(BY_GROUP, told.sources)
             proxy.mend()
             rows_become(servers[away], told)

@@ -20,10 +20,9 @@ from projections.testing.histories import History, history
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP
 from tests.integration.projections.loading import create, rows_become, send
-from tests.support.waiting import eventually
+from tests.support.waiting import BOUND_S, eventually
 
 Start = Callable[[str], subprocess.Popen[bytes]]
-PATIENCE_S = 240.0
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def start(settings: LogSettings, stack: StackSettings, tmp_path: Path) -> Iterat
             process.send_signal(signal.SIGCONT)
         process.terminate()
     for process in started:
-        process.wait(PATIENCE_S)
+        process.wait(BOUND_S)
 
 
 def part(told: History, number: int, of: int) -> History:
@@ -84,7 +83,7 @@ def test_a_store_whose_loaders_are_killed_paused_and_joined_loses_and_doubles_no
                     >= share * sum(told.ends.values())
                 ),
                 f"{share:.0%} are in {name}",
-                PATIENCE_S,
+                BOUND_S,
             )
 
     killed = [start(name) for name in servers]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from compose.settings import StackSettings
 from eventlog.kafka import admin
@@ -20,6 +19,7 @@ from projections.settings import StoreSettings
 from replay import cli
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
 from tests.integration.replay.deployed import BOUND_S, Command, Deployed, Told
+from tests.support.ordered_producer import ordered_producer
 from tests.support.patience import patient
 from tests.support.spark_rows import session
 
@@ -49,7 +49,7 @@ def deployed(
     stores = StoreSettings(name, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions, log=settings)
     admin.prepare(settings)
     log = KafkaLog(settings)
-    producer = Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    producer = ordered_producer(settings.bootstrap, **{"linger.ms": 5})
     with OnPostgres(stores) as postgres, OnElasticsearch(stores) as elasticsearch, OnValkey(stores) as valkey:
         servers = {"postgres": postgres, "elasticsearch": elasticsearch, "valkey": valkey}
         yield Deployed(settings, stores, servers, log, producer)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from pyspark.sql import SparkSession
 
 from commands.handling.command_task import heartbeat
@@ -42,6 +42,7 @@ from projections.table.shown import DELETED
 from projections.table.view import TableView
 from tests.contracts.opened_stores import Server
 from tests.support.background import running
+from tests.support.ordered_producer import check_stored, stored
 from tests.support.processes import SHOWS_STACKS, ended, ends_of
 from tests.support.states import differences
 from tests.support.traffic import repeated
@@ -114,9 +115,11 @@ class Deployed:
         placed: list[Source] = []
 
         def note(source: Source) -> Callable[[Any, Any], None]:
-            return lambda error, message: placed.append(
-                replace(source, position=Position(message.partition(), message.offset()))
-            )
+            def stored_at(error: KafkaError | None, message: Message) -> None:
+                check_stored(error, message)
+                placed.append(replace(source, position=Position(message.partition() or 0, message.offset() or 0)))
+
+            return stored_at
 
         topic = self.settings.topic(EVENTS)
         for each in events:
@@ -131,7 +134,7 @@ class Deployed:
 
     def flush(self) -> None:
         """Wait until all that `producer` got is in the log."""
-        assert self.producer.flush(BOUND_S) == 0, f"Kafka did not take all records within {BOUND_S:g} s"
+        stored(self.producer)
 
     def append_raw(self, key: str, value: bytes | None, partition: int) -> None:
         """Append a record that may be no event."""
@@ -218,6 +221,16 @@ class Deployed:
         with running(*(loader.run for loader in loaders)):
             yield
 
+    def become(self, read: Callable[[], Mapping[str, Any]], expected: Mapping[str, Any], what: str) -> None:
+        """Wait until these rows can be read; the error says which differ."""
+        told = list[str]()
+
+        def are_equal() -> bool:
+            told[:] = differences(read(), expected)
+            return told == []
+
+        self.eventually(are_equal, Latest(partial("{}: {}".format, what, told)))
+
     def rows_become_the_references(self, view: TableView, timeout_s: float = BOUND_S) -> None:
         """Wait until every store shows, under the plain name, what the reference folds of all events."""
         expected, told = fold(view, self.sources), list[str]()
@@ -236,17 +249,17 @@ class Deployed:
         # a row that is there again is one that nothing has deleted: its mark is not read from Elasticsearch
         unmarked = {key: {name: v for name, v in row.items() if name != DELETED or v} for key, row in exact.items()}
 
+        told = list[str]()
+
         def is_in(name: str) -> bool:
             rows = open_reader(name, self.stores).rows(target)
             expected = unmarked if name == "elasticsearch" else exact
-            return {key: without_empty(row) for key, row in rows} == expected
+            told[:] = differences({key: without_empty(row) for key, row in rows}, expected)
+            return told == []
 
         for name in self.servers:
-            eventually(
-                partial(is_in, name),
-                f"{target.view.tag} g{target.generation} in {name}",
-                timeout_s,
-            )
+            missing = Latest(partial("{} g{} in {}: {}".format, target.view.tag, target.generation, name, told))
+            eventually(partial(is_in, name), missing, timeout_s)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start `python -m` with these words; its output goes to a file in the state directory."""

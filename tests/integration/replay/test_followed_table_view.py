@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -22,8 +22,6 @@ from tests.integration.replay.followed_again import followed as followed_again
 from tests.integration.replay.test_replay_under_traffic import part, projections
 from tests.integration.replay.things import things
 from tests.support.processes import kill
-from tests.support.states import differences
-from tests.support.waiting import Latest
 
 Rows = dict[str, dict[str, Any]]
 
@@ -70,21 +68,11 @@ def rows_become_the_references(deployed: Deployed, *views: TableView) -> None:
         expected = fold(view, deployed.sources)
         assert expected
         for place, read in (("PostgreSQL", rows_in_postgres), ("its topic", rows_in_topic)):
-            become(deployed, partial(read, deployed, view), expected, f"{view.name} in {place}")
+            deployed.become(partial(read, deployed, view), expected, f"{view.name} in {place}")
 
 
 def rows_in_postgres(deployed: Deployed, view: TableView) -> Rows:
     return dict(deployed.servers["postgres"].rows(view))
-
-
-def become(deployed: Deployed, read: Callable[[], Rows], expected: Rows, what: str) -> None:
-    told = list[str]()
-
-    def are_equal() -> bool:
-        told[:] = differences(read(), expected)
-        return told == []
-
-    deployed.eventually(are_equal, Latest(partial("{}: {}".format, what, told)))
 
 
 def verify(replay: Command) -> None:

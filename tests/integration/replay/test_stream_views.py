@@ -29,12 +29,13 @@ from tests.integration.replay.gates import entered, gates
 from tests.integration.replay.test_replay_under_traffic import part, projections
 from tests.support.carts import LATE_AFTER, Move, Moved, carts, is_in_order, versions_in_python
 from tests.support.carts import rows_in_python as carts_in_python
+from tests.support.collector import Collector, collecting
 from tests.support.gate_events import event_of
 from tests.support.observed import REGISTRY, Report, rows_in_python
 from tests.support.processes import kill
 from tests.support.seeds import is_long
 from tests.support.traffic import repeated
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest, eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
 
@@ -161,16 +162,16 @@ def carts_become_pythons(deployed: Deployed) -> None:
     moves = all_moves(deployed)
     expected, versions = carts_in_python(moves), versions_in_python(moves)
 
-    def same(store: str) -> bool:
-        return {key: row["step"] for key, row in deployed.servers[store].rows(carts).items()} == expected
+    def stored(store: str) -> dict[str, Any]:
+        return {key: row["step"] for key, row in deployed.servers[store].rows(carts).items()}
 
-    def same_in_topic() -> bool:
+    def in_topic() -> dict[str, Any]:
         last = {key: steps[-1] for key, steps in steps_in_topic(deployed).items()}
-        return {key: step for key, step in last.items() if step is not None} == expected
+        return {key: step for key, step in last.items() if step is not None}
 
     for store in ("postgres", "valkey"):
-        deployed.eventually(partial(same, store), f"rows of carts in {store}")
-    deployed.eventually(same_in_topic, "rows of carts in their topic")
+        deployed.become(partial(stored, store), expected, f"rows of carts in {store}")
+    deployed.become(in_topic, expected, "rows of carts in their topic")
     for key, steps in steps_in_topic(deployed).items():
         assert is_in_order(steps, versions[key]), (key, steps)
 
@@ -187,13 +188,10 @@ def rows_become_python_s(deployed: Deployed) -> None:
     for view, topic in ((gates, OBSERVATIONS), (entered, EVENTS)):
         expected = rows_in_python(recorded(deployed, topic), DAY)
 
-        def same(store: str, view: StreamView = view, expected: object = expected) -> bool:
-            return rows(deployed, store, view) == expected
-
         for store in ("postgres", "valkey"):
-            deployed.eventually(partial(same, store), f"rows of {view.name} in {store}")
+            deployed.become(partial(rows, deployed, store, view), expected, f"rows of {view.name} in {store}")
     expected = rows_in_python(recorded(deployed), DAY)
-    deployed.eventually(lambda: followed(deployed) == expected, "rows of gates in their topic")
+    deployed.become(partial(followed, deployed), expected, "rows of gates in their topic")
     carts_become_pythons(deployed)
 
 
@@ -201,10 +199,37 @@ def standings(replay: Command) -> set[str]:
     return {each["standing"] for each in replay("status", *VIEWS).document or ()}
 
 
+def batch_is_traced_into_each_store(collector: Collector) -> None:
+    """A batch of `gates` begins a trace, which the loaders of its stores continue."""
+
+    def stores() -> dict[str, set[str]]:
+        batches = {each.trace: each.id for each in list(collector.spans) if each.name == "batch gates"}
+        found: dict[str, set[str]] = {batch: set() for batch in batches.values()}
+        for each in list(collector.spans):
+            if each.name == "load gates" and each.parent == batches.get(each.trace):
+                assert each.service == f"headwater-load-{each.facts['headwater.store']}"
+                found[each.parent].add(str(each.facts["headwater.store"]))
+        return found
+
+    expected = {store.name for store in gates.stores}
+    eventually(lambda: expected in stores().values(), Latest(lambda: f"{expected} in {stores()}"))
+    batches = [each for each in list(collector.spans) if each.name == "batch gates"]
+    assert {(each.parent, each.service) for each in batches} == {("", "headwater-streams")}
+    assert sum(each.facts["headwater.records"] for each in batches) > 0
+
+
 @pytest.mark.soak
 def test_rows_are_those_that_python_computes_after_a_kill_and_a_rebuild_under_traffic(
-    deployed: Deployed, replay: Command
+    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with collecting() as collector:
+        for name, value in collector.variables.items():
+            monkeypatch.setenv(name, value)
+        hold_under_kills(deployed, replay)
+        batch_is_traced_into_each_store(collector)
+
+
+def hold_under_kills(deployed: Deployed, replay: Command) -> None:
     with projections(deployed) as supervisor:
         with traffic(deployed):
             deployed.eventually(lambda: has_rows(deployed), "the first rows", START_S)

@@ -36,7 +36,7 @@ from tests.support.databases import drop_database
 from tests.support.local_http import local_http
 from tests.support.processes import ends_of
 from tests.support.states import differences
-from tests.support.waiting import BOUND_S, eventually
+from tests.support.waiting import BOUND_S, Latest, eventually
 
 SALT = "salt"
 SILENT_S = 30.0
@@ -175,10 +175,8 @@ class Connector:
             last[0] = answer.text
             return None if answer.status_code == REBALANCING or answer.is_server_error else answer
 
-        try:
-            answer = eventually(answered, f"the worker answers {method} {path}", every_s=0.2)
-        except AssertionError as late:
-            raise AssertionError(f"{late}; its last answer: {last[0]}") from None
+        awaited = Latest(lambda: f"the worker answers {method} {path}; its last answer: {last[0]}")
+        answer = eventually(answered, awaited, every_s=0.2)
         assert answer is not None
         return answer
 
@@ -203,10 +201,10 @@ class Connector:
             errors[0] = task.get("trace") or errors[0]
             return bool(task["state"] == "RUNNING")
 
-        try:
-            eventually(runs, f"{self.names.connector} runs")
-        except AssertionError as late:
-            raise AssertionError(f"{late}; its last error: {errors[0] or 'none'}{self._logged()}") from None
+        eventually(
+            runs,
+            Latest(lambda: f"{self.names.connector} runs; its last error: {errors[0] or 'none'}{self._logged()}"),
+        )
 
     def wait_read(self) -> None:
         """Return once its task runs, and has read all tables for the first time."""

@@ -22,7 +22,7 @@ from projections.table.expressions import Source as Change
 from projections.table.reference import fold
 from tests.integration.sources.captured import Row, Topic
 from tests.support.seeds import is_long
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest, eventually
 
 SILENT = "nothing has been captured for "
 Tables = Mapping[str, Mapping[str, Row]]
@@ -130,10 +130,7 @@ class Reconciled(ABC):
                         self.operator.sweep()
             return False
 
-        try:
-            eventually(is_mended, f"{said}\nis mended", every_s=0.5)
-        except AssertionError as late:
-            raise AssertionError(f"{late}; status says {self.status()}") from None
+        eventually(is_mended, Latest(lambda: f"{said}\nis mended; status says {self.status()}"), every_s=0.5)
 
 
 class RandomChanges(Protocol):

@@ -24,10 +24,11 @@ from compose.stack import Stack
 from eventlog.capturing import Captured
 from eventlog.capturing.postgres.positions import read_lsn
 from eventlog.settings import LogSettings
+from eventlog.tracing.spans import MS
 from headwater import TableView
 from headwater.samples.shop import rows
 from headwater.samples.shop.filling import fill
-from headwater.samples.shop.source import Order, shop
+from headwater.samples.shop.source import Customer, Order, shop
 from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from projections.stores.open import open_reader
@@ -40,9 +41,10 @@ from tests.integration.sources.mirrors import COUNTED, MIRRORS, counted, counted
 from tests.integration.sources.watching import watching
 from tests.simulation.read_side import ReadSide
 from tests.support.background import running
+from tests.support.collector import Collector, Seen, collecting
 from tests.support.seeds import examples, seed_of, some_of
 from tests.support.states import differences
-from tests.support.waiting import eventually
+from tests.support.waiting import Latest, eventually
 
 MODULES = "shop,tests.integration.sources.mirrors"
 CHANGES, KILLS, REBUILT = 12, 3, 2
@@ -59,6 +61,7 @@ class Mirrored:
     connector: Connector
     read_side: ReadSide
     variables: dict[str, str]
+    collector: Collector
 
     @property
     def stores(self) -> StoreSettings:
@@ -187,7 +190,8 @@ class Registrar:
 
 @pytest.fixture(scope="module")
 def mirrored(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
-    with captured(servers, shop, ["ALTER TABLE products REPLICA IDENTITY FULL"]) as connector:
+    full = ["ALTER TABLE products REPLICA IDENTITY FULL"]
+    with captured(servers, shop, full) as connector, collecting() as collector:
         with connector.connect() as connection:
             fill(connection, seed_of(1), customers=100, products=50)
         variables = os.environ | servers.endpoints.environment() | {
@@ -196,13 +200,13 @@ def mirrored(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "HEADWATER_MODULES": MODULES,
             "HEADWATER_STATE": str(tmp_path_factory.mktemp("state")),
         }  # fmt: skip
-        read_side = ReadSide(LogSettings.from_environment(variables), servers)
+        read_side = ReadSide(LogSettings.from_environment(variables), servers, collector.variables)
         read_side.start()
         watch = watching({**connector.variables, "HEADWATER_MODULES": "shop"}, tmp_path_factory.mktemp("watch") / "log")
         try:
             read_side.wait_until_up()
             with watch:
-                yield Mirrored(connector, read_side, variables)
+                yield Mirrored(connector, read_side, variables, collector)
         finally:
             read_side.stop()
 
@@ -218,6 +222,33 @@ def api(mirrored: Mirrored, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_every_row_of_every_table_is_in_every_store(mirrored: Mirrored) -> None:
     mirrored.connector.put()
     mirrored.wait_equal()
+
+
+def test_a_change_in_the_database_is_a_trace_into_the_rows_of_each_store(mirrored: Mirrored) -> None:
+    mirrored.connector.put()
+    # no row of the snapshot is still to come
+    eventually(lambda: all(mirrored.is_equal(Customer, store) for store in STORES), timeout_s=FOUND_S, every_s=0.5)
+    with mirrored.connector.connect() as connection:
+        ((before,),) = connection.execute("SELECT clock_timestamp()")
+        connection.execute("UPDATE customers SET name = %s WHERE id = 1", (f"renamed {before}",))
+    began_ns = int(before.timestamp() * 1e6) * 1_000 // MS * MS  # Debezium gives it in milliseconds
+    spans = mirrored.collector.spans
+
+    def patches() -> list[Seen]:
+        return [each for each in list(spans) if each.name == "patch mirrored_customers" and each.began_ns >= began_ns]
+
+    def loads() -> dict[Any, Seen]:
+        made = [each for each in list(spans) if each.parent in {patch.id for patch in patches()}]
+        return {each.facts["headwater.store"]: each for each in made}
+
+    eventually(lambda: loads().keys() == set(STORES), Latest(lambda: f"of {patches()} there are {loads()}"), FOUND_S)
+    (patch,) = patches()
+    assert (patch.parent, patch.service) == ("", "headwater-load-postgres")
+    for store, load in loads().items():
+        assert (load.name, load.trace) == ("load mirrored_customers", patch.trace)
+        assert load.service == f"headwater-load-{store}"
+        assert began_ns <= patch.began_ns <= patch.ended_ns <= load.ended_ns
+    assert not any(f"renamed {before}" in str(each.facts) for each in list(spans))
 
 
 def test_counts_follow_moves_and_deletes_and_are_those_of_a_replay(mirrored: Mirrored, api: httpx.Client) -> None:

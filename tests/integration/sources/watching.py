@@ -14,7 +14,7 @@ from pathlib import Path
 
 from compose.stack import Stack
 from tests.support.processes import ends_of
-from tests.support.waiting import BOUND_S, eventually
+from tests.support.waiting import BOUND_S, Latest, eventually
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Watch:
 
     def wait_for(self, text: str) -> None:
         """Return once it has logged this."""
-        try:
-            eventually(lambda: self.lines(text) or self.process.poll() is not None, f"'{text}' in the log of the watch")
-        except AssertionError as late:
-            raise AssertionError(f"{late}\n{ends_of(self.file)}") from None
+        eventually(
+            lambda: self.lines(text) or self.process.poll() is not None,
+            Latest(lambda: f"'{text}' in the log of the watch:\n{ends_of(self.file)}"),
+        )
         assert self.lines(text), self.file.read_text()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:

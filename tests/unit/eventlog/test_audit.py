@@ -30,11 +30,11 @@ from tests.support.audited import MemoryTrail
 HERE = {"replay.__main__": "replay.cli"}
 """Where the verbs of a module are declared, if it only runs them."""
 NO_ACTIONS = {
-    "stack": {"up", "run", "demo", "down", "status", "logs", "lock"},  # servers on this machine
-    "run": {"up", "run", "demo", "down", "status", "logs", "lock"},
-    "demo": {"up", "run", "demo", "down", "status", "logs", "lock"},
-    "up": {"up", "run", "demo", "down", "status", "logs", "lock"},
-    "down": {"up", "run", "demo", "down", "status", "logs", "lock"},
+    "stack": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},  # servers on this machine
+    "run": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},
+    "demo": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},
+    "up": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},
+    "down": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},
     "projections": {"prepare", "build", "live", "streams", "load"},  # services, which a supervisor starts
     "status": {""},
     "grants": {""},  # it prints what an operator may run

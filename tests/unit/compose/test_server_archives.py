@@ -1,0 +1,100 @@
+"""The archives of the servers' classes: each server's JVM can use its own, and one that is of no use does no harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from compose import prepare
+from compose.parts import class_archive, wheels
+from compose.parts.elasticsearch_node import JVM_OPTIONS
+from compose.ports import free_ports
+from compose.prepare import ON_A_JVM, make_archives
+from compose.settings import StackSettings
+from compose.stack import CAPTURING, fetch_jars, specs_of
+from projections.supervision.errors import StartFailed
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture(scope="module")
+def archives() -> list[Path]:
+    made = make_archives()
+    assert len(made) == len(ON_A_JVM)
+    return made
+
+
+def started(server: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """A JVM with the options and the classpath of a server, which ends at once."""
+    (spec,) = specs_of(StackSettings(folder, free_ports()), (server,))
+    if server == "elasticsearch":
+        command: Sequence[str] = [
+            str(wheels.java()),
+            *json.loads(spec.env["HEADWATER_NODE"])["options"],
+            *JVM_OPTIONS,
+        ]
+    else:
+        command = [word for word in spec.argv[:-1] if word.startswith(("-", "/"))]
+    ran = [*command, *options, "-version"]
+    return subprocess.run(ran, env={**os.environ, **spec.env}, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.parametrize("server", ON_A_JVM)
+def test_a_server_can_use_its_archive(archives: list[Path], server: str, tmp_path: Path) -> None:
+    assert any(each.name.startswith(f"{server}-") for each in archives)
+    ran = started(server, tmp_path, "-XX:AOTMode=on")  # it fails if it cannot
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_jvm_with_another_classpath_starts_without_it(
+    archives: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_kafka = next(each for each in archives if each.name.startswith("kafka-"))
+    monkeypatch.setattr(class_archive, "found", lambda *_: of_kafka)
+    assert started("connect", tmp_path).returncode == 0
+    assert started("connect", tmp_path, "-XX:AOTMode=on").returncode != 0
+
+
+def test_an_archive_that_was_cut_off_is_not_used(
+    archives: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = fetch_jars(CAPTURING)["kafka"]
+    assert class_archive.use("kafka", jars)
+    (whole,) = (each for each in archives if each.name.startswith("kafka-"))
+    (tmp_path / whole.name).write_bytes(whole.read_bytes()[:1_000_000])
+    monkeypatch.setattr(class_archive, "FOLDER", tmp_path)
+    assert class_archive.use("kafka", jars) == ()
+
+
+def test_they_are_made_once(archives: list[Path]) -> None:
+    made = [each.stat().st_mtime_ns for each in archives]
+    assert make_archives() == archives
+    assert [each.stat().st_mtime_ns for each in archives] == made
+
+
+def test_a_server_that_does_not_start_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise StartFailed("kafka", "exited with status 1", tmp_path / "kafka.log")
+
+    monkeypatch.setattr(class_archive, "FOLDER", tmp_path / "servers")
+    monkeypatch.setattr(prepare, "_record", fail)
+    assert make_archives() == []
+    assert "'kafka' did not become healthy" in caplog.text
+    assert "start slower: kafka, elasticsearch, connect" in caplog.text
+
+
+def test_an_installation_that_cannot_be_written_to_goes_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(class_archive, "FOLDER", tmp_path / "file" / "servers")
+    monkeypatch.setattr(prepare, "_record", pytest.fail)
+    assert make_archives() == []
+    assert "start slower" in caplog.text
