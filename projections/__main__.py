@@ -88,7 +88,9 @@ def live() -> None:
 def streams() -> None:
     """Run the queries of the stream views."""
     serve_metrics(os.environ, "streams")
-    run_stream_queries(_service(), Stopping.by_signals())
+    service = _service()
+    with traced(os.environ, service.settings.environment):
+        run_stream_queries(service, Stopping.by_signals())
 
 
 @app.command()

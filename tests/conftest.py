@@ -36,7 +36,7 @@ sys.dont_write_bytecode = False
 # a fifth of the usual room for compiled code; Spark's was full, and spent a tenth of its time on sweeping it.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
-# At its own limit, of 700 new objects, the garbage collector took a quarter of the time of tests that each make an API.
+# At its own limit, of 700 new objects, the garbage collector took a sixth of the time of tests that each make an API.
 gc.set_threshold(10_000)
 
 SECONDS = pytest.StashKey[Seconds]()
