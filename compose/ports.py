@@ -34,22 +34,34 @@ def free_ports() -> Ports:
 
 def free_port() -> int:
     """A port on which nothing listens now."""
+    return free_ports_in_a_row(1)
+
+
+def free_ports_in_a_row(number: int) -> int:
+    """The first of so many ports on which nothing listens now."""
     with ExitStack() as held:
-        return _bind(held)
+        return _bind(held, number)
 
 
-def _bind(held: ExitStack) -> int:
-    """Bind a port from which the system opens no connections: one of these could take it while a server restarts."""
+def _bind(held: ExitStack, number: int = 1) -> int:
+    """Bind ports in a row from which the system opens no connections: one of these could take a port while its server
+    restarts. Returns the first one.
+    """
     chance = random.SystemRandom()  # several processes may have the same seed
     with _given() as given:
-        for _ in range(ATTEMPTS if (end := _first_outgoing()) > FIRST else 0):
-            if str(port := chance.randrange(FIRST, end)) in given:
+        places = max(0, _first_outgoing() - number + 1 - FIRST)
+        chosen = (FIRST + chance.randrange(places) for _ in range(ATTEMPTS if places else 0))
+        for wanted in (*chosen, *([0] * ATTEMPTS)):  # 0: the system chooses one
+            if any(str(port) in given for port in range(wanted, wanted + number)):
                 continue
-            with suppress(OSError):
-                _bound(held, port)
-                given[str(port)] = time.time()
-                return port
-    return _bound(held, 0)
+            with suppress(OSError), ExitStack() as bound:
+                first = _bound(bound, wanted)
+                for port in range(first + 1, first + number):
+                    _bound(bound, port)
+                given |= {str(port): time.time() for port in range(first, first + number)}
+                held.push(bound.pop_all())
+                return first
+    raise OSError(f"no {number} ports in a row are free")
 
 
 @contextmanager

@@ -110,10 +110,6 @@ class Instance:
         )
         return noted._after(self.process.react(event, self.state), cause, now)
 
-    def has_handled(self, envelope: Envelope, place: SourcePlace | None) -> bool:
-        """Whether it ignores a record, because it has handled it or a later one."""
-        return self._noting(envelope, place, 0) is None
-
     def _noting(self, envelope: Envelope, place: SourcePlace | None, now_ms: int) -> Instance | None:
         """The instance that remembers that it has handled a record; None if it has handled it before."""
         is_missed = envelope.id in self.missed

@@ -23,7 +23,7 @@ from commands.receipt import Receipt
 from commands.sending import receipt_follower
 from commands.sending.gateway import CommandGateway
 from commands.sending.stored_receipts import open_stored
-from compose.ports import free_ports
+from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
 from compose.stack import Stack
 from eventlog.envelope import HEARTBEAT, decode, partition_of
@@ -44,7 +44,7 @@ from tests.integration.commands.handler_process import (
 )
 from tests.support.badly_behaved import BAD, BAD_COMMANDS, CODES
 from tests.support.listed import LISTING
-from tests.support.scraped import free_ports_in_a_row, scraped
+from tests.support.scraped import scraped
 from tests.support.seeds import examples
 from tests.support.waiting import BOUND_S, eventually
 
@@ -61,7 +61,7 @@ def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> 
             await gateway.submit("listing.sell", {"listing_id": "Ä/1", "sold_for": 5}),
         ]
 
-    port = free_ports_in_a_row(1)
+    port = free_port()
     with handler(log_settings, HEADWATER_METRICS_PORT=str(port)):
         receipts = with_gateway(log_settings, play)
         # counted once the transaction has ended, which the receipt does not wait for

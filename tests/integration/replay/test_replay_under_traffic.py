@@ -13,12 +13,13 @@ from contextlib import contextmanager, suppress
 import psutil
 import pytest
 
+from compose.ports import free_ports_in_a_row
 from projections.running_parts import EVERYTHING, LIVE, ready_file
 from projections.table.view import TableView
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.processes import kill
-from tests.support.scraped import free_ports_in_a_row, scraped
+from tests.support.scraped import scraped
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]

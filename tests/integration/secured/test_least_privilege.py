@@ -33,7 +33,7 @@ from valkey.exceptions import AuthenticationError, NoPermissionError
 from compose.parts import postgres
 from compose.parts import valkey as valkey_part
 from compose.parts.wheels import java, wheel_folder
-from compose.ports import free_port, free_ports
+from compose.ports import free_port, free_ports, free_ports_in_a_row
 from compose.settings import HOST, StackSettings
 from eventlog.access import Program, account
 from eventlog.errors import LogUnavailable
@@ -50,7 +50,7 @@ from projections.stores.postgres.connection import connect, holders_of
 from projections.stores.postgres.grants import grants
 from projections.supervision.supervisor import Supervisor
 from tests.integration.secured.secured_kafka import Secured
-from tests.support.scraped import free_ports_in_a_row, scraped
+from tests.support.scraped import scraped
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("another Spark session")

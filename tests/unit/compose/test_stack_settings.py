@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from compose import ports
 from compose.cli import app, status
 from compose.errors import NotRunning, PortTaken
-from compose.ports import free_port, free_ports
+from compose.ports import free_port, free_ports, free_ports_in_a_row
 from compose.settings import Ports, StackSettings
 from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
 from compose.state import StateDirectory
@@ -139,6 +139,18 @@ def test_a_port_is_given_once_although_nothing_listens_on_it_yet(
         assert free_port() < ports.FIRST + 40
     monkeypatch.setenv("HEADWATER_CACHE", str(given))  # no folder
     assert free_port() < ports.FIRST + 40
+
+
+def test_ports_in_a_row_are_all_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (outgoing := tmp_path / "ip_local_port_range").write_text(f"{ports.FIRST + 400}\t60999\n")
+    monkeypatch.setattr(ports, "_OUTGOING", outgoing)
+    monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path))
+    firsts = [free_ports_in_a_row(5) for _ in range(10)]
+    rows = {port for first in firsts for port in range(first, first + 5)}
+    assert len(rows) == 50
+    assert not rows & {free_port() for _ in range(50)}
+    outgoing.write_text("nothing")  # then the system chooses the first
+    assert free_ports_in_a_row(5) > 0
 
 
 def test_the_port_of_a_part_that_does_not_run_may_be_taken() -> None:
