@@ -35,7 +35,7 @@ class NoEngine(ComposeError):
         reasons = "; ".join(f"'{command}': {reason}" for command, reason in tried.items())
         super().__init__(
             f"no container engine answers ({reasons}): start Docker, or install docker with its compose plugin or "
-            "podman with podman-compose; or run without --containers"
+            "podman with podman-compose 1.1 or later (older ones know no profiles); or run without --containers"
         )
 
 

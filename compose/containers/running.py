@@ -28,6 +28,7 @@ ENGINES: Final = (
     (("podman-compose",), ("podman", "info")),
 )
 """The commands that run a compose file, each with the one that fails if its engine does not answer."""
+PROFILE: Final = ("--profile", "app")
 ANSWER_S: Final = 30.0
 START_S: Final = 900.0
 """Images may have to be fetched, and the read side's first start takes longest."""
@@ -38,7 +39,8 @@ def find_engine() -> tuple[str, ...]:
     tried = {}
     for command, engine in ENGINES:
         name = " ".join(command)
-        for asked in ((*command, "version"), engine):
+        # it must know profiles: Debian's podman-compose 1.0 does not
+        for asked in ((*command, *PROFILE, "version"), engine):
             if (said := _failure(asked)) is not None:
                 tried[name] = said
                 break
@@ -88,7 +90,7 @@ def main(modules: Sequence[str]) -> int:
     stop_on_signals()
     given = {**os.environ, **variables(modules, os.environ)}
     check_declarations(modules)
-    compose = [*find_engine(), "--file", str(FILE), "--profile", "app"]
+    compose = [*find_engine(), "--file", str(FILE), *PROFILE]
     try:
         console.print(f"starting containers with {compose[0]}")
         _run([*compose, "up", "--detach"], given)

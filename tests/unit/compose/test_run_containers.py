@@ -36,20 +36,27 @@ def install(folder: Path, name: str, answers: str) -> None:
 
 
 def test_docker_is_taken_if_it_answers(path: Path) -> None:
-    install(path, "docker", "'compose version'|info")
-    install(path, "podman", "'compose version'|info")
+    install(path, "docker", "'compose --profile app version'|info")
+    install(path, "podman", "'compose --profile app version'|info")
     assert find_engine() == ("docker", "compose")
 
 
 def test_podman_is_taken_if_dockers_engine_does_not_answer(path: Path) -> None:
-    install(path, "docker", "'compose version'")
+    install(path, "docker", "'compose --profile app version'")
     install(path, "podman", "info")
-    install(path, "podman-compose", "version")
+    install(path, "podman-compose", "'--profile app version'")
     assert find_engine() == ("podman-compose",)
 
 
+def test_one_that_knows_no_profiles_is_too_old(path: Path) -> None:
+    install(path, "podman", "info")
+    install(path, "podman-compose", "version")
+    with pytest.raises(NoEngine, match=r"podman-compose 1\.1 or later"):
+        find_engine()
+
+
 def test_without_an_engine_the_error_says_what_was_tried(path: Path) -> None:
-    install(path, "docker", "'compose version'")
+    install(path, "docker", "'compose --profile app version'")
     with pytest.raises(NoEngine) as none:
         find_engine()
     said = str(none.value)
