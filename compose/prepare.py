@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from compose.ports import free_ports
 from compose.settings import StackSettings
 from compose.stack import CAPTURING, fetch_jars, specs_of
 from compose.testing.shared import own_folder
+from projections.spark.setup import archive_files
 from projections.supervision.errors import SupervisionError
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
@@ -32,9 +32,8 @@ def make_archives() -> list[Path]:
     jars = fetch_jars(CAPTURING)
     if any(class_archive.found(name, jars[name]) is None for name in ON_A_JVM):
         log.info("making archives of the servers' classes, which halve their start time")
-        shutil.rmtree(class_archive.FOLDER, ignore_errors=True)  # archives of earlier versions
         try:
-            class_archive.FOLDER.mkdir(parents=True)
+            archive_files.clear(class_archive.FOLDER)
         except OSError as error:
             log.warning("cannot make archives of the servers' classes, so they start slower: %s", error)
             return []

@@ -4,7 +4,6 @@
 archive is of another Java.
 """
 
-import hashlib
 import os
 import sys
 from collections.abc import Sequence
@@ -12,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from compose.parts import wheels
+from projections.spark.setup import archive_files
 
 FOLDER: Final = Path(sys.prefix) / "share" / "headwater" / "servers"
+ENDING: Final = "aot"
 SILENT: Final = "-Xlog:aot*=off,cds*=off"
 """Otherwise the JVM would log each omitted class, and an archive that does not match."""
 
@@ -25,10 +26,8 @@ def use(server: str, jars: Sequence[Path]) -> tuple[str, ...]:
 
 
 def found(server: str, jars: Sequence[Path]) -> Path | None:
-    """The archive, if it is complete: its name has its size, because a truncated archive would end the JVM."""
-    begin = stem(server, jars)
-    whole = (each for each in FOLDER.glob(f"{begin}.*.aot") if each.name.split(".")[1] == str(each.stat().st_size))
-    return next(whole, None)
+    """The archive, if it is complete."""
+    return archive_files.find_whole(FOLDER, stem(server, jars), ENDING)
 
 
 def record(into: Path) -> dict[str, str]:
@@ -39,12 +38,9 @@ def record(into: Path) -> dict[str, str]:
 
 def keep(server: str, jars: Sequence[Path], recorded: Path) -> Path:
     """Make the archive in a file, which is in `FOLDER`, that of a server."""
-    return recorded.replace(FOLDER / f"{stem(server, jars)}.{recorded.stat().st_size}.aot")
+    return archive_files.keep(recorded, stem(server, jars), ENDING)
 
 
 def stem(server: str, jars: Sequence[Path]) -> str:
     """First part of its name: an archive is valid for one Java and one classpath."""
-    java = wheels.java().resolve()
-    release = java.parent.parent / "release"
-    parts = [str(java), release.read_text() if release.exists() else "", *map(str, jars)]
-    return f"{server}-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:16]}"
+    return f"{server}-{archive_files.digest(wheels.java(), jars)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ from eventlog.topics import EVENTS
 from projections.registry import ViewRegistry
 from projections.spark.patch_sql import patch_records
 from projections.spark.session import SparkSettings, end, start_session
-from projections.spark.setup import class_archive
+from projections.spark.setup import archive_files, class_archive
 from projections.spark.setup.java import locate_java
 from projections.table.expressions import literal
 from projections.table.view import TableView
@@ -40,9 +39,8 @@ def make_archive() -> Path | None:
     if archive := class_archive.found():
         return archive
     log.info("making an archive of Spark's classes, which halves Spark's start time")
-    shutil.rmtree(class_archive.FOLDER, ignore_errors=True)  # archives of earlier versions
     try:
-        class_archive.FOLDER.mkdir(parents=True)
+        archive_files.clear(class_archive.FOLDER)
     except OSError as error:
         log.warning("cannot make an archive of Spark's classes, so Spark starts slower: %s", error)
         return None
@@ -58,7 +56,7 @@ def make_archive() -> Path | None:
             "cannot make an archive of Spark's classes, so Spark starts slower: '%s' does not support it", locate_java()
         )
         return None
-    return made.replace(class_archive.FOLDER / f"{class_archive.stem()}.{made.stat().st_size}.jsa")
+    return class_archive.keep(made)
 
 
 def _exercise(session: SparkSession) -> None:

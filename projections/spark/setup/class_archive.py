@@ -6,16 +6,17 @@ Without an archive, or with one of another Java, everything works, but takes som
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from pathlib import Path
 from typing import Final
 
+from projections.spark.setup import archive_files
 from projections.spark.setup.home import spark_home
 from projections.spark.setup.jars import spark_jars
 from projections.spark.setup.java import locate_java
 
 FOLDER: Final = Path(sys.prefix) / "share" / "headwater" / "classes"
+ENDING: Final = "jsa"
 SILENT: Final = "-Xlog:cds*=off"
 """Otherwise the JVM would log each omitted class, and an archive that does not match."""
 
@@ -27,16 +28,17 @@ def use() -> tuple[str, ...]:
 
 
 def found() -> Path | None:
-    """The archive, if it is complete: its name has its size, because a truncated archive would end the JVM."""
-    whole = (each for each in FOLDER.glob(f"{stem()}.*.jsa") if each.name.split(".")[1] == str(each.stat().st_size))
-    return next(whole, None)
+    """The archive, if it is complete."""
+    return archive_files.find_whole(FOLDER, stem(), ENDING)
+
+
+def keep(made: Path) -> Path:
+    """Make a file in `FOLDER` the archive; returns it."""
+    return archive_files.keep(made, stem(), ENDING)
 
 
 def stem() -> str:
     """First part of its name: an archive is valid for one Java and one class path."""
     import pyspark  # noqa: PLC0415 - half a second that only those who need Spark pay
 
-    java = locate_java().resolve()
-    release = java.parent.parent / "release"
-    parts = [str(java), release.read_text() if release.exists() else "", str(spark_home()), pyspark.__version__]
-    return hashlib.sha256("\n".join([*parts, *map(str, spark_jars())]).encode()).hexdigest()[:16]
+    return archive_files.digest(locate_java(), [spark_home(), pyspark.__version__, *spark_jars()])

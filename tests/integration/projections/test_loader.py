@@ -81,15 +81,19 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
     assert loader.stats.dead_letters == len(letters) == 5
 
 
-def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
-    servers: dict[str, RealServer], settings: LogSettings, producer: Producer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told, server = told_of(BY_GROUP), servers["postgres"]
-    monkeypatch.setattr(patch_reader, "Consumer", first_is_lost(Consumer, monkeypatch))
-    target = create(server, BY_GROUP)
+def one_loads_all(server: RealServer, settings: LogSettings, producer: Producer) -> None:
+    """A loader, which makes its client now, brings a history into the store."""
+    told, target = told_of(BY_GROUP), create(server, BY_GROUP)
     send(producer, settings, told)
     with running(Loader(server.open(), lambda: [target], settings).run):
         rows_become(server, told)
+
+
+def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patch_reader, "Consumer", first_is_lost(Consumer, monkeypatch))
+    one_loads_all(servers["postgres"], settings, producer)
 
 
 @pytest.mark.parametrize("kind", [JoinsNothing, ReceivesNothing])
@@ -101,12 +105,8 @@ def test_a_loader_whose_client_gets_nothing_goes_on_with_a_new_one(
     caplog: pytest.LogCaptureFixture,
     kind: type[Consumer],
 ) -> None:
-    told, server = told_of(BY_GROUP), servers["postgres"]
     monkeypatch.setattr(patch_reader, "Consumer", first_is_stuck(kind, monkeypatch))
-    target = create(server, BY_GROUP)
-    send(producer, settings, told)
-    with running(Loader(server.open(), lambda: [target], settings).run):
-        rows_become(server, told)
+    one_loads_all(servers["postgres"], settings, producer)
     assert caplog.text.count("a client of Kafka is stuck") == 1
 
 
