@@ -27,7 +27,7 @@ from eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.letter_causes import LOST, ROUTED_BY, SENT_BY
 from eventlog.letters import Letter
-from eventlog.ports import ROUTER, Entry, EventLog, Record, Role
+from eventlog.ports import ROUTER, Entry, EventLog, Record, Role, record_at
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
@@ -86,8 +86,8 @@ class Resender:
         if topic == PROCESSES:
             found = self._log.last(topic, int(partition), record_key)
         elif (offset := place.partition("/")[0]).isdecimal():
-            at = int(offset)
-            found = next((each.value for each in self._log.read(topic, int(partition), at, at + 1)), None)
+            record = record_at(self._log, topic, int(partition), int(offset))
+            found = None if record is None else record.value
         if found is None and topic == INBOX:
             found = self._event_at(record_key)
         if found is None:
