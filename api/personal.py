@@ -12,7 +12,7 @@ import orjson
 
 from api.guard.caller import Caller
 from api.ports import Row
-from commands.declaring.lineages import Recorded
+from commands.declaring.lineages import recorded_path
 from commands.declaring.observation import ObservationRegistry, sealed_fields
 from commands.declaring.personal import HIDDEN_VALUE, PersonalFields
 from commands.declaring.registry import AnyAggregate, CommandRegistry
@@ -135,9 +135,9 @@ def _left_of_earlier_versions(commands: CommandRegistry) -> Iterator[tuple[tuple
         for version in range(1, event.version):
             lineages = event.history.lineages(version)
             for each in event.sealed_fields.all if event.sealed_fields is not None else ():
-                name, dot, inside = each.path.partition(".")
-                if isinstance(was := lineages.get(name), Recorded):
-                    yield (event.history.type_of(version), f"{was.name}{dot}{inside}"), each.erased_as
+                name, *inside = each.path.split(".")
+                if name in lineages and (was := recorded_path(lineages[name], inside)) is not None:
+                    yield (event.history.type_of(version), ".".join(was)), each.erased_as
 
 
 def _hidden(_: str) -> Any:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         convert,
         default,
         drop,
+        move,
         parsed,
         recoded,
         rename,
@@ -146,6 +147,7 @@ __all__ = [
     "members",
     "minimum",
     "minus",
+    "move",
     "negated",
     "negative",
     "nested",
@@ -176,7 +178,7 @@ _WORDS: Final = {
     "commands.declaring.process": "Process Reaction Refused TimedOut",
     "commands.declaring.row_inputs": "RowDeleted",
     "commands.declaring.steps": (
-        "after convert default drop parsed recoded rename rename_type rounded scaled split widened written"
+        "after convert default drop move parsed recoded rename rename_type rounded scaled split widened written"
     ),
     "commands.declaring.view_rows": "ViewRow",
     "commands.errors": "Rejected",

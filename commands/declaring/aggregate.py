@@ -21,14 +21,13 @@ from commands.declaring.argument_checks import (
     quoted_value,
     take_arguments,
 )
-from commands.declaring.field_kinds import field_kinds
 from commands.declaring.filled_fields import check_filled_fields
 from commands.declaring.history_checks import TYPE_NAME, check_history
 from commands.declaring.id_checks import check_id_claims, check_id_fields
 from commands.declaring.ids import Identity
 from commands.declaring.personal import PersonalFields
-from commands.declaring.personal_marks import personal_names
 from commands.declaring.personal_reading import personal_fields
+from commands.declaring.shapes import shapes_of
 from commands.declaring.steps import Change
 from commands.declaring.upcasting import History
 from commands.errors import DeclarationError
@@ -105,13 +104,10 @@ class Event(Message):
                     f'its field "{name}" has a default, which Spark does not know: remove it; for a new field, raise '
                     f'the version and add default("{name}", …) to the history'
                 )
-        kinds = field_kinds(cls)
-        required = [name for name, each in kinds.items() if not each.nullable]
         try:
             must_be_version("version", version)
-            check_history(history, personal_names(cls))
-            fields_of_kinds = {name: each.kind for name, each in kinds.items()}
-            cls.history = History(version, history, fields_of_kinds, required, getattr(cls, "type", ""))
+            check_history(history)
+            cls.history = History(version, history, shapes_of(cls), getattr(cls, "type", ""))
         except ValueError as error:
             raise cls._declaration_error(str(error)) from error
 

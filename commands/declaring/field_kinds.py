@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -174,13 +174,57 @@ def item_model_of(model: type[BaseModel], name: str) -> type[BaseModel] | None:
     schemas, definitions = _schemas(model)
     own = next((own for own, info in model.model_fields.items() if name == (info.alias or own)), "")
     for schema in _resolved(schemas[own], definitions):
-        items = schema.get("items_schema")
-        items = items[0] if isinstance(items, list) and len(items) == 1 else items
-        for inner in _resolved(items, definitions) if isinstance(items, dict) else ():
-            if inner["type"] == "model" and not inner.get("root_model"):
-                found: type[BaseModel] = inner["cls"]
+        items = _items_of(schema)
+        for inner in _resolved(items, definitions) if items is not None else ():
+            if (found := _model_of(inner)) is not None:
                 return found
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What is inside a field: the nested model, or the values of the items of a list.
+
+    kind: of the field's own values. At most one of model and items is there.
+    """
+
+    kind: FieldKind
+    model: type[BaseModel] | None = None
+    items: Callable[[], Inside] | None = None
+
+
+def insides(model: type[BaseModel]) -> Mapping[str, Inside]:
+    """What is inside the fields of a model, by their names in JSON. The model must be complete."""
+    schemas, definitions = _schemas(model)
+    kinds = field_kinds(model)
+    return {
+        info.alias or name: Inside(kinds[info.alias or name])
+        if is_personal(info)
+        else _inside(schemas[name], definitions)
+        for name, info in model.model_fields.items()
+    }
+
+
+def _inside(schema: Schema, definitions: Mapping[str, Schema]) -> Inside:
+    values = [each for each in _resolved(schema, definitions) if each["type"] != "none"]
+    kinds = frozenset(_kinds(schema, definitions))
+    known = kinds - {NULL}
+    kind = FieldKind(next(iter(known)) if len(known) == 1 else object, NULL in kinds)
+    if len(values) != 1:
+        return Inside(kind)
+    items = _items_of(values[0])
+    return Inside(kind, _model_of(values[0]), None if items is None else partial(_inside, items, definitions))
+
+
+def _model_of(schema: Schema) -> type[BaseModel] | None:
+    return schema["cls"] if schema["type"] == "model" and not schema.get("root_model") else None
+
+
+def _items_of(schema: Schema) -> Schema | None:
+    """The schema of the items, if values are lists with items of one kind."""
+    items = schema.get("items_schema")
+    items = items[0] if isinstance(items, list) and len(items) == 1 else items
+    return items if isinstance(items, dict) else None
 
 
 Schema = Mapping[str, Any]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from operator import attrgetter
 from typing import Final
 
-from commands.declaring.steps import Change, Conversion, Convert, Default, Drop, Rename, RenameType, Split, Step
+from commands.declaring.steps import Change, Conversion, Convert, Default, Drop, Move, Rename, RenameType, Split, Step
 from eventlog.declaring import must_be_text, must_be_texts, shown
 
 TYPE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
@@ -15,11 +13,8 @@ TYPE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 EXAMPLE: Final = 'history=[after(1, rename("amount", "cents"))]'
 
 
-def check_history(history: object, personal: Collection[str] = ()) -> None:
-    """Raise ValueError unless it is a list or tuple of changes, of steps that name fields.
-
-    personal: fields whose values are sealed texts, from which no step can compute anything.
-    """
+def check_history(history: object) -> None:
+    """Raise ValueError unless it is a list or tuple of changes, of steps that name fields."""
     if isinstance(history, Change):
         raise ValueError(f"history is one change: write it as a list, as in {EXAMPLE}")
     if not isinstance(history, list | tuple):
@@ -34,23 +29,6 @@ def check_history(history: object, personal: Collection[str] = ()) -> None:
                 _check_step(step)
             except ValueError as error:
                 raise ValueError(f"after({change.version}, …): {error}") from error
-    if personal:
-        _check_personal(history, set(personal))
-
-
-def _check_personal(history: Sequence[Change], personal: set[str]) -> None:
-    """personal: the names of personal fields now; older names of them are added."""
-    for change in sorted(history, key=attrgetter("version"), reverse=True):
-        for step in reversed(change.steps):
-            if isinstance(step, Rename) and step.new in personal:
-                personal.add(step.old)
-            named = {step.field} if isinstance(step, Convert | Split) else set()
-            named |= set(step.into) if isinstance(step, Split) else set()
-            for name in sorted(named & personal):
-                raise ValueError(
-                    f'after({change.version}, …): "{name}" is personal, so events have a sealed text, from which '
-                    "nothing can be computed: use a new field, and leave the old one as it is"
-                )
 
 
 def _check_step(step: Step) -> None:
@@ -58,6 +36,9 @@ def _check_step(step: Step) -> None:
         case Rename():
             must_be_text("the old name of rename()", step.old, 'rename("amount", "cents")')
             must_be_text("the new name of rename()", step.new, 'rename("amount", "cents")')
+        case Move():
+            must_be_text("the old place of move()", step.old, 'move("city", "address.city")')
+            must_be_text("the new place of move()", step.new, 'move("city", "address.city")')
         case Default():
             must_be_text("the field of default()", step.field, 'default("currency", "USD")')
         case Drop():

@@ -118,6 +118,14 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """See `move`."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
 class Default:
     """See `default`."""
 
@@ -157,7 +165,7 @@ class RenameType:
     new: str
 
 
-Step = Rename | Default | Drop | Convert | Split | RenameType
+Step = Rename | Move | Default | Drop | Convert | Split | RenameType
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +186,12 @@ def after(version: int, *steps: Step) -> Change:
 def rename(old: str, new: str) -> Rename:
     """The field `old` is now called `new`."""
     return Rename(old, new)
+
+
+@word('move("city", "address.city")')
+def move(old: str, new: str) -> Move:
+    """The field `old` is now in another place: in a nested model, out of one, or in another one."""
+    return Move(old, new)
 
 
 @word('default("currency", "USD")')

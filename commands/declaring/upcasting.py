@@ -6,33 +6,15 @@ it is made from (`lineages.py`).
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, assert_never
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from commands.declaring.lineages import (
-    ABSENT,
-    UNFIT,
-    Constant,
-    Converted,
-    Lineage,
-    Part,
-    Recorded,
-    evaluate,
-    fits,
-)
-from commands.declaring.steps import (
-    Change,
-    Convert,
-    Default,
-    Drop,
-    Kind,
-    Rename,
-    RenameType,
-    Split,
-    Step,
-    name_of,
-)
+from commands.declaring.lineage_values import ABSENT, WrongType, evaluate
+from commands.declaring.lineages import Constant, Lineage, Recorded, only
+from commands.declaring.shapes import Shapes
+from commands.declaring.steps import Change, Kind, RenameType, Step
+from commands.declaring.tracing import trace
+from commands.declaring.undoing import undo
 
 NO_VERSION: Final = 'has no "dataversion": it must be an integer of at least 1'
 
@@ -47,34 +29,28 @@ class History:
     version: the current version. fields: the kind of each current field, by its name in JSON.
     """
 
-    def __init__(
-        self,
-        version: int,
-        changes: Sequence[Change],
-        fields: Mapping[str, Kind],
-        required: Sequence[str] = (),
-        event_type: str = "",
-    ) -> None:
-        """required: fields that may not be null. event_type: the current type.
+    def __init__(self, version: int, changes: Sequence[Change], shapes: Shapes, event_type: str = "") -> None:
+        """shapes: of the current fields. event_type: the current type.
 
-        Raises HistoryError if the changes do not lead to `fields` and the type.
+        Raises HistoryError if the changes do not lead to the fields and the type.
         """
-        self.version, self.fields = version, dict(fields)
+        self.version = version
+        self.fields: dict[str, Kind] = {name: shape.kind or object for name, shape in shapes.items()}
         self._steps = _by_version(version, changes)
         self._types = _types_by_version(event_type, version, self._steps)
-        self._fields: dict[int, dict[str, Kind | None]] = {version: dict(fields)}
+        self._shapes: dict[int, Shapes] = {version: shapes}
         for number in range(version - 1, 0, -1):
-            known = dict(self._fields[number + 1])
+            known = dict(self._shapes[number + 1])
             for step in reversed(self._steps[number]):
                 try:
-                    _undo(step, known)
+                    undo(step, known)
                 except ValueError as error:
                     raise HistoryError(f"after({number}, …): {error}") from error
-            self._fields[number] = known
+            self._shapes[number] = known
         self._lineages = {number: self.lineage(number, version) for number in range(1, version)}
         for lineages in self._lineages.values():
-            for name in required:
-                if lineages[name] == Constant(None):
+            for name, shape in shapes.items():
+                if not shape.nullable and lineages[name] == Constant(None):
                     raise HistoryError(f'"{name}" must not be null, but its default is None: use another default')
 
     def __repr__(self) -> str:
@@ -93,7 +69,15 @@ class History:
 
     def fields_of(self, version: int) -> Mapping[str, Kind | None]:
         """The fields of a version with their kinds; None if the kind is unknown because the field was dropped."""
-        return self._fields[version]
+        return {name: shape.kind for name, shape in self._shapes[version].items()}
+
+    def shapes_of(self, version: int) -> Shapes:
+        """What the fields of a version hold."""
+        return self._shapes[version]
+
+    def steps(self, version: int) -> Sequence[Step]:
+        """The steps from an older version to the next one."""
+        return self._steps[version]
 
     def lineages(self, version: int) -> Mapping[str, Lineage]:
         """The lineage of each current field in an older version."""
@@ -101,20 +85,30 @@ class History:
 
     def lineage(self, version: int, until: int) -> dict[str, Lineage]:
         """The lineage of each field of the version `until` in the older `version`."""
-        made: dict[str, Lineage] = {name: Recorded(name) for name in self._fields[version]}
+        made: dict[str, Lineage] = {name: Recorded(name) for name in self._shapes[version]}
         for number in range(version, until):
-            kinds = [self._fields[number + 1]]
+            shapes = [self._shapes[number + 1]]
             for step in reversed(self._steps[number][1:]):
-                kinds.append(dict(kinds[-1]))
-                _undo(step, kinds[-1])
-            for step, after_step in zip(self._steps[number], reversed(kinds), strict=False):
-                _trace(step, made, after_step)
+                before = dict(shapes[-1])
+                undo(step, before)
+                shapes.append(before)
+            for step, after_step in zip(self._steps[number], reversed(shapes), strict=False):
+                trace(step, made, after_step, number)
         return made
 
-    def changed(self, version: int, names: Sequence[str]) -> dict[str, Lineage]:
-        """Those of the current fields `names` that this version did not record in the same way."""
+    def changed(
+        self, version: int, names: Sequence[str], items: Mapping[str, Collection[str]] | None = None
+    ) -> dict[str, Lineage]:
+        """Those of the current fields `names` that this version did not record in the same way.
+
+        items: of the lists whose items are read one by one, the fields of the items that are read.
+        """
         lineages = self._lineages.get(version, {})  # no current field
-        return {name: lineages[name] for name in names if lineages.get(name, Recorded(name)) != Recorded(name)}
+        found = {name: lineages[name] for name in names if name in lineages}
+        for name, read in (items or {}).items():
+            if name in found:
+                found[name] = only(found[name], read)
+        return {name: lineage for name, lineage in found.items() if lineage != Recorded(name)}
 
     def upcast(self, version: int, data: Mapping[str, Any], until: int | None = None) -> dict[str, Any]:
         """The data of an older version in the form of the current version (or the version `until`).
@@ -122,12 +116,16 @@ class History:
         A field that was not recorded stays absent. Raises ValueError naming the fields with a wrong type and the fields
         that this version did not have.
         """
-        unknown = data.keys() - self._fields[version].keys()
+        unknown = data.keys() - self._shapes[version].keys()
         if unknown:
             raise ValueError(f"version {version} has no field {_quoted(unknown)}")
         lineages = self._lineages[version] if until is None else self.lineage(version, until)
-        made = {name: evaluate(lineage, data) for name, lineage in lineages.items()}
-        unfit = {name for name, value in made.items() if value is UNFIT}
+        made, unfit = dict[str, Any](), list[str]()
+        for name, lineage in lineages.items():
+            try:
+                made[name] = evaluate(lineage, data, strictly=True)
+            except WrongType as error:
+                unfit.append(f"{name}{error.place}")
         if unfit:
             raise ValueError(f"recorded with another type than version {version} has: {_quoted(unfit)}")
         return {name: value for name, value in made.items() if value is not ABSENT}
@@ -185,71 +183,5 @@ def _types_by_version(event_type: str, version: int, steps: Mapping[int, Sequenc
     return found
 
 
-def _undo(step: Step, fields: dict[str, Kind | None]) -> None:
-    """Replace the fields after a step by those before it; raises ValueError if the step is impossible."""
-    match step:
-        case Rename():
-            kind = _take(fields, step.new, "renames to")
-            _add(fields, step.old, kind, "renames from")
-        case Default():
-            kind = _take(fields, step.field, "adds")
-            if step.value is not None and kind is not None and not fits(step.value, kind):
-                raise ValueError(f'"{step.field}" holds a {name_of(kind)}, but its default is {step.value!r}')
-        case Drop():
-            _add(fields, step.field, None, "drops")
-        case Convert():
-            kind = _take(fields, step.field, "converts")
-            try:
-                fields[step.field] = step.how.source(kind)
-            except ValueError as error:
-                raise ValueError(f'"{step.field}": {error}, which the next version has') from error
-        case Split():
-            if not step.at or len(step.into) < 2:
-                raise ValueError(f'the split of "{step.field}" needs a separator and at least two names')
-            for name in step.into:
-                kind = _take(fields, name, "splits into")
-                if kind not in (str, None):
-                    raise ValueError(f'a split gives texts, but "{name}" holds a {name_of(kind)}')
-            _add(fields, step.field, str, "splits")
-        case RenameType():
-            pass
-        case _:
-            assert_never(step)
-
-
-def _take(fields: dict[str, Kind | None], name: str, does: str) -> Kind | None:
-    if name not in fields:
-        raise ValueError(f'it {does} "{name}", which the next version does not have; it has {_quoted(fields)}')
-    return fields.pop(name)
-
-
-def _add(fields: dict[str, Kind | None], name: str, kind: Kind | None, does: str) -> None:
-    if name in fields:
-        raise ValueError(f'it {does} "{name}", which the next version also has: rename one of them')
-    fields[name] = kind
-
-
-def _trace(step: Step, made: dict[str, Lineage], after_step: Mapping[str, Kind | None]) -> None:
-    """Trace the lineage of each field through a step."""
-    match step:
-        case Rename():
-            made[step.new] = made.pop(step.old)
-        case Default():
-            made[step.field] = Constant(step.value)
-        case Drop():
-            del made[step.field]
-        case Convert():
-            source = step.how.source(after_step[step.field])
-            made[step.field] = Converted(made[step.field], step.how, source)
-        case Split():
-            of = made.pop(step.field)
-            for number, name in enumerate(step.into):
-                made[name] = Part(of, step.at, number, len(step.into))
-        case RenameType():
-            pass
-        case _:
-            assert_never(step)
-
-
-def _quoted(names: typing.Iterable[str]) -> str:
+def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in sorted(names))

@@ -14,7 +14,7 @@ from commands.declaring.lineages import Lineage
 from commands.declaring.steps import Kind
 from projections.table.changes import TableReader
 from projections.table.expressions import attribute
-from projections.table.fold_plan import Lift
+from projections.table.fold_plan import Lift, changed_for
 from projections.table.item_lists import ItemField, items_function
 from projections.table.items import items_read
 from projections.table.rows import CapturedRow
@@ -132,8 +132,7 @@ def _lists(lift: Lift) -> dict[str, set[str]]:
 
 
 def _older(event: type[Event], lifts: Sequence[Lift]) -> Older:
-    names = tuple(sorted({name for lift in lifts for name in lift.fields}))
-    changed = {version: event.history.changed(version, names) for version in range(1, event.version)}
+    changed = {version: changed_for(lifts, event, version) for version in range(1, event.version)}
     return Older(changed, dict(event.history.fields))
 
 

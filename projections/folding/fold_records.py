@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 import orjson
 
-from commands.declaring.lineages import evaluate, fits
+from commands.declaring.lineage_values import evaluate, fits
 from eventlog.heartbeats import PREFIX, heartbeat_key
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from commands.declaring.lineages import NUMBER, WHOLE
+from commands.declaring.lineage_values import NUMBER, WHOLE
 from commands.declaring.times import TIME
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured

@@ -5,7 +5,7 @@ Records of captured tables get the same columns as events (`captured_rows.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ from projections.spark.captured_rows import TableRead, Tables
 from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from projections.table.event_data import lacking_columns
 from projections.table.expressions import Field, identifier, literal
+from projections.table.fold_plan import Lift, changed_for
 from projections.table.item_lists import FittingField, ItemField, Required, missing_items
 from projections.table.rows import CapturedRow
 from projections.table.types import SPARK_TYPES, ColumnType, field_types
@@ -64,29 +65,33 @@ class LogSchema:
         """
         events: dict[str, type[Event]] = {}
         read: dict[str, set[str]] = {}
+        lifts: dict[str, list[Lift]] = {}
         for view in views:
             for event in view.plan.events.values():
                 events[event.type] = event
+                lifts.setdefault(event.type, []).append(view.plan.lifts[event])
                 names = field_types(event) if every_field else view.plan.lifts[event].fields
                 read.setdefault(event.type, set()).update(names)
-        return replace(cls._of_fields(events, read), traced=traced)
+        return replace(cls._of_fields(events, read, {} if every_field else lifts), traced=traced)
 
     @classmethod
     def of_events(cls, classes: Sequence[type[Event]]) -> LogSchema:
         """The schema for all fields of these events, with their time of recording."""
         events = {event.type: event for event in classes}
-        fields = cls._of_fields(events, {name: set(field_types(event)) for name, event in events.items()})
+        fields = cls._of_fields(events, {name: set(field_types(event)) for name, event in events.items()}, {})
         return replace(fields, recorded=True)
 
     @classmethod
-    def _of_fields(cls, events: dict[str, type[Event]], read: Mapping[str, set[str]]) -> LogSchema:
-        """read: the fields that are read of each event."""
+    def _of_fields(
+        cls, events: dict[str, type[Event]], read: Mapping[str, set[str]], lifts: Mapping[str, Sequence[Lift]]
+    ) -> LogSchema:
+        """read: the fields that are read of each event. lifts: what reads them, if not all of each field is read."""
         kinds: dict[str, set[ColumnType]] = {}
         for event_type, names in read.items():
             for name in names:
                 kinds.setdefault(name, set()).add(field_types(events[event_type])[name])
         parsed = {name: kind.pop() if len(kind) == 1 else ColumnType.TEXT for name, kind in sorted(kinds.items())}
-        older = {name: _older(event, tuple(sorted(read[name]))) for name, event in sorted(events.items())}
+        older = {name: _older(event, read[name], lifts.get(name)) for name, event in sorted(events.items())}
         tables = {
             event.table.topic(): TableRead(event.table, tuple(sorted(read[name])))
             for name, event in events.items()
@@ -109,9 +114,12 @@ class LogSchema:
         return ", ".join((*ENVELOPE, *version, *recorded, *traced, *((f"data struct<{data}>",) if data else ())))
 
 
-def _older(event: type[Event], names: tuple[str, ...]) -> dict[int, Lineages]:
+def _older(event: type[Event], names: Collection[str], lifts: Sequence[Lift] | None) -> dict[int, Lineages]:
     """The lineage of the fields `names` in each older version that recorded one of them in another way."""
-    found = {version: event.history.changed(version, names) for version in range(1, event.version)}
+    found = {
+        version: event.history.changed(version, sorted(names)) if lifts is None else changed_for(lifts, event, version)
+        for version in range(1, event.version)
+    }
     return {version: changed for version, changed in found.items() if changed}
 
 

@@ -145,6 +145,8 @@ class SparkSettings:
             **_CONSUMER_POOLS,
             **_PRINTED,
             "spark.executor.heartbeatInterval": "1s",
+            # each level of nested fields that a history changes takes some iterations
+            "spark.sql.analyzer.maxIterations": "1000",
             # a constant may contain "${…}": it is text
             "spark.sql.variable.substitute": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from commands.declaring.lineages import NUMBER, WHOLE
+from commands.declaring.lineage_values import NUMBER, WHOLE
 from commands.declaring.times import is_outside, is_time
 from eventlog.capturing.changes import OF_ROWS, Operation, key_as_text
 from eventlog.capturing.columns import Column, Kind

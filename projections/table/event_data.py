@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from commands.declaring.aggregate import Event
-from commands.declaring.lineages import evaluate, fits
+from commands.declaring.lineage_values import evaluate, fits
 from commands.declaring.upcasting import version_problem
 from eventlog.envelope import Envelope
 from projections.table.changes import Absent

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from commands.declaring.aggregate import Event
 from commands.declaring.field_kinds import Digits, FieldKind
+from commands.declaring.shapes import shapes_of
 from commands.declaring.upcasting import History
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
@@ -69,7 +70,7 @@ def Deleted(table: type[Captured]) -> type[CapturedRow]:  # noqa: N802 - stands 
 def _event(table: type[Captured], type_: str, *, deleted: bool, fields: Mapping[str, Any]) -> type[CapturedRow]:
     made = create_model(table.__name__, __base__=CapturedRow, __module__=table.__module__, **fields)
     made.type, made.table, made.deleted = type_, table, deleted
-    made.history = History(1, (), made.history.fields, event_type=type_)
+    made.history = History(1, (), shapes_of(made), event_type=type_)
     return made
 
 

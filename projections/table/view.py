@@ -178,7 +178,7 @@ class TableView(DeclaredView):
             f"past of {event.type}: {version} {name}: {lineage_text(lineage)}"
             for event in self.plan.events.values()
             for version in range(1, event.version)
-            for name, lineage in sorted(event.history.changed(version, self.plan.lifts[event].fields).items())
+            for name, lineage in sorted(self.plan.lifts[event].changed(version).items())
         ]
 
     def _types_that_changed(self) -> list[str]:

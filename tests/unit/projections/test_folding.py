@@ -51,6 +51,8 @@ from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Res
 from tests.support.bad_records import BAD
 from tests.support.domains import SHIPPED
 from tests.support.event_histories import ANNOTATIONS, events, recorded
+from tests.support.nested_histories import nested_event, nested_source, nested_views
+from tests.support.seeds import examples, seed_of
 from tests.support.spark_histories import history
 from tests.support.states import differences, expected_states, touched
 from tests.support.table_views import table_views
@@ -259,6 +261,18 @@ def test_every_version_and_every_wrong_value_is_the_references(data: st.DataObje
     assert differences(states(view, found), expected_states(view, sources)) == []
     problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
     assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}
+
+
+@pytest.mark.parametrize("number", range(examples(20)))
+def test_nested_fields_of_every_version_are_the_references(number: int) -> None:
+    chance = random.Random(seed_of(number))
+    event = nested_event(chance)
+    sources = [nested_source(at, event, chance) for at in range(60)]
+    for view in nested_views(event):
+        found, reasons, _ = whole(view, sources)
+        assert differences(states(view, found), expected_states(view, sources)) == [], (view.name, event.history)
+        problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
+        assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}
 
 
 def test_older_versions_are_compiled_too() -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
+from commands.declaring.steps import after, rename
 from projections.spark.events import LogSchema, parse
 from projections.spark.upcasting import current_data, recorded_columns
 from projections.stores.declared import Postgres
 from projections.table.event_data import problem
-from projections.table.folds import count, last
+from projections.table.folds import add, count, last
+from projections.table.items import item
 from projections.table.view import TableView
 from tests.support.event_histories import ANNOTATIONS, events, recorded
+from tests.support.nested_histories import in_rows, nested_event, nested_source, nested_views
+from tests.support.seeds import examples, seed_of
 from tests.support.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of
 from tests.support.states import differences
 from tests.support.versioned import REASONS, Weighed, readable, unreadable, versioned, weighed
@@ -57,6 +64,19 @@ def test_every_version_reads_the_same_in_spark_and_in_python(data: st.DataObject
     assert {letter["offset"]: letter["reason"] for letter in letters} == {
         offset: reason for offset, reason in problems.items() if reason is not None
     }
+
+
+@pytest.mark.parametrize("number", range(examples(4)))
+def test_nested_fields_of_every_version_are_the_same_in_spark_and_in_python(number: int) -> None:
+    chance = random.Random(seed_of(number))
+    event = nested_event(chance)
+    sources = [nested_source(at, event, chance) for at in range(120)]
+    views = nested_views(event)
+    made = made_of(records_of(sources), views, SETTINGS)
+    found = patches((row.key, row.value) for row in made if row.topic.endswith("patches"))
+    for view in views:
+        expected = in_rows(view, expected_patches([view], sources))
+        assert differences(in_rows(view, found), expected) == [], (view.name, event.history)
 
 
 def _plain(rows: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
@@ -106,6 +126,36 @@ def test_one_field_may_have_had_another_type_or_unit_in_each_version() -> None:
 def test_an_event_s_past_is_part_of_what_a_view_means_where_the_view_reads_it() -> None:
     assert _weighed("note").fingerprint == _plain_weighed("note").fingerprint
     assert _weighed("weight").fingerprint != _plain_weighed("weight").fingerprint
+
+
+def test_of_the_items_of_a_list_only_the_fields_count_that_a_view_reads() -> None:
+    class Line(BaseModel):
+        sku: str
+        quantity: int
+
+    class Plain(Event, type="probe.probed"):
+        probe: str
+        lines: list[Line]
+
+    class Renamed(Event, type="probe.probed", version=2, history=[after(1, rename("lines[].qty", "lines[].quantity"))]):
+        probe: str
+        lines: list[Line]
+
+    def by_sku(event: type[Event], column: Any) -> TableView:
+        return TableView(
+            "by_sku", item("lines", "sku"), {"made": column}, (Postgres(),), each={event: "lines"}, key_name="sku"
+        )
+
+    def same(of: Callable[[type[Event]], TableView]) -> bool:
+        plain, renamed = of(Plain), of(Renamed)
+        assert (plain.fingerprint == renamed.fingerprint) == (LogSchema.of([renamed]).older == {})
+        return plain.fingerprint == renamed.fingerprint
+
+    assert same(lambda event: by_sku(event, count(event)))
+    assert not same(lambda event: by_sku(event, add({event: item("lines", "quantity")})))
+    assert not same(lambda event: TableView("whole", "probe", {"lines": last({event: "lines"})}, (Postgres(),)))
+    both = [by_sku(Renamed, count(Renamed)), by_sku(Renamed, add({Renamed: item("lines", "quantity")}))]
+    assert set(LogSchema.of(both).older["probe.probed"]) == {1}
 
 
 def _plain_weighed(name: str) -> TableView:
