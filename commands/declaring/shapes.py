@@ -25,6 +25,7 @@ class Shape:
     nullable: whether it may be null, as far as that is known.
     is_personal: records have a sealed text.
     fields: of a nested model. items: of a list. They are read when they are needed, because models may be recursive.
+    is_certain: false of a model that was dropped later, which a move may have made.
     """
 
     kind: Kind | None = None
@@ -32,6 +33,7 @@ class Shape:
     is_personal: bool = False
     fields: Callable[[], Shapes] | None = None
     items: Callable[[], Shape] | None = None
+    is_certain: bool = True
 
 
 UNKNOWN: Final = Shape()

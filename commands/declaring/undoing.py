@@ -146,7 +146,8 @@ class _Undoing:
         inner = self._inside(name, model)
         shape = inner._take_inside(rest)
         if inner._fields or inner._is_open:
-            self._fields[name] = object_of(inner._fields, model)
+            before = object_of(inner._fields, model)
+            self._fields[name] = replace(before, is_certain=bool(inner._fields))
         return shape
 
     def _add_inside(self, path: Path, shape: Shape) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from commands.declaring.aggregate import Event
-from commands.declaring.steps import Kind
+from commands.declaring.shapes import Shapes
 from eventlog.declaring import quoted
 from eventlog.places import place_of
 from projections.table.types import is_required
@@ -41,7 +41,7 @@ def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list
             if version == event.version:
                 problem = _changed(before, fields_of(event), version)
             else:
-                problem = _misremembered(before, event.history.fields_of(version), version)
+                problem = _misremembered(before, event.history.shapes_of(version), version)
             if problem:
                 place = place_of(event)
                 found.setdefault(event.type, []).append(
@@ -72,8 +72,9 @@ def _changed(before: Fields, now: Fields, version: int) -> str:
     )
 
 
-def _misremembered(before: Fields, now: Mapping[str, Kind | None], version: int) -> str:
+def _misremembered(before: Fields, shapes: Shapes, version: int) -> str:
     """What to write if a history leads to other fields than an older version had when it was deployed."""
+    now = {name: shape.kind for name, shape in shapes.items() if shape.is_certain or name in before}
     kinds = {name: kind.removesuffix(NULLABLE) for name, kind in before.items()}
     same = kinds.keys() == now.keys() and all(
         kind is None or kind is object or kind.__name__ == kinds[name] for name, kind in now.items()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from commands.declaring.aggregate import Event
-from headwater import after, default, drop, rename
+from headwater import after, default, drop, move, rename
 from projections.generations.registry.event_versions import changes, fields_of
 
 FIRST = {"box_id": "str", "cents": "int", "note": "str | null"}
@@ -69,3 +69,12 @@ def test_a_history_that_leads_elsewhere_says_so(history: Any, fields: dict[str, 
 
 def test_an_event_that_was_not_deployed_may_change() -> None:
     assert changes([event(city=str)], {}) == {}
+
+
+def test_a_nested_model_that_a_move_made_and_that_was_dropped_later_was_not_there_before() -> None:
+    moved = after(1, move("cents", "paid.cents"))
+    assert problem(event(3, [moved, after(2, drop("paid"))], cents=None)) == ""
+    other = after(1, move("cents", "paid.cents"), drop("paid.at"))
+    assert "leads to box_id, note, paid, cents: correct" in problem(
+        event(3, [other, after(2, drop("paid"))], cents=None)
+    )
