@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -18,10 +19,12 @@ from commands.declaring.aggregate import Event
 from projections.folding.compiled_lists import INDENT, ListCode, list_code
 from projections.folding.decoders import is_raw
 from projections.folding.program import OnlySpark, Program
-from projections.table.expressions import Expression, Value, attribute
+from projections.folding.runtime import scaled_from
+from projections.table.expressions import Expression, Field, Value, attribute
 from projections.table.fold_plan import Lift, RowLift
 from projections.table.folds.fold import EVERY, Case, event_of
 from projections.table.item_lists import items_python
+from projections.table.items import Item
 from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
 from projections.table.types import ColumnType, is_required
 from projections.table.view import TableView
@@ -36,9 +39,10 @@ RECORDED: Final = {
     "offset": "message.offset()",
     "timestamp_ms": "message.timestamp()[1]",
 }
-_OF_EVENT: Final = re.compile(r"\bdecimal_[0-9]+_[0-9]+\(data\.\w+\)")
-_DECIMAL: Final = re.compile(r"\bdecimal_([0-9]+)_([0-9]+)\(")
 """The names that expressions have for parts of a record: each is a call, which most views need not pay per event."""
+_OF_EVENT: Final = re.compile(r"\b(?:decimal_[0-9]+|scaled_[0-9]+_[0-9]+)_[0-9]+\(data\.\w+\)")
+_DECIMAL: Final = re.compile(r"\bdecimal_([0-9]+)_([0-9]+)\(")
+_SCALED: Final = re.compile(r"\bscaled_([0-9]+)_([0-9]+)_([0-9]+)\(")
 
 
 def compiled(view: TableView) -> Program:
@@ -87,8 +91,11 @@ def _read_once(lines: Sequence[str]) -> list[str]:
 
 def _decimals(source: str) -> str:
     """The lines that define what reads decimals, of each number of digits that `source` names."""
-    found = sorted({(int(digits), int(places)) for digits, places in _DECIMAL.findall(source)})
-    return "\n".join(f"decimal_{digits}_{places} = decimals_of({digits}, {places})" for digits, places in found)
+    return "\n".join(
+        f"{word}_{'_'.join(numbers)} = {made}({', '.join(numbers)})"
+        for word, pattern, made in (("decimal", _DECIMAL, "decimals_of"), ("scaled", _SCALED, "scaled_decimals_of"))
+        for numbers in sorted(set(pattern.findall(source)))
+    )
 
 
 def _function(name: str, view: TableView, case: Case) -> str:
@@ -121,7 +128,7 @@ def _reading(view: TableView, lift: RowLift, event: type[Event] | None) -> _Read
     monoids, brought = view.layout.monoids, lift.brings
     lists = _lists(view, brought, event)
     texts = {
-        field.name: _value(brought[field.name], event, field, is_folded=isinstance(monoid, Sum | Extreme))
+        field.name: _value(brought[field.name], event, field, monoid)
         for monoid in monoids
         for field in monoid.fields
         if field.name in brought and field.name not in lists
@@ -211,12 +218,28 @@ def _checks(lift: Lift, event: type[Event]) -> list[str]:
     return lines
 
 
-def _value(read: Expression, event: type[Event] | None, field: StateField, *, is_folded: bool) -> str:
-    """The source of what an event brings for a field. is_folded: it is added or compared, so it is a Decimal."""
-    text = read.python(event)
-    if field.type.is_decimal:
-        return text if is_folded else f"decimal_in_rows({text}, {field.type.places})"
-    return f"as_float({text})" if field.type is ColumnType.FLOAT and read.kind(event) is ColumnType.INTEGER else text
+def _value(read: Expression, event: type[Event] | None, field: StateField, monoid: Monoid) -> str:
+    """The source of what an event brings for a field: a decimal that is compared is a Decimal, and of a sum scaled."""
+    text, places = read.python(event), field.type.places if field.type.is_decimal else 0
+    match monoid:
+        case Sum() if field.type.is_decimal:
+            return _scaled(read, event, text, places)
+        case Extreme() if field.type.is_decimal:
+            return text
+        case _ if field.type.is_decimal:
+            return f"decimal_in_rows({text}, {places})"
+        case _:
+            is_widened = field.type is ColumnType.FLOAT and read.kind(event) is ColumnType.INTEGER
+            return f"as_float({text})" if is_widened else text
+
+
+def _scaled(read: Expression, event: type[Event] | None, text: str, places: int) -> str:
+    """The source of 10^places times a value, which is an integer."""
+    if isinstance(read, Value) and isinstance(read.value, int | Decimal):
+        return str(scaled_from(read.value, places))
+    if isinstance(read, Field | Item) and (kind := read.kind(event)).is_decimal:
+        return text.replace(f"decimal_{kind.digits}_{kind.places}(", f"scaled_{kind.digits}_{kind.places}_{places}(", 1)
+    return f"scaled_or_none({text}, {places})"
 
 
 def slots_of(monoids: Sequence[Monoid]) -> Iterator[tuple[int, Monoid, Mapping[str, int]]]:
@@ -264,9 +287,6 @@ def _changes(monoids: Sequence[Monoid], variables: Mapping[str, str], row: str =
 
 def _scalar(monoid: Pick | Sum | Extreme, places: Mapping[str, str], brought: Mapping[str, str]) -> list[str]:
     match monoid:
-        case Sum() if monoid.field.type.is_decimal:
-            ((name, value),) = brought.items()
-            return [f"if {value} is not None:", f"    {places[name]} = exact_sum({places[name]}, {value})"]
         case Sum():
             ((name, value),) = brought.items()
             return [f"{places[name]} += {value}" if value.isdecimal() else f"{places[name]} += {value} or 0"]
@@ -331,7 +351,9 @@ def _finish(monoids: Sequence[Monoid]) -> str:
     for _, monoid, slots in slots_of(monoids):
         places = [f"row[{slot}]" for slot in slots.values()]
         match monoid:
-            case Sum() | Extreme() if monoid.field.type.is_decimal:
+            case Sum() if monoid.field.type.is_decimal:
+                lines.append(f"{places[0]} = decimal_of_scaled({places[0]}, {monoid.field.type.places})")
+            case Extreme() if monoid.field.type.is_decimal:
                 lines.append(f"{places[0]} = decimal_in_rows({places[0]}, {monoid.field.type.places})")
             case Pick() | Sum() | Extreme():
                 pass

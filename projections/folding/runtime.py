@@ -37,10 +37,10 @@ __all__ = [
     "combined",
     "date_text",
     "decimal_in_rows",
+    "decimal_of_scaled",
     "decimals_of",
     "differing",
     "equal",
-    "exact_sum",
     "extreme_of_texts",
     "format_milliseconds",
     "group_text",
@@ -53,6 +53,8 @@ __all__ = [
     "place",
     "plus",
     "registers",
+    "scaled_decimals_of",
+    "scaled_or_none",
     "sortable",
     "sum_of_texts",
     "time_text",
@@ -126,7 +128,6 @@ def decimals_of(digits: int, places: int) -> Callable[[str | float | None], Deci
     # what Headwater writes: a text without an exponent, with digits that fit
     whole = f"[0-9]{{1,{digits - places}}}" if digits > places else "0"
     usual = re.compile(rf"-?{whole}(?:\.[0-9]{{1,{places}}})?" if places else f"-?{whole}").fullmatch
-
     known: dict[str | float | None, Decimal] = {}
 
     def read(value: str | float | None) -> Decimal | None:
@@ -138,14 +139,71 @@ def decimals_of(digits: int, places: int) -> Callable[[str | float | None], Deci
             if len(known) < KNOWN_DECIMALS:
                 known[value] = found
             return found
-        if value is None:
-            return None
-        found = exact_decimal(value, digits, places)
-        if found is None:
-            raise Unclear(str(value)[:100])
-        return found
+        return None if value is None else _decimal(value, digits, places)
 
     return read
+
+
+@cache
+def scaled_decimals_of(digits: int, places: int, scale: int) -> Callable[[Any], int | None]:
+    """Like `decimals_of`, but reads 10^scale times the value, which is an integer: these are added up faster."""
+    factor: int = 10 ** (scale - places)
+    point = -1 - places
+    known: dict[str | float, int] = {}
+    repeats = True
+
+    def read(value: Any) -> int | None:
+        nonlocal repeats
+        if value is None:
+            return None
+        if repeats:
+            read_before = known.get(value)
+            if read_before is not None:
+                return read_before
+        found = scaled(value)
+        if repeats and value.__class__ is str:
+            known[value] = found
+            repeats = len(known) < KNOWN_DECIMALS
+        return found
+
+    def scaled(value: Any) -> int:
+        try:
+            # what Headwater writes, checked without a regular expression: all places, and no sign
+            if value[point] == "." and places:
+                written = value.replace(".", "")
+                number = len(written)
+                if places < number <= digits and number == len(value) - 1 and value.isascii() and written.isdecimal():
+                    return int(written) * factor
+        except (TypeError, IndexError):
+            pass
+        return scaled_from(_decimal(value, digits, places), scale)
+
+    return read
+
+
+def _decimal(value: str | float, digits: int, places: int) -> Decimal:
+    found = exact_decimal(value, digits, places)
+    if found is None:
+        raise Unclear(str(value)[:100])
+    return found
+
+
+def scaled_from(value: Decimal | int, scale: int) -> int:
+    """10^scale times a value with at most so many places."""
+    return value * 10**scale if isinstance(value, int) else int(EXACT.scaleb(value, scale))
+
+
+def scaled_or_none(value: Decimal | int | None, scale: int) -> int | None:
+    """Like `scaled_from`, null-safe."""
+    return None if value is None else scaled_from(value, scale)
+
+
+def decimal_of_scaled(value: int, places: int) -> str:
+    """A decimal in the form of rows, from 10^places times its value. It may have more digits than its type."""
+    if not places:
+        return str(value)
+    text = f"{abs(value):0{places + 1}d}"
+    return f"{'-' if value < 0 else ''}{text[:-places]}.{text[-places:]}"
 
 
 def decimal_in_rows(value: Decimal | int | None, places: int) -> str | None:
@@ -158,12 +216,11 @@ def sortable(value: Decimal | int | None, digits: int, places: int) -> str | Non
     return None if value is None else sortable_text(Decimal(value), digits, places)
 
 
-exact_sum: Final = EXACT.add
-"""`left + right` of decimals, or integers."""
-
-
 def sum_of_texts(left: str | int | None, right: str | int | None, places: int) -> str:
     """The sum of two decimals in the form of rows; it may have too many digits."""
+    point = -1 - places
+    if places and isinstance(left, str) and isinstance(right, str) and left[point] == "." == right[point]:
+        return decimal_of_scaled(int(left.replace(".", "")) + int(right.replace(".", "")), places)
     return added(left, right, places)
 
 
