@@ -83,6 +83,9 @@ def _column(field: StateField, at: int, rows: Sequence[Row]) -> Any:
         values = [_listed(value) for value in values]
     if field.type.is_decimal:
         must_fit(field.name, values, field.type.digits)
+    for each in field.entry if field.type is ColumnType.ENTRIES else ():
+        if each.type.is_decimal:
+            must_fit(each.name, (one.get(each.name) for some in values for one in some or ()), each.type.digits)
     return arrow_array(values, _type(field))
 
 

@@ -25,7 +25,7 @@ from projections.table.fold_plan import Lift, RowLift
 from projections.table.folds.fold import EVERY, Case, event_of
 from projections.table.item_lists import items_python
 from projections.table.items import Item
-from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum
+from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum, in_bulk
 from projections.table.types import ColumnType, is_required
 from projections.table.view import TableView
 
@@ -57,7 +57,7 @@ def combining(view: TableView) -> Program:
     """A program that reads no events, and combines rows only."""
     monoids = view.layout.monoids
     source = "\n\n".join([HEADER.format(tag=view.tag), _combine(monoids), _finish(monoids)])
-    return Program(view.tag, view.key_name, source, monoids, {}, None, **_of_layout(view))
+    return Program(view.tag, view.key_name, source, _in_bulk(monoids), {}, None, **_of_layout(view))
 
 
 def _compiled(view: TableView) -> Program:
@@ -73,7 +73,12 @@ def _compiled(view: TableView) -> Program:
     functions = {name: names[event.type] for event in events for name in event.history.types}
     parts.insert(1, _decimals("\n".join(parts)))
     source, tables = "\n\n".join(parts), frozenset(view.tables)
-    return Program(view.tag, view.key_name, source, monoids, functions, every, tables, **_of_layout(view))
+    combining = _in_bulk(monoids)
+    return Program(view.tag, view.key_name, source, combining, functions, every, tables, **_of_layout(view))
+
+
+def _in_bulk(monoids: Sequence[Monoid]) -> tuple[Monoid, ...]:
+    return tuple(map(in_bulk, monoids))
 
 
 def _of_layout(view: TableView) -> dict[str, Any]:

@@ -4,6 +4,7 @@ A fold (`table/folds`) converts one event into the form that a monoid combines. 
 its identity. So one declaration can run event by event (live) and over parts of the log at once (replay).
 """
 
+from projections.table.monoids.bulk import in_bulk
 from projections.table.monoids.entries import Keyed, Ranked
 from projections.table.monoids.members import MEMBERS, Members
 from projections.table.monoids.monoid import Entries, Monoid, State, StateField
@@ -27,6 +28,7 @@ __all__ = [
     "Sum",
     "Tally",
     "extreme_of",
+    "in_bulk",
     "row_value",
     "sum_of",
 ]

@@ -54,12 +54,17 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class DecimalSum(Sum):
-    """Add decimals, which are texts. Raises OverflowError if the sum needs more digits than its type has."""
+    """Add decimals, which are texts. Raises OverflowError if the sum needs more digits than its type has.
+
+    is_bounded: false if it may have them for now.
+    """
+
+    is_bounded: bool = True
 
     def combine(self, row: State, patch: State) -> None:
         name, kind = self.field.name, self.field.type
         total = added(row.get(name), patch.get(name), kind.places)
-        if not fits_digits(total, kind.digits):
+        if self.is_bounded and not fits_digits(total, kind.digits):
             raise OverflowError(f'the sum "{name}" has more than the {kind.digits} digits of its column')
         row[name] = total
 

@@ -7,6 +7,7 @@ import random
 import string
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.stores.open import open_reader
 from projections.stores.row_reader import without_empty
 from projections.stores.store import Target
-from projections.table.expressions import Source, point
+from projections.table.expressions import Source, point, when
 from projections.table.folds import add, count, last
 from projections.table.view import TableView
 from replay.separate_rebuild import Verified, verify
@@ -38,6 +39,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.xdist_group("another Spark session")
 
 MOST = 2**63 - 1
+MOST_PAID = "9" * 36 + ".99"
 LONG = "".join(random.Random(1).choices(string.ascii_letters, k=9_000))
 PLACES = TableView(
     "places",
@@ -47,6 +49,7 @@ PLACES = TableView(
         "puts": count(Put),
         "text": last({Put: "text"}),
         "place": last({Put: point("latitude", "longitude")}),
+        "paid": add({Put: when("flag", Decimal(MOST_PAID), "price")}),
     },
     (Postgres(indexes=(("text",),)), Elasticsearch(), Cache()),
 )
@@ -69,13 +72,14 @@ EVENTS = (
     put(1, "sum", small=MOST), put(2, "sum"), put(3, "sum", small=5),
     put(1, "text"), put(2, "text", text=LONG, small=7),
     put(1, "place"), put(2, "place", latitude=91.0, small=7),
+    put(1, "paid", flag=True), put(2, "paid", price="0.01"), put(3, "paid"),
     put(1, LONG), put(1, "fine"), put(2, "fine"),
 )  # fmt: skip
 MORE = (put(4, "sum"), put(3, "text", text=LONG), put(3, "place", latitude=95.0), put(2, LONG), put(3, "fine"))
-REFUSED = {
-    "postgres": {"sum": (2, 3, 4), "text": (2, 3), LONG: (1, 2)},
-    "elasticsearch": {"sum": (2, 3, 4), "place": (2, 3)},
-    "valkey": dict[str, tuple[int, ...]](),
+REFUSED: dict[str, dict[str, tuple[int, ...]]] = {
+    "postgres": {"sum": (2, 3, 4), "text": (2, 3), LONG: (1, 2), "paid": (2,)},
+    "elasticsearch": {"sum": (2, 3, 4), "place": (2, 3), "paid": (2,)},
+    "valkey": {"paid": (2,)},
 }
 """By store and key, the numbers of the events that change too much."""
 
@@ -157,6 +161,7 @@ def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(
         live = live_has_all(deployed, 1)
         assert live["postgres"]["sum"]["total"] == live["elasticsearch"]["sum"]["total"] == MOST
         assert live["valkey"]["sum"]["total"] == MOST + 6
+        assert {store: found["paid"]["paid"] for store, found in live.items()} == dict.fromkeys(REFUSED, MOST_PAID)
         assert LONG not in live["postgres"]
 
         with pytest.raises(RebuildFailed, match=r'"places": \w+ refuses record \d:\d+ in row ".*--skip-poison'):

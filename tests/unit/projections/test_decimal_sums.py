@@ -13,15 +13,17 @@ from pydantic import Field
 
 from commands.declaring.aggregate import Event
 from projections.folding import runtime
-from projections.folding.arrow_rows import must_fit
+from projections.folding.arrow_rows import batches, must_fit
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
-from projections.folding.fold_records import Folder
+from projections.folding.fold_records import FoldedView, Folder
 from projections.folding.runtime import Unclear, decimal_of_scaled, scaled_decimals_of, sum_of_texts
+from projections.folding.states import States
 from projections.stores.declared import Postgres
 from projections.table.decimals import EXACT, added, decimal_text, exact_decimal
 from projections.table.expressions import Source, minus, value, when
-from projections.table.folds import add
+from projections.table.folds import add, count, nested
+from projections.table.reference import lift
 from projections.table.view import TableView
 from tests.support.seeds import examples
 from tests.support.states import expected_states
@@ -83,6 +85,7 @@ class Refunded(Event, type="probe.refunded"):
 
 class Counted(Event, type="probe.counted"):
     probe: str
+    month: str
     grains: Annotated[Decimal, Field(max_digits=38, decimal_places=0)]
 
 
@@ -124,9 +127,9 @@ def test_sums_of_extreme_values_are_the_references() -> None:
 
 
 def test_a_sum_is_refused_only_with_more_digits_than_its_column_has() -> None:
-    most = source(0, 1, {"probe": "a", "grains": "9" * 38}, recorded_as="probe.counted")
+    most = source(0, 1, {"probe": "a", "month": "", "grains": "9" * 38}, recorded_as="probe.counted")
     for last, fits in (("0", True), ("1", False)):
-        one = source(1, 1, {"probe": "a", "grains": last}, recorded_as="probe.counted")
+        one = source(1, 1, {"probe": "a", "month": "", "grains": last}, recorded_as="probe.counted")
         folder = Folder(decoders([GRAINS]), [compiled(GRAINS)])
         folder.add("0", [Record.of(most), Record.of(one)])
         (row,) = folder.folds[0].drain().values()
@@ -136,3 +139,42 @@ def test_a_sum_is_refused_only_with_more_digits_than_its_column_has() -> None:
         else:
             with pytest.raises(ValueError, match='"sum" has more than the 38 digits of its column'):
                 must_fit("sum", [row[0]], 38)
+
+
+BY_PROBE = TableView(
+    "by_probe",
+    "probe",
+    {
+        "sum": add({Counted: "grains"}),
+        "months": nested("month", {Counted: "month"}, {"sum": add({Counted: "grains"}), "count": count(Counted)}),
+    },
+    (Postgres(),),
+)
+
+
+def counted(number: int, probe: str, month: str, grains: str) -> Source:
+    return source(number, 1, {"probe": probe, "month": month, "grains": grains}, recorded_as="probe.counted")
+
+
+def test_a_sum_that_has_too_many_digits_for_a_while_ends_no_task() -> None:
+    most = "9" * 38
+    sources = [
+        *(counted(at, "fits", "May", grains) for at, grains in enumerate((most, "1", "-1"))),
+        *(counted(at, "wide", "May", most) for at in (3, 4)),
+        *(counted(at, "part", "May", most) for at in (5, 6)),
+        *(counted(at, "part", "June", f"-{most}") for at in (7, 8)),
+    ]
+    program = compiled(BY_PROBE)
+    folder = Folder(decoders([BY_PROBE]), [program])
+    folder.add("0", [Record.of(each) for each in sources])
+    combined = States(program)  # as of patches that Spark makes
+    combined.add(patch for each in sources for patch in lift(BY_PROBE, each))
+    for rows in (folder.folds[0].drain(), combined.drain()):
+        together = FoldedView(program)
+        for part in ({}, rows):
+            together.take_in(part)
+        unfit = set[str]()
+        made = [row for batch in batches(program, together.rows.items(), unfit) for row in batch.to_pylist()]
+        assert unfit == {"wide", "part"}
+        ((probe, total, months),) = (row.values() for row in made)
+        assert (probe, total, months) == ("fits", most, [{"month": "May", "sum": most, "count": 3}])
