@@ -20,7 +20,7 @@ from projections.folding.compiled_lists import INDENT, ListCode, list_code
 from projections.folding.decoders import is_raw
 from projections.folding.program import OnlySpark, Program
 from projections.folding.runtime import scaled_from
-from projections.table.expressions import Expression, Field, Value, attribute
+from projections.table.expressions import Arithmetic, Expression, Field, Value, attribute
 from projections.table.fold_plan import Lift, RowLift
 from projections.table.folds.fold import EVERY, Case, event_of
 from projections.table.item_lists import items_python
@@ -43,6 +43,8 @@ RECORDED: Final = {
 _OF_EVENT: Final = re.compile(r"\b(?:decimal_[0-9]+|scaled_[0-9]+_[0-9]+)_[0-9]+\(data\.\w+\)")
 _DECIMAL: Final = re.compile(r"\bdecimal_([0-9]+)_([0-9]+)\(")
 _SCALED: Final = re.compile(r"\bscaled_([0-9]+)_([0-9]+)_([0-9]+)\(")
+_SCALED_AS_THEY_ARE: Final = {"+": "scaled_sum", "-": "scaled_difference"}
+"""By operator that may be applied to scaled values, the function that does."""
 
 
 def compiled(view: TableView) -> Program:
@@ -244,6 +246,9 @@ def _scaled(read: Expression, event: type[Event] | None, text: str, places: int)
         return str(scaled_from(read.value, places))
     if isinstance(read, Field | Item) and (kind := read.kind(event)).is_decimal:
         return text.replace(f"decimal_{kind.digits}_{kind.places}(", f"scaled_{kind.digits}_{kind.places}_{places}(", 1)
+    if isinstance(read, Arithmetic) and read.operator in _SCALED_AS_THEY_ARE and read.kind(event).is_decimal:
+        sides = (_scaled(side, event, side.python(event), places) for side in (read.left, read.right))
+        return f"{_SCALED_AS_THEY_ARE[read.operator]}({', '.join(sides)})"
     return f"scaled_or_none({text}, {places})"
 
 

@@ -54,7 +54,9 @@ __all__ = [
     "plus",
     "registers",
     "scaled_decimals_of",
+    "scaled_difference",
     "scaled_or_none",
+    "scaled_sum",
     "sortable",
     "sum_of_texts",
     "time_text",
@@ -196,6 +198,16 @@ def scaled_from(value: Decimal | int, scale: int) -> int:
 def scaled_or_none(value: Decimal | int | None, scale: int) -> int | None:
     """Like `scaled_from`, null-safe."""
     return None if value is None else scaled_from(value, scale)
+
+
+def scaled_sum(left: int | None, right: int | None) -> int | None:
+    """The sum of two scaled values, null-safe."""
+    return None if left is None or right is None else left + right
+
+
+def scaled_difference(left: int | None, right: int | None) -> int | None:
+    """The difference of two scaled values, null-safe."""
+    return None if left is None or right is None else left - right
 
 
 def decimal_of_scaled(value: int, places: int) -> str:

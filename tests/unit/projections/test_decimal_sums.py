@@ -21,7 +21,8 @@ from projections.folding.runtime import Unclear, decimal_of_scaled, scaled_decim
 from projections.folding.states import States
 from projections.stores.declared import Postgres
 from projections.table.decimals import EXACT, added, decimal_text, exact_decimal
-from projections.table.expressions import Source, minus, value, when
+from projections.table.expressions import Arithmetic, Source, minus, negative, value, when
+from projections.table.expressions import Field as Read
 from projections.table.folds import add, count, nested
 from projections.table.reference import lift
 from projections.table.view import TableView
@@ -96,6 +97,8 @@ SUMS = TableView(
         "all": add({Charged: "amount", Refunded: "amount"}),
         "fines": add({Charged: "fine", Refunded: value(Decimal("-0.5"))}),
         "net": add({Charged: minus("amount", "fine"), Refunded: value(7)}),
+        "back": add({Charged: negative("amount"), Refunded: value(-1)}),
+        "counted": add({Charged: Arithmetic("+", Read("fine"), Arithmetic("*", Read("pieces"), Read("pieces")))}),
         "mixed": add({Charged: "pieces", Refunded: "amount"}),
         "paid": add({Charged: when("is_paid", "amount", Decimal("0.01"))}),
     },
