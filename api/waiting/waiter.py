@@ -82,9 +82,14 @@ class Waiter:
         Raises NotAwaited for a view over other views, BadParameter, SourceNotCaughtUp, NotCaughtUp, ViewPaused (at
         once), GenerationMissing, LogUnavailable, StoreUnavailable or Overloaded.
         """
+        read = [table.view for table in view.tables.values() if issubclass(table, ViewRow)]
+        if after is not None and read:
+            raise NotAwaited(view.name, read)
+        await self.reach(view, reader, after)
+
+    async def reach(self, view: View, reader: ViewReader, after: After | None) -> None:
+        """Likewise, but a view over other views need only have read every position: rows of these may come later."""
         if after is not None:
-            if read := [table.view for table in view.tables.values() if issubclass(table, ViewRow)]:
-                raise NotAwaited(view.name, read)
             async with self._admission.place():
                 await self._wait(view, reader, after)
 

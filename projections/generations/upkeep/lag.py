@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
@@ -66,6 +66,16 @@ class Lag:
         if self.standing == "stalled":
             return self.fault_if_stalled
         return "stream query" if self.failure and self.problem == self.failure else "nobody"
+
+    def over(self, read: Iterable[Lag]) -> Lag:
+        """The same view, if it reads the rows of these from their topics: it cannot have anything newer than they."""
+        lag = self
+        for each in read:
+            known = lag.freshness_s is not None and each.freshness_s is not None
+            lag = replace(lag, freshness_s=max(lag.freshness_s or 0.0, each.freshness_s or 0.0) if known else None)
+            if each.standing not in ("caught up", "behind") and not lag.problem:
+                lag = replace(lag, problem=f'it reads rows of "{each.view}", which is {each.standing} in its topic')
+        return lag
 
     def since(self, before: Lag, ends: Mapping[str, int]) -> Lag:
         """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.

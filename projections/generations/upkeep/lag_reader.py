@@ -149,16 +149,10 @@ class Lags:
         return replace(found, standing="paused", problem=why + lost)
 
     def _over_views(self, lag: Lag, looks: Mapping[tuple[str, str], Lag]) -> Lag:
-        """The same; of a view that reads rows of other views, it has nothing newer than their topics."""
-        for table in self.views.views[lag.view].tables.values():
-            if not issubclass(table, ViewRow):
-                continue
-            read = self._over_views(looks[table.view, Topic.name], looks)
-            known = lag.freshness_s is not None and read.freshness_s is not None
-            lag = replace(lag, freshness_s=max(lag.freshness_s or 0, read.freshness_s or 0) if known else None)
-            if read.standing not in ("caught up", "behind") and not lag.problem:
-                lag = replace(lag, problem=f'it reads rows of "{read.view}", which is {read.standing} in its topic')
-        return lag
+        """The same, as seen from what it reads: the topics of other views."""
+        tables = self.views.views[lag.view].tables.values()
+        read = [looks[each.view, Topic.name] for each in tables if issubclass(each, ViewRow)]
+        return lag.over(self._over_views(each, looks) for each in read)
 
     def _behind(self, applied: _Applied, ends: _Ends) -> Lag:
         lost = self._why_replay(applied, ends)

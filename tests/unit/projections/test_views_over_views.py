@@ -14,8 +14,12 @@ import orjson
 import pytest
 
 from commands.declaring.row_inputs import RowDeleted
+from commands.reacting.published_rows import PublishedRows
 from eventlog.envelope import partition_of
 from eventlog.heartbeats import heartbeat_key
+from eventlog.memory import MemoryLog
+from eventlog.ports import Entry, Record
+from eventlog.settings import LogSettings
 from headwater import (
     EVERY,
     Captured,
@@ -30,13 +34,15 @@ from headwater import (
     current,
     last,
 )
-from projections.errors import Unloadable, ViewDeclarationError
+from projections.errors import RebuildFailed, Unloadable, ViewDeclarationError
 from projections.folding import tasks, unclear
 from projections.folding.compiled import compiled
 from projections.folding.decoders import decoders
 from projections.folding.fold_records import Folder, UnclearRecord
 from projections.folding.states import States
 from projections.folding.unclear import Unreadable
+from projections.generations.registry.sources import Ends, ends_of, rows_topic, sources
+from projections.generations.upkeep.lag import Lag
 from projections.registry import ViewRegistry
 from projections.stores.documents import DocumentForm
 from projections.stores.memory import Memory, MemoryStore
@@ -379,3 +385,44 @@ def test_a_row_that_looks_like_a_heartbeat_is_refused_and_one_that_does_not_is_a
     with pytest.raises(Unloadable, match="heartbeats"):
         check_key(heartbeat_key(1, TOPIC))
     check_key(heartbeat_key(1))
+
+
+def lag(view: str, standing: Any, freshness_s: float | None) -> Lag:
+    return Lag(view, "topic", 1, 1, standing, {}, freshness_s=freshness_s)
+
+
+def test_a_view_is_as_old_as_the_rows_that_it_reads() -> None:
+    outer = lag("per_due", "caught up", 0.0)
+    assert outer.over([]) == outer
+    assert outer.over([lag("followed", "behind", 4.0)]).freshness_s == 4.0
+    assert lag("per_due", "behind", 9.0).over([lag("followed", "behind", 4.0)]).freshness_s == 9.0
+    paused = outer.over([lag("followed", "paused", 70.0)])
+    assert (paused.freshness_s, paused.problem) == (70.0, 'it reads rows of "followed", which is paused in its topic')
+    assert outer.over([lag("followed", "not built", None)]).freshness_s is None, "nobody knows"
+
+
+def test_the_topic_of_a_view_has_as_many_partitions_as_patches() -> None:
+    settings = LogSettings(partitions=2, patch_partitions=3)
+    assert sources([PER_DUE], settings) == ["0", "1", *(f"views.followed/{each}" for each in range(3))]
+    assert [rows_topic(each, settings).partitions for each in (Followed, Client)] == [3, 2]
+
+
+def test_a_topic_that_is_not_there_yet_is_named_and_no_end_of_it_is_asked_for() -> None:
+    settings, log = LogSettings(partitions=2, patch_partitions=3), MemoryLog(2)
+    with pytest.raises(RebuildFailed, match=r'there is no topic "views.followed": start `headwater projections`'):
+        Ends(log, settings).noted(PER_DUE)
+    assert ends_of(log, sources([PER_DUE], settings)) == {
+        "0": 0, "1": 0, "views.followed/0": 0, "views.followed/1": 0, "views.followed/2": 0,
+    }  # fmt: skip
+    for partition in range(3):
+        log.submit(Entry(TOPIC, "a", b"{}", 0), partition).result()
+    assert Ends(log, settings).noted(PER_DUE).bulk_ends["views.followed/2"] == 1
+
+
+def test_heartbeats_are_no_rows_to_processes() -> None:
+    beat = Record(TOPIC, 1, 0, heartbeat_key(1, TOPIC), b"{}", 0)
+    assert PublishedRows().read(beat) is None
+    value = PublicRows(Target(FOLLOWED, 1)).value("heartbeat/1", {"total": 1}, 1, WHEN)
+    row = PublishedRows().read(Record(TOPIC, 1, 1, "heartbeat/1", value, 0))
+    assert row is not None
+    assert row.key == "heartbeat/1"
