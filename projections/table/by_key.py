@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commands.declaring.aggregate import Event
+from commands.declaring.view_rows import ViewRow
 from eventlog.declaring import must_be_text, must_be_texts, shown
 from projections.table.declared import storage_word
 from projections.table.mistaken import in_views
@@ -34,7 +35,9 @@ def by_key(event: type[Event], key: str | tuple[str, ...]) -> ByKey:
     for each of its rows. key: one of those that the view's `key` lists for the event.
     """
     if is_row(event) or is_row_class(event):
-        raise ValueError(f"is given {shown(event)}, but a change of a row changes one row only")
+        table = event.table if is_row(event) else event
+        what = "a row of a view" if issubclass(table, ViewRow) else "a captured row"
+        raise ValueError(f"is given {shown(event)}, but a change of {what} changes one row only")
     if not (isinstance(event, type) and issubclass(event, Event) and hasattr(event, "type")):
         raise ValueError(f"is given {shown(event)}, which is no class of events with a type")
     if isinstance(key, tuple):

@@ -129,7 +129,7 @@ def _check_keys(plan: FoldPlan) -> None:
     """Each event has a key, and each case for one of its rows names one that it has."""
     if plan.key_parts and plan.tables:
         raise ValueError(
-            "rows of captured tables and of views have their own key, which is one text: leave them out, or use it"
+            "rows of views and rows of captured tables have their own key, which is one text: leave them out, or use it"
         )
     _check_one_type(plan)
     check_by_keys(plan.key, {*plan.cases, *_named(plan)})

@@ -84,7 +84,7 @@ def check_key_types(key: object) -> None:
             raise ValueError(f"its key: {case.problem}")
         if is_row(case) or is_row_class(case):
             raise ValueError(
-                f"key has {shown(case)}, but rows of captured tables and of views have their own key: leave it out"
+                f"key has {shown(case)}, but rows of views and rows of captured tables have their own key: leave it out"
             )
         if isinstance(case, ByKey):
             raise ValueError(f"key has {case}: write the event alone, as in {EXAMPLE}")

@@ -105,7 +105,7 @@ def _field_type(column: Column) -> Any:
     return kind | None if column.nullable else kind
 
 
-def is_row(event: object) -> bool:
+def is_row(event: object) -> TypeGuard[type[CapturedRow]]:
     """Whether an event class is that of rows, of a captured table or of a view."""
     return isinstance(event, type) and issubclass(event, CapturedRow)
 

@@ -30,6 +30,7 @@ from headwater import (
     Topic,
     ViewRow,
     add,
+    by_key,
     count,
     current,
     last,
@@ -321,6 +322,7 @@ def declared(**changes: Any) -> TableView:
         ({"columns": {"a": count(ViewRow)}}, "is no class of events with a type"),
         ({"columns": {"a": current(ViewRow, "text")}}, "is no captured table and no ViewRow"),
         ({"deleted_by": (Deleted(Followed),)}, "leave out deleted_by"),
+        ({"columns": {"a": count(by_key(Followed, "due"))}}, "a change of a row of a view changes one row only"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_made_of_rows_is_refused(changes: dict[str, Any], problem: str) -> None:
