@@ -75,7 +75,7 @@ def Deleted(table: RowClass) -> type[CapturedRow]:  # noqa: N802 - stands among 
     if not is_row_class(table):
         example = "deleted_by=(Deleted(Customer),)"
         raise WrongArguments(
-            f"Deleted() is given {shown(table)}, which is no captured table and no ViewRow: write {example}"
+            f"Deleted() is given {shown(table)}, which is no ViewRow and no captured table: write {example}"
         )
     return _event(table, f"{table.topic()}.deleted", deleted=True, fields={})
 

@@ -50,6 +50,6 @@ def current(table: RowClass, readable: Readable) -> Current:
     The view's row is the one whose key is the key of the table's row, as text. A ViewRow stands for a view likewise.
     """
     if not is_row_class(table):
-        raise ValueError(f"is given {shown(table)}, which is no captured table and no ViewRow")
+        raise ValueError(f"is given {shown(table)}, which is no ViewRow and no captured table")
     read, row = expression(readable), row_of(table)
     return Current({row: read, Deleted(table): Null(read, row)}, highest=True, row=row)

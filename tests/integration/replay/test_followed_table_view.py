@@ -19,7 +19,7 @@ from projections.table.reference import fold
 from projections.table.view import TableView
 from projections.testing.rows import with_rows
 from tests.integration.replay.deployed import Command, Deployed
-from tests.integration.replay.followed import OVER_VIEWS, followed, followed_groups
+from tests.integration.replay.followed import OVER_VIEWS, copied, followed, followed_groups
 from tests.integration.replay.followed_again import followed as followed_again
 from tests.integration.replay.test_replay_under_traffic import part, projections
 from tests.integration.replay.things import things
@@ -130,6 +130,15 @@ def rebuild(deployed: Deployed, replay: Command, events: Iterator[Source], *view
         assert rebuilt.code == 0, rebuilt.complaint
 
 
+def a_row_is_that_of_the_log_and_spark_makes_the_same(deployed: Deployed, replay: Command) -> None:
+    key = next(iter(rows_in(deployed, "postgres", copied)))
+    told = replay("row", copied.name, key)
+    assert told.code == 0, told.complaint
+    assert {each["outcome"] for each in told.document["stores"]} == {"equal"}
+    rebuilt = replay("rebuild", *(view.name for view in OVER_VIEWS), "--engine", "spark")
+    assert rebuilt.code == 0, rebuilt.complaint
+
+
 def states(deployed: Deployed) -> list[str]:
     return [each.state for each in deployed.generations.of(followed.name)]
 
@@ -158,6 +167,7 @@ def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a
         rebuild(deployed, replay, events, followed, *OVER_VIEWS)
         rows_become_the_references(deployed, followed_again, followed_groups)
         rows_over_views_become_the_references(deployed, followed_again)
+        a_row_is_that_of_the_log_and_spark_makes_the_same(deployed, replay)
         verify(replay)
         assert states(deployed)[-2:] == ["retired", "live"]
         rolled_back = replay("rollback", followed.name)

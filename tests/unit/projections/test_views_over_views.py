@@ -320,7 +320,7 @@ def declared(**changes: Any) -> TableView:
         ({"key": {Followed: "due"}}, "have their own key"),
         ({"columns": {"a": add({Followed: "text"})}}, "only sums of integers and decimals"),
         ({"columns": {"a": count(ViewRow)}}, "is no class of events with a type"),
-        ({"columns": {"a": current(ViewRow, "text")}}, "is no captured table and no ViewRow"),
+        ({"columns": {"a": current(ViewRow, "text")}}, "is no ViewRow and no captured table"),
         ({"deleted_by": (Deleted(Followed),)}, "leave out deleted_by"),
         ({"columns": {"a": count(by_key(Followed, "due"))}}, "a change of a row of a view changes one row only"),  # type: ignore[arg-type]
     ],
