@@ -95,12 +95,12 @@ def _named_rows(table: RowClass) -> str:
 
 def _check_one_class(plan: FoldPlan) -> None:
     """The rows of a view are read by one class: a topic stands for one table."""
-    found: dict[str, str] = {}
+    found: dict[str, RowClass] = {}
     for case in plan.cases:
         if isinstance(case, type) and issubclass(case, CapturedRow):
             table = case.table
-            if found.setdefault(table.topic(), table.__name__) != table.__name__:
-                names = " and ".join(sorted({found[table.topic()], table.__name__}))
+            if (other := found.setdefault(table.topic(), table)) is not table:
+                names = " and ".join(sorted([other.__name__, table.__name__]))
                 raise ValueError(
                     f"it reads {rows_text(table)} by the classes {names}: declare one, with the columns of both"
                 )

@@ -34,6 +34,7 @@ from headwater import (
     count,
     current,
     last,
+    maximum,
 )
 from projections.errors import RebuildFailed, Unloadable, ViewDeclarationError
 from projections.folding import tasks, unclear
@@ -56,6 +57,8 @@ from projections.testing.histories import history
 from projections.testing.rows import rows_of, with_rows
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 from tests.contracts.views_over_views import COPIED, FOLLOWED, OVER_VIEWS, PER_DUE, PER_NUMBER, PER_PRICE, Followed
+from tests.support.observed import gate_view
+from tests.support.personal_visits import visits_at_once
 from tests.support.seeds import seed_of
 from tests.unit.projections.test_captured_rows import Recorded
 from tests.unit.projections.test_rows_on_disk import Kept
@@ -352,7 +355,7 @@ class Total(ViewRow, view="followed"):
 
 
 class Visit(ViewRow, view="visits_at_once"):
-    guest: str
+    name: str
 
 
 def over(name: str, table: type[ViewRow], key: str = "a") -> TableView:
@@ -364,6 +367,7 @@ def wrong_registries() -> Iterator[tuple[list[Any], str]]:
     yield [PER_DUE, replace(FOLLOWED, stores=STORES)], r"has no topic: add Topic\(\) to its stores"
     yield [replace(over("x", Total, "total")), FOLLOWED], 'column "text" is TEXT: declare it'
     yield [PER_DUE, FOLLOWED, over("x", City, "text")], 'by the class "City", and "per_due" by "Followed"'
+    yield [over("x", Visit, "name"), visits_at_once], 'column "name" has sealed texts, which would be taken for values'
     yield [over("own", OwnRows)], 'view "own": reads rows of "own": a view cannot be made from its own rows'
     yield (
         [over("loop_a", LoopingBack), over("loop_b", Looping)],
@@ -428,3 +432,36 @@ def test_heartbeats_are_no_rows_to_processes() -> None:
     row = PublishedRows().read(Record(TOPIC, 1, 1, "heartbeat/1", value, 0))
     assert row is not None
     assert row.key == "heartbeat/1"
+
+
+class Minute(ViewRow, view="gates"):
+    gate: str
+    minute: datetime
+    number: int | None
+
+
+def test_rows_of_stream_views_are_counted_likewise() -> None:
+    gates = gate_view(stores=(Postgres(), Topic()))
+    per_gate = TableView(
+        "per_gate",
+        "gate",
+        {"minutes": count(Minute), "number": add({Minute: "number"}), "last": maximum({Minute: "minute"})},
+        (Postgres(),),
+    )
+    assert registry(per_gate, gates).row_views == ["views.gates"]
+    rows: dict[str, State] = {}
+    public = PublicRows(Target(gates, 1))
+    given = [("a", 1, 5), ("a", 2, 7), ("b/c", 1, None), ("a", 2, 9), ("a", 1, None)]
+    for at, (gate, minute, number) in enumerate(given):
+        time = f"2026-03-01T12:{minute:02}:00.000Z"
+        key = f"{gate.replace('/', '%2F')}/{time}"
+        data = public.data(key, {"gate": gate, "minute": time, "number": number, "weight": 1})
+        assert data is not None
+        value = public.value(key, data, at, WHEN) if at < 4 else None  # the last one is a deletion
+        record = UnclearRecord("views.gates/0", at, 0, key.encode(), value)
+        for patch in per_gate.layout.with_groups(unclear.patches(per_gate, record), rows):
+            per_gate.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
+    assert {key: finish(per_gate, key, row) for key, row in rows.items() if not is_deleted(row)} == {
+        "a": {"gate": "a", "minutes": 1, "number": 9, "last": "2026-03-01T12:02:00.000Z"},
+        "b/c": {"gate": "b/c", "minutes": 1, "number": 0, "last": "2026-03-01T12:01:00.000Z"},
+    }
