@@ -49,7 +49,7 @@ from projections.registry import ViewRegistry
 from projections.stores.documents import DocumentForm
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Batch, Target
-from projections.stores.topic.records import PublicRows, check_key
+from projections.stores.topic.records import PublicRows, check_key, read_public
 from projections.table.monoids import State
 from projections.table.patch import Patch
 from projections.table.reference import finish, fold, is_deleted, lift
@@ -404,7 +404,11 @@ def test_a_view_is_as_old_as_the_rows_that_it_reads() -> None:
     assert lag("per_due", "behind", 9.0).over([lag("followed", "behind", 4.0)]).freshness_s == 9.0
     paused = outer.over([lag("followed", "paused", 70.0)])
     assert (paused.freshness_s, paused.problem) == (70.0, 'it reads rows of "followed", which is paused in its topic')
-    assert outer.over([lag("followed", "not built", None)]).freshness_s is None, "nobody knows"
+    unknown = outer.over([lag("followed", "not built", None)])
+    assert unknown.freshness_s is None, "nobody knows"
+    assert [each.read_freshness_s for each in (outer, paused, unknown)] == [0.0] * 3, "it has read all deletions"
+    assert paused.to_json().keys() == outer.to_json().keys()
+    assert "topic_freshness_s" not in paused.to_json()
 
 
 def test_the_topic_of_a_view_has_as_many_partitions_as_patches() -> None:
@@ -432,6 +436,14 @@ def test_heartbeats_are_no_rows_to_processes() -> None:
     row = PublishedRows().read(Record(TOPIC, 1, 1, "heartbeat/1", value, 0))
     assert row is not None
     assert row.key == "heartbeat/1"
+
+
+def test_a_swap_leaves_heartbeats_alone() -> None:
+    """The writer deletes what is in the public topic and is no row of the new generation."""
+    log = MemoryLog(PARTITIONS)
+    for key in ("a", heartbeat_key(1, TOPIC), heartbeat_key(1)):
+        log.submit(Entry(TOPIC, key, b"{}", 0), 1).result()
+    assert [key for key, _ in read_public(log, FOLLOWED.name, 1)] == ["a", "heartbeat/1"]
 
 
 class Minute(ViewRow, view="gates"):
