@@ -35,7 +35,7 @@ from replay.resealing import Reseal
 
 LOCK: Final = "replay reseal"
 """Of the registry, beside those of views; no view has this name."""
-COPY_FACTOR: Final = 12
+COPY_FACTOR: Final = 10
 """Copying, comparing, and both again take about so much longer than to look for values in clear."""
 DELETED_S: Final = 60
 """So long a broker keeps the files of a topic that was deleted."""
