@@ -55,7 +55,8 @@ CHECK: Final = frozenset({Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS})
 JOIN: Final = READ
 """To be a member of a group."""
 LOOK_UP: Final = frozenset({Operation.DESCRIBE})
-"""To use a group's name without being a member: Kafka's client asks where the group is."""
+"""To use a group's name without being a member: Kafka's client asks where the group is. Of a topic: whether it is
+there."""
 MAKE: Final = CHECK | {Operation.CREATE, Operation.ALTER_CONFIGS}
 DELETE: Final = frozenset({Operation.DELETE})
 """Of a topic, or of its records."""

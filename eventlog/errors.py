@@ -5,6 +5,7 @@ EventLogError
 ├── UnknownModule        HEADWATER_MODULES has a name that is not a module or a sample
 ├── ModuleBroken         a module with declarations cannot be imported
 ├── TopicMismatch        a topic exists with other settings than Headwater needs
+├── ResealUnfinished     `replay reseal` has begun to copy a topic, and has not finished
 ├── NotAnEnvelope        a record is not a CloudEvents document that Headwater can read
 ├── LogUnavailable       the log did not answer in time
 ├── NotRecorded          an action cannot be recorded in the audit log, so it is not done
@@ -98,6 +99,17 @@ class TopicMismatch(EventLogError):
             "alter the topic, or use another HEADWATER_ENVIRONMENT"
         )
         self.topic, self.setting, self.expected, self.actual = topic, setting, expected, actual
+
+
+class ResealUnfinished(EventLogError):
+    """`replay reseal` has begun to copy a topic, and has not finished: the topic may be incomplete."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f'topic "{topic}" is being copied by `replay reseal`, or was when that was interrupted: run '
+            "`replay reseal` until it is done, then start again"
+        )
+        self.topic = topic
 
 
 class NotAnEnvelope(EventLogError):

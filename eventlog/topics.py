@@ -54,6 +54,10 @@ CAPTURED = "cdc."
 """Topics of captured tables begin with this: `cdc.shop.public.customers`."""
 VIEWS = "views."
 """Topics of views begin with this: `views.card_alerts`."""
+RESEALED = (EVENTS, OBSERVATIONS)
+"""Topics that `replay reseal` copies."""
+RESEALING = ".resealing"
+"""The copy is beside its topic, as `events.resealing`, while `replay reseal` is unfinished."""
 
 
 @dataclass(frozen=True, slots=True)

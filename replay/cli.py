@@ -13,7 +13,7 @@ from eventlog.personal.installed import install_when_needed, opened_from
 from eventlog.programs.command_line import called_as
 from eventlog.programs.logs import log_to_stderr
 from eventlog.settings import LogSettings
-from replay import dead_letters, erase, explain, list_views, pause, plan, prune, rebuild, row, status, verify
+from replay import dead_letters, erase, explain, list_views, pause, plan, prune, rebuild, reseal, row, status, verify
 from replay.outcome import FAILED_EXIT, KNOWN
 from replay.output import fail
 from replay.verbs import USAGE_ERRORS, Verbs
@@ -69,6 +69,7 @@ for command in (
     prune.drop,
     prune.publish,
     erase.erase,
+    reseal.reseal,
 ):
     app.command()(command)
 app.add_typer(dead_letters.app, name="dead-letters")

@@ -11,6 +11,7 @@ ReplayError
 ├── NothingToErase  the log has nothing of this stream or event
 ├── AmbiguousTarget a name is a stream, and the id of an event of another one
 ├── CannotErase     events could not be erased
+├── CannotReseal    a topic cannot be copied with sealed values
 ├── CannotFoldRow   a row cannot be folded again
 └── CannotRetry     a dead letter cannot be retried
     └── NothingToRetry  nothing needs the record of a dead letter any more
@@ -106,6 +107,14 @@ class CannotErase(ReplayError):
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f'"{name}" cannot be erased: {problem}')
         self.name, self.problem = name, problem
+
+
+class CannotReseal(ReplayError):
+    """A topic cannot be copied with sealed values, or not yet; the command can be repeated."""
+
+    def __init__(self, topic: str, problem: str) -> None:
+        super().__init__(f'"{topic}" cannot be resealed: {problem}')
+        self.topic, self.problem = topic, problem
 
 
 class CannotFoldRow(ReplayError):

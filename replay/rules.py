@@ -22,7 +22,7 @@ from eventlog.access import (
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.sweeping import SWEEPS
 from eventlog.kafka.client import READERS
-from eventlog.topics import VIEWS
+from eventlog.topics import RESEALED, RESEALING, VIEWS
 from projections.loading.patch_reader import LOADERS
 from projections.running_parts import LIVE
 from replay.topics import Declared
@@ -45,6 +45,8 @@ def _of_topics(declared: Declared, program: Program) -> Iterator[Rule]:
             yield Rule(Resource.TOPIC, name, READ)
         if program in spec.writers:
             yield Rule(Resource.TOPIC, name, WRITE)
+        if spec.name in RESEALED and program in spec.readers | spec.writers:
+            yield Rule(Resource.TOPIC, name + RESEALING, LOOK_UP)  # while it is there, the topic may be incomplete
 
 
 def _of_api(declared: Declared) -> Iterator[Rule]:

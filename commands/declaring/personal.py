@@ -183,9 +183,9 @@ class PersonalFields:
         self._walk(data, (), "", note)
         return found
 
-    def changed(self, data: dict[str, Any], change: Walk) -> dict[str, Any]:
-        """The data of a message with other values; `data` is changed."""
-        self._walk(data, (), "", change)
+    def changed(self, data: dict[str, Any], change: Walk, subject: str = "") -> dict[str, Any]:
+        """The data of a message with other values; `data` is changed. subject: see `sealed`."""
+        self._walk(data, (), subject, change)
         return data
 
     def hidden(self, data: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from typing import Final
 
 from eventlog import topics
 from eventlog.letters import Letter, time_of
-from eventlog.ports import Entry, EventLog, PartitionWriter, Role, abort_on_error
+from eventlog.ports import Entry, EventLog, PartitionWriter, Role, abort_on_error, partitions_of_role
 from eventlog.times import now_ms
+
+STORED_S: Final = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,18 @@ def _noted_topic(log: EventLog, role: Role, partition: int) -> str | None:
     key = _topic_key(role, partition)
     noted = [each.value for each in log.read(topics.STARTS, 0, 0) if each.key == key and each.value is not None]
     return noted[-1].decode() if noted else None
+
+
+def follow_copy(log: EventLog, role: Role, made_from: str, copy: str) -> None:
+    """Let the offsets of a role belong to a copy of what it reads that has the same records at the same offsets.
+
+    made_from, copy: the ids of the topics. Call it while no owner runs. It may be repeated.
+    """
+    noted = {each.key: each.value for each in log.read(topics.STARTS, 0, 0)}
+    for partition in partitions_of_role(log, role):
+        key = _topic_key(role, partition)
+        if noted.get(key) == made_from.encode():
+            log.submit(Entry(topics.STARTS, key, copy.encode(), now_ms()), 0).result(STORED_S)
 
 
 def begin_at(log: EventLog, role: Role, partition: int, first: int) -> None:

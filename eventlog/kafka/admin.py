@@ -18,12 +18,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from eventlog.errors import LogUnavailable, TopicMismatch
+from eventlog.errors import LogUnavailable, ResealUnfinished, TopicMismatch
 from eventlog.kafka.client import client_config
 from eventlog.settings import LogSettings
 from eventlog.topics import (
     COMPACTION_LAG,
     FOR_EVER,
+    RESEALED,
+    RESEALING,
     RETENTION,
     RETENTION_BYTES,
     UNLIMITED,
@@ -55,7 +57,8 @@ def prepare(settings: LogSettings, others: Sequence[TopicSpec] = ()) -> str:
 
     others: topics in addition to the deployment's own.
 
-    Raises TopicMismatch if a topic has other partitions or settings than Headwater needs, and LogUnavailable.
+    Raises TopicMismatch if a topic has other partitions or settings than Headwater needs, ResealUnfinished, and
+    LogUnavailable.
     """
     # Kafka's client crashes if a topic is named twice
     client = prepare_topics(settings, merged_topics([*topic_specs(settings), *others]))
@@ -70,6 +73,7 @@ def prepare_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> AdminCl
     """Create and check these topics as `prepare` does, and return the client that did it."""
     client = _reached(settings)
     try:
+        _check_resealed(client, settings, specs)
         _create(client, settings, specs)
         _check_partitions(client, settings, specs)
         _check_settings(client, settings, specs)
@@ -88,15 +92,19 @@ def missing_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> list[st
 
 
 def topic_id(settings: LogSettings, topic: str, client: AdminClient | None = None) -> str:
-    """Kafka's id of the topic, which changes if it is deleted and created again; raises LogUnavailable.
+    """Kafka's id of the topic, which changes if it is deleted and created again.
 
-    client: one that is connected already.
+    client: one that is connected already. Raises LogUnavailable, and ResealUnfinished.
     """
     name = settings.topic(topic)
+    names = [name, *([name + RESEALING] if topic in RESEALED else [])]
     asked = client or _client(settings)  # its requests end with it
 
     def ask() -> str:
-        described = asked.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S)
+        described = asked.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
+        for copy in names[1:]:
+            if described[copy].exception() is None:
+                raise ResealUnfinished(name)
         return str(described[name].result().topic_id)
 
     try:
@@ -204,6 +212,14 @@ def _reached(settings: LogSettings) -> AdminClient:
                 raise LogUnavailable(doing, reason) from error
         else:
             return client
+
+
+def _check_resealed(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
+    """Raise ResealUnfinished if one of these topics is being copied: it may be missing, and must not be made anew."""
+    existing = client.list_topics(timeout=TIMEOUT_S).topics
+    for name in (settings.topic(spec.name) for spec in specs if spec.name in RESEALED):
+        if name + RESEALING in existing:
+            raise ResealUnfinished(name)
 
 
 def _create(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpec]) -> None:

@@ -37,6 +37,7 @@ from eventlog.topics import (
     FOR_EVER,
     INBOX,
     RECEIPTS,
+    RESEALING,
     RETENTION,
     RETENTION_BYTES,
     SNAPSHOTS,
@@ -607,7 +608,7 @@ def test_a_broker_that_has_not_learned_of_new_topics_is_asked_again(
             if asked["topics"] > 1:
                 return super().describe_topics(topics, **options)
             (answer,) = super().describe_topics(TopicCollection(["none"]), **options).values()
-            return {log_settings.topic(EVENTS): answer}
+            return {log_settings.topic(each): answer for each in (EVENTS, EVENTS + RESEALING)}
 
     expected = admin.topic_id(log_settings, EVENTS)
     monkeypatch.setattr(admin, "AdminClient", Late)

@@ -219,6 +219,20 @@ class Generations(RegistryDatabase):
         with self._connect() as connection:
             connection.execute(self._sql(statements.TOPICS), [Jsonb(dict(topics)), view, generation])
 
+    def connections(self, program: str) -> int:
+        """How many connections PostgreSQL has of a program, by the name that it gives."""
+        with self._connect() as connection:
+            found = connection.execute(statements.CONNECTED, [program]).fetchone()
+        return int(found[0]) if found else 0
+
+    def follow_copy(self, topic: str, made_from: str, copy: str) -> None:
+        """Let generations that were built from a topic belong to a copy of it with the same records and offsets.
+
+        made_from, copy: the ids of the topics.
+        """
+        with self._connect() as connection:
+            connection.execute(self._sql(statements.FOLLOW_COPY), {"topic": topic, "from": made_from, "copy": copy})
+
     def withdraw(self, view: str) -> None:
         """Make no generation of `view` live, and forget that it is paused."""
         with self._connect() as connection:

@@ -240,6 +240,15 @@ TOPICS = """
 UPDATE {schema}.generations SET topics = %s WHERE view = %s AND generation = %s AND topics IS NULL
 """
 
+FOLLOW_COPY = """
+UPDATE {schema}.generations SET topics = jsonb_set(topics, ARRAY[%(topic)s], to_jsonb(%(copy)s::text))
+WHERE topics ->> %(topic)s = %(from)s
+"""
+
+CONNECTED = """
+SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()
+"""
+
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 UNLOCK_ALL = "SELECT pg_advisory_unlock_all()"

@@ -272,6 +272,20 @@ def test_the_topics_of_a_generation_are_recorded_once(registry: Registry, settin
     assert [each.topics for each in generations.of(V1.name)] == [ids, ids]
 
 
+def test_a_copy_of_a_topic_takes_its_place_and_nothing_else_changes(registry: Registry) -> None:
+    generations = registry.generations
+    built = [{"patches": "a", "events": "b"}, {"patches": "b", "events": "other"}]
+    made = [generations.begin(V1, {}, {}, topics=ids).generation for ids in built]
+    unknown = generations.begin(V1, {}, {}).generation
+    for _ in range(2):
+        generations.follow_copy("events", "b", "copy")
+    found = {each.generation: each.topics for each in generations.of(V1.name)}
+    assert found[made[0]] == {"patches": "a", "events": "copy"}
+    assert found[made[1]] == built[1]
+    assert found[unknown] is None
+    assert generations.connections("a program that does not run") == 0
+
+
 def test_the_progress_of_a_rebuild_is_known_to_others_while_its_lock_is_held(registry: Registry) -> None:
     generations, began_s = registry.generations, time.time()
     generations.note_rebuild("killed", "bulk", 1, 2)

@@ -16,7 +16,7 @@ from commands.declaring.registry import CommandRegistry
 from eventlog.access import Operation, Program, Resource, Rule, account, commands_of, merged
 from eventlog.capturing.declaring import SourceRegistry
 from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
-from eventlog.topics import EVENTS, TopicSpec, topic_specs
+from eventlog.topics import EVENTS, RESEALED, RESEALING, TopicSpec, topic_specs
 from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores.declared import STORES
@@ -60,6 +60,16 @@ def test_events_are_appended_by_the_handler_only() -> None:
 def test_the_api_records_erasures_of_persons_where_it_erases_any(modules: tuple[str, ...], may: bool) -> None:
     rules = rules_of(declared(*modules))["env_api"]
     assert (Operation.WRITE in allowed(rules, Resource.TOPIC, "env.audit")) == may
+
+
+@pytest.mark.parametrize("topic", RESEALED)
+@pytest.mark.parametrize("program", [Program.API, Program.HANDLER, Program.PROJECTIONS, Program.OPERATOR])
+def test_who_uses_a_topic_sees_whether_it_is_being_copied(program: Program, topic: str) -> None:
+    """Else a program would start with a topic that is incomplete."""
+    spec = next(each for each in EVERYTHING.topics if each.name == topic)
+    may = allowed(rules_of(EVERYTHING)[account("env", program)], Resource.TOPIC, f"env.{topic}{RESEALING}")
+    assert (Operation.DESCRIBE in may) == (program in spec.readers | spec.writers | {Program.OPERATOR})
+    assert not may & {Operation.READ, Operation.WRITE, Operation.DELETE}
 
 
 def test_nobody_has_anything_of_another_deployment() -> None:

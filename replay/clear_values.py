@@ -1,0 +1,340 @@
+"""Personal values in clear, as records have them that were stored before their fields became personal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from commands.declaring.lineages import Recorded
+from commands.declaring.observation import ObservationRegistry, sealed_fields
+from commands.declaring.personal import PersonalField, PersonalFields
+from commands.declaring.process import ProcessRegistry
+from commands.declaring.registry import CommandRegistry
+from eventlog.letters import Letter
+from eventlog.limits import MAX_ENTRY_BYTES
+from eventlog.personal.installed import installed
+from eventlog.personal.sealed_text import SealedText, is_sealed
+from eventlog.times import FIRST_RECORD_MS
+
+LONGER: Final = 4 / 3
+TEXT_BYTES: Final = 250
+"""A sealed text is so much longer than its value: in base64, with a key, a type and the path of a field."""
+_NO_MESSAGE: Final = "it has the type of a message with personal fields, but Headwater cannot read it"
+
+
+class _Head(msgspec.Struct, gc=False):
+    """Which fields of a record are personal."""
+
+    type: str
+    subject: str = ""
+    time: str = ""
+    dataversion: int = 0
+
+
+_EARLIEST: Final = datetime.fromtimestamp(FIRST_RECORD_MS / 1000, UTC)
+_HEAD: Final = msgspec.json.Decoder(_Head)
+
+
+@dataclass
+class Found:
+    """What a topic has. clear: records with values in clear, by their type. unfit: by key, why it cannot be sealed.
+
+    undeclared: how many records there are of types that no module declares. size_bytes: of all records.
+    """
+
+    records: int = 0
+    size_bytes: int = 0
+    clear: Counter[str] = field(default_factory=Counter)
+    persons: set[str] = field(default_factory=set)
+    undeclared: Counter[str] = field(default_factory=Counter)
+    unfit: dict[str, str] = field(default_factory=dict)
+
+
+class Unfit(ValueError):
+    """A record with values in clear cannot be sealed; the message says why, without the values."""
+
+
+@dataclass
+class _Body:
+    """The part of a record that has personal fields.
+
+    document: the record's JSON. data: with the names of the current version. stored: the same with those of the record.
+    names: of its fields now, by their names in the record, if these differ. since: when it was stored.
+    """
+
+    document: Any
+    fields: PersonalFields
+    data: dict[str, Any]
+    stored: dict[str, Any]
+    names: dict[str, str]
+    subject: str
+    since: datetime
+    type: str
+
+
+class ClearValues:
+    """Finds and seals the values in clear of a deployment's records."""
+
+    def __init__(
+        self, commands: CommandRegistry, observations: ObservationRegistry, processes: ProcessRegistry
+    ) -> None:
+        self._commands, self._observations, self._processes = commands, observations, processes
+        self._types: dict[str, PersonalFields | None] = {}
+
+    @classmethod
+    def load(cls, modules: Sequence[str]) -> ClearValues:
+        """Those of a deployment that loads `modules` (see `LogSettings.modules`)."""
+        return cls(CommandRegistry.load(modules), ObservationRegistry.load(modules), ProcessRegistry.load(modules))
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is personal."""
+        processes = self._processes.processes.values()
+        return bool(self._commands.personal or self._observations.personal) or any(p.sealed_fields for p in processes)
+
+    def look(self, key: str, value: bytes | None, found: Found) -> None:
+        """Add a record to what is found; those of a topic in the order of their partition."""
+        found.records += 1
+        found.size_bytes += len(value or b"")
+        if value is None:
+            found.unfit.pop(key, None)  # it is copied as a tombstone
+        try:
+            if (body := self._message(value, found)) is None:
+                return
+        except Unfit as error:
+            found.unfit[key] = str(error)
+            return
+        persons, size_bytes, reason = set[str](), 0, ""
+        for each, clear, person in _clear(body):
+            persons.add(person)
+            size_bytes += int(len(orjson.dumps(clear)) * (LONGER - 1)) + TEXT_BYTES
+            if not person:
+                reason = f'"{each.path}" belongs to nobody: its field with the person is empty'
+        if not persons:
+            return
+        found.clear[body.type] += 1
+        found.persons |= persons - {""}
+        if len(value or b"") + size_bytes > MAX_ENTRY_BYTES:
+            reason = "it would be too large for Kafka with sealed values"
+        if reason:
+            found.unfit[key] = reason
+
+    def sealed(self, value: bytes | None) -> bytes | None:
+        """A message with sealed values; the same bytes if it has none in clear. Raises KeysUnavailable, and Unfit.
+
+        Values of a person who was erased after the message was made are erased with the others: no key is made.
+        """
+        body = self._message(value)
+        return value if body is None or not _seal(body) else orjson.dumps(body.document)
+
+    def has_clear(self, value: bytes | None) -> bool:
+        """Whether a message has values in clear; not, if it cannot be read."""
+        try:
+            body = self._message(value)
+        except Unfit:
+            return False
+        return body is not None and any(True for _ in _clear(body))
+
+    def has_clear_letter(self, _: str, value: bytes) -> bool:
+        """Whether the record in a dead letter has values in clear."""
+        try:
+            return self.has_clear(Letter.from_json(value).value)
+        except ValueError:
+            return False
+
+    def sealed_letter(self, value: bytes) -> bytes | None:
+        """A dead letter whose record is sealed; None if it cannot be sealed."""
+        letter = Letter.from_json(value)
+        place = {name: each for name, each in orjson.loads(value).items() if name not in Letter._fields}
+        try:
+            return letter._replace(value=self.sealed(letter.value)).to_json(**place)
+        except Unfit:
+            return None
+
+    def has_clear_state(self, key: str, value: bytes) -> bool:
+        """Whether a record of `processes` is an instance whose state has values in clear."""
+        body = self._state(key, value, _EARLIEST)
+        return body is not None and any(True for _ in _clear(body))
+
+    def sealed_state(self, key: str, value: bytes, time: datetime) -> bytes | None:
+        """The record of an instance with sealed values; None if it has none in clear. time: of the record.
+
+        Raises Unfit and KeysUnavailable.
+        """
+        body = self._state(key, value, time)
+        return orjson.dumps(body.document) if body is not None and _seal(body) else None
+
+    def _state(self, key: str, value: bytes, time: datetime) -> _Body | None:
+        name, _, subject = key.partition("/")
+        process = self._processes.processes.get(name)
+        if process is None or process.sealed_fields is None:
+            return None
+        try:
+            document = orjson.loads(value)
+        except ValueError:
+            return None
+        state = document.get("state") if isinstance(document, dict) else None
+        if not isinstance(state, dict):
+            return None
+        return _Body(document, process.sealed_fields, state, state, {}, subject, time, name)
+
+    def difference(self, before: bytes | None, after: bytes | None) -> str:
+        """Why a copy of a message is not the same with sealed values; empty if it is."""
+        if before == after:
+            body = self._message(after)
+            return "a value is in clear" if body is not None and any(True for _ in _clear(body)) else ""
+        first, second = self._message(before), self._message(after)
+        if first is None or second is None:
+            return "it is no message with personal values"
+        from eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
+
+        vault = installed()
+        values, copied = _taken(first), _taken(second)
+        for value, copy in zip(values, copied, strict=False):
+            if copy != value and not (_is_sealed(copy) and vault.open(copy) in (ERASED, value)):
+                return "a value is another one"
+        if len(values) != len(copied) or first.document != second.document:
+            return "more than its personal values differs"
+        return ""
+
+    def _message(self, value: bytes | None, found: Found | None = None) -> _Body | None:
+        """A command, event or observation with personal fields; None if it is none."""
+        try:
+            head = _HEAD.decode(value or b"")
+        except (msgspec.DecodeError, UnicodeError):
+            self._check_foreign(value or b"")
+            return None  # a tombstone, a heartbeat, or not written by Headwater
+        if found is not None and not self._is_declared(head.type):
+            found.undeclared[head.type] += 1
+        if (fields := self._personal(head.type)) is None:
+            return None
+        try:
+            document = orjson.loads(value or b"")
+        except orjson.JSONDecodeError:
+            raise Unfit(_NO_MESSAGE) from None
+        stored = document.get("data", {})
+        if not isinstance(stored, dict):
+            raise Unfit(_NO_MESSAGE)
+        data, names = self._current(head, stored)
+        subject = "" if head.type in self._observations.types else head.subject.partition("/")[2]
+        return _Body(document, fields, data, stored, names, subject, _time(head.time), head.type)
+
+    def _check_foreign(self, value: bytes) -> None:
+        """Raise Unfit if a record that Headwater cannot read has the type of one with personal fields."""
+        try:
+            document = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return
+        type_ = document.get("type") if isinstance(document, dict) else None
+        if isinstance(type_, str) and self._personal(type_) is not None:
+            raise Unfit(_NO_MESSAGE)
+
+    def _personal(self, type_: str) -> PersonalFields | None:
+        if type_ not in self._types:
+            self._types[type_] = self._fields_of(type_)
+        return self._types[type_]
+
+    def _is_declared(self, type_: str) -> bool:
+        return (
+            type_ in self._commands.recorded
+            or type_ in self._observations.types
+            or type_ in self._commands.commands
+            or type_.startswith("headwater.")
+        )
+
+    def _fields_of(self, type_: str) -> PersonalFields | None:
+        if (event := self._commands.recorded.get(type_)) is not None:
+            return event.sealed_fields
+        if (observation := self._observations.types.get(type_)) is not None:
+            return sealed_fields(observation)
+        command = self._commands.commands.get(type_)
+        return None if command is None else command.command.sealed_fields
+
+    def _current(self, head: _Head, stored: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The data with the names of the current version, and these by the recorded ones. Models inside are shared."""
+        event = self._commands.recorded.get(head.type)
+        if event is None or head.dataversion == event.version:
+            return stored, {}
+        try:
+            lineages = event.history.lineages(head.dataversion)
+            current = event.history.upcast(head.dataversion, stored)
+        except (KeyError, ValueError):
+            raise Unfit(f'its version {head.dataversion} cannot be read as the current "{event.type}"') from None
+        return current, {name: each.name for name, each in lineages.items() if isinstance(each, Recorded)}
+
+
+def _clear(body: _Body) -> Iterator[tuple[PersonalField, Any, str]]:
+    """The values in clear that say something, with their fields and persons."""
+    found = list[tuple[PersonalField, Any, str]]()
+
+    def note(each: PersonalField, value: Any, person: str) -> Any:
+        if not _is_sealed(value) and (person or value):
+            found.append((each, value, person))
+        return value
+
+    _walk(body, note)
+    yield from found
+
+
+def _seal(body: _Body) -> bool:
+    """Seal the values in clear of a record; returns whether there are any. Raises Unfit and KeysUnavailable."""
+    vault, changed = installed(), False
+
+    def seal(each: PersonalField, value: Any, person: str) -> Any:
+        nonlocal changed
+        if _is_sealed(value) or not (person or value):
+            return value
+        if not person:
+            raise Unfit(f'"{each.path}" belongs to nobody')
+        changed = True
+        return vault.seal(person, body.fields.record_type, each.path, value, since=body.since)
+
+    _walk(body, seal)
+    return changed
+
+
+def _taken(body: _Body) -> list[Any]:
+    """The personal values of a record, which are null in its document afterwards."""
+    taken = list[Any]()
+
+    def take(_: PersonalField, value: Any, __: str) -> Any:
+        taken.append(value)
+
+    _walk(body, take)
+    return taken
+
+
+def _walk(body: _Body, change: Callable[[PersonalField, Any, str], Any]) -> None:
+    """Change the personal values of a record."""
+    body.fields.changed(body.data, change, body.subject)
+    if body.data is body.stored:
+        return
+    for name in [*(each.name for each in body.fields.fields), *(each.name for each in body.fields.inner)]:
+        if name in body.data and (recorded := body.names.get(name, "")) in body.stored:
+            body.stored[recorded] = body.data[name]
+
+
+def _is_sealed(value: Any) -> bool:
+    """Whether a value is a sealed text, and not one in clear that begins as they do."""
+    if not is_sealed(value):
+        return False
+    try:
+        SealedText.parse(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _time(text: str) -> datetime:
+    """When a record was made; the earliest time if it does not say so: then all erasures came later."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return _EARLIEST
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,275 @@
+"""`replay reseal`: seal the personal values that the log has in clear, from before their fields became personal."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated, Any, Final
+
+import typer
+
+from eventlog.kafka.copying import KafkaTopics
+from eventlog.settings import LogSettings
+from eventlog.topics import (
+    COMMANDS_DAYS,
+    ERASED_DAYS,
+    EVENTS,
+    OBSERVATIONS,
+    PATCHES_DAYS,
+    RESEALED,
+)
+from projections.errors import RebuildFailed
+from projections.view import View
+from replay.clear_values import ClearValues, Found
+from replay.deployment import Deployment, open_deployment
+from replay.erase import SEGMENT_DAYS, SHOWN
+from replay.errors import CannotReseal
+from replay.output import AsJson, confirm, errors, one_line, print_json, say, size_text
+from replay.prune import Yes
+from replay.resealed import OtherCopies, ResealedContents
+from replay.resealing import Reseal
+
+LOCK: Final = "replay reseal"
+"""Of the registry, beside those of views; no view has this name."""
+COPY_FACTOR: Final = 10
+"""Copying, comparing, and both again take about so much longer than to look for values in clear."""
+DELETED_S: Final = 60
+"""So long a broker keeps the files of a topic that was deleted."""
+
+
+def reseal(
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Undo what an interrupted call has begun, if that is still possible.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be sealed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Seal personal values that are in clear in the log, because their fields became personal later.
+
+    Stop the handlers, the projections and the API first. `events` and `observations` are copied, compared, deleted,
+    created again, and copied back: every record keeps its offset and time. Then the states of process instances and
+    dead letters are sealed. At the end it prints which views to rebuild, and what is left until when.
+
+    It asks for confirmation. If it is interrupted, run it again: it goes on, and until then nothing else starts.
+    """
+    with open_deployment(os.environ) as deployment, ExitStack() as opened:
+        values, topics = ClearValues.load(deployment.settings.modules), KafkaTopics(deployment.settings)
+        contents = ResealedContents(values, deployment.log, deployment.generations)
+
+        def copies(check_alone: Callable[[], None] = lambda: None) -> dict[str, Reseal]:
+            return {topic: Reseal(topics, contents, topic, _report, check_alone) for topic in RESEALED}
+
+        if cancel:
+            _cancel(copies(_alone(deployment, opened)), as_json)
+            return
+        plan = _look(deployment, values, {topic: each.is_unfinished for topic, each in copies().items()})
+        if dry_run or not plan.is_needed:
+            plan.report(as_json, "would be sealed" if plan.is_needed else "nothing is in clear")
+            return
+        plan.check()
+        _check_stopped(deployment, topics)
+        if not yes:
+            plan.ask()
+        check_lock = _alone(deployment, opened)
+
+        def check_alone() -> None:
+            check_lock()
+            _check_stopped(deployment, topics)
+
+        resealed = copies(check_alone)
+        for topic in plan.topics:
+            resealed[topic].run()
+        plan.others.seal()
+        plan.report(as_json, "sealed")
+
+
+@dataclass
+class Plan:
+    """What is in clear. found: by topic, without those whose copy is unfinished. scan_s: how long it took to look."""
+
+    settings: LogSettings
+    views: Sequence[View]
+    others: OtherCopies
+    unfinished: list[str] = field(default_factory=list)
+    found: dict[str, Found] = field(default_factory=dict)
+    scan_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics to copy."""
+        return [topic for topic in RESEALED if topic in self.unfinished or self._clear(topic)]
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.topics or self.others.instances or self.others.letters)
+
+    def check(self) -> None:
+        """Raise CannotReseal if there are records that cannot be sealed."""
+        for topic, each in self.found.items():
+            if each.unfit:
+                named = "; ".join(f"{key}: {reason}" for key, reason in islice(each.unfit.items(), SHOWN))
+                raise CannotReseal(topic, f"erase {len(each.unfit):,} records first, which cannot be sealed: {named}")
+
+    def ask(self) -> None:
+        """Return if the user confirms: see `confirm`."""
+        for line in self._lines():
+            errors().print(one_line(line), soft_wrap=True)
+        confirm("Do you want to copy these topics?", "sealed")
+
+    def report(self, as_json: bool, done: str) -> None:
+        """Print what was sealed, and what is left."""
+        if as_json:
+            print_json(self._to_json(done))
+            return
+        for line in (*self._lines(), done, *(self._left() if self.is_needed else ())):
+            say(one_line(line))
+
+    def rebuilt(self) -> list[str]:
+        """The views that may have rows of records in clear."""
+        return [view.name for view in self.views if any(self._is_read(topic, view) for topic in self.topics)]
+
+    def _clear(self, topic: str) -> int:
+        return self.found[topic].clear.total() if topic in self.found else 0
+
+    def _is_read(self, topic: str, view: View) -> bool:
+        if not view.reads(topic):
+            return False
+        return topic == OBSERVATIONS or topic in self.unfinished or any(map(view.handles, self.found[topic].clear))
+
+    def _lines(self) -> Iterator[str]:
+        yield f"environment {self.settings.environment}, modules {', '.join(self.settings.modules)}"
+        for topic in self.unfinished:
+            yield f"{topic}: an interrupted copy goes on"
+        for topic, each in self.found.items():
+            types = ", ".join(f"{name} {number:,}" for name, number in sorted(each.clear.items()))
+            yield (
+                f"{topic}: of {each.records:,} records, {each.clear.total():,} have values in clear, of "
+                f"{len(each.persons):,} persons{f' ({types})' if types else ''}"
+            )
+            if each.clear:
+                yield (
+                    f"{topic}: {size_text(each.size_bytes)} are copied, which takes about "
+                    f"{max(1, round(self.scan_s[topic] * COPY_FACTOR)):,} s, and space for the topic twice more"
+                )
+            if each.undeclared:
+                named = ", ".join(sorted(each.undeclared))
+                yield f"{topic}: {each.undeclared.total():,} records are of types that no module declares: {named}"
+            for key, reason in islice(each.unfit.items(), SHOWN):
+                yield f"{topic}: {key} cannot be sealed: {reason}"
+        yield from self.others.lines()
+
+    def _left(self) -> Iterator[str]:
+        settings = self.settings
+        commands_days = min(COMMANDS_DAYS, settings.receipts_days) + 1
+        if self.topics:
+            yield f"left on the disks of brokers for about {DELETED_S} s: the files of topics that were deleted"
+        yield f"left in Kafka for up to {commands_days} days: commands in clear"
+        yield f"left in Kafka for up to {settings.receipts_days + 2 + SEGMENT_DAYS} days: reasons of rules in receipts"
+        yield f"left in Kafka for up to {COMMANDS_DAYS + SEGMENT_DAYS} days: copies for processes"
+        yield f"left in Kafka for up to {PATCHES_DAYS + SEGMENT_DAYS} days: patches of views"
+        yield (
+            f"left in Kafka for up to {ERASED_DAYS} days after the handlers have started: earlier snapshots of states "
+            "whose fields became personal, and earlier records of processes and dead letters"
+        )
+        yield (
+            "left until RocksDB removes replaced values: copies on the disks of handlers; delete their state folders "
+            "before they start, and they are made again"
+        )
+        if self.others.waiting:
+            yield f"left until they are handled: {self.others.waiting:,} records that wait for process instances"
+        if names := " ".join(self.rebuilt()):
+            yield f"left in views until you run: replay rebuild {names} && replay prune {names}"
+        yield "left where Headwater has no hand: backups, topics of captured databases, what other programs have copied"
+
+    def _to_json(self, done: str) -> dict[str, Any]:
+        found = {
+            topic: {
+                "records": each.records,
+                "clear": each.clear.total(),
+                "types": dict(each.clear),
+                "persons": len(each.persons),
+                "bytes": each.size_bytes,
+                "undeclared": dict(each.undeclared),
+                "unfit": list(each.unfit),
+            }
+            for topic, each in self.found.items()
+        }
+        return {
+            "environment": self.settings.environment,
+            "modules": list(self.settings.modules),
+            "outcome": done,
+            "unfinished": self.unfinished,
+            "found": found,
+            **self.others.to_json(),
+            "rebuild": self.rebuilt(),
+        }
+
+
+def _look(deployment: Deployment, values: ClearValues, unfinished: dict[str, bool]) -> Plan:
+    """Look for values in clear; while a copy is unfinished, its topic may not be there."""
+    views = list(deployment.views.views.values())
+    plan = Plan(deployment.settings, views, OtherCopies(values, deployment.log))
+    plan.unfinished = [topic for topic, is_so in unfinished.items() if is_so]
+    for topic in RESEALED if values.is_needed else ():
+        if topic in plan.unfinished:
+            continue
+        found, began = Found(), time.monotonic()
+        for partition in range(deployment.settings.partitions):
+            for record in deployment.log.read(topic, partition, 0):
+                values.look(record.key, record.value, found)
+        plan.found[topic], plan.scan_s[topic] = found, time.monotonic() - began
+    if values.is_needed:
+        plan.others.look()
+    return plan
+
+
+def _alone(deployment: Deployment, opened: ExitStack) -> Callable[[], None]:
+    """Take the lock that lets one call run at a time, until `opened` is closed; returns what raises if it is lost."""
+    deployment.generations.prepare()
+    try:
+        lock = opened.enter_context(deployment.generations.rebuilding(LOCK))
+    except RebuildFailed as error:
+        raise CannotReseal(EVENTS, "another `replay reseal` runs: wait until it is done") from error
+
+    def check() -> None:
+        with lock.transaction():
+            pass
+
+    return check
+
+
+def _cancel(copies: dict[str, Reseal], as_json: bool) -> None:
+    cancelled = [topic for topic, each in copies.items() if each.cancel()]
+    if as_json:
+        print_json({"cancelled": cancelled})
+    else:
+        say(f"cancelled: {', '.join(cancelled)}" if cancelled else "nothing was begun")
+
+
+def _report(topic: str, doing: str) -> None:
+    errors().print(f"{topic}: {doing}", soft_wrap=True)
+
+
+def _check_stopped(deployment: Deployment, topics: KafkaTopics) -> None:
+    """Raise CannotReseal if a program of the deployment runs."""
+    if running := _running(deployment, topics):
+        raise CannotReseal(EVENTS, f"programs are running: stop {', '.join(running)}")
+
+
+def _running(deployment: Deployment, topics: KafkaTopics) -> list[str]:
+    """The programs that write, or remember what they have read: members of groups, rebuilds, and the API.
+
+    A program that was killed is a member for some seconds.
+    """
+    running = [f'"{group}" ({number} members of the group)' for group, number in topics.members().items()]
+    running += [f'the rebuild of "{each.view}"' for each in deployment.generations.being_built()]
+    api = f"{deployment.settings.environment}.api"
+    if connections := deployment.generations.connections(api):
+        running.append(f'"{api}" ({connections} connections to PostgreSQL)')
+    return running

@@ -1,0 +1,332 @@
+"""Copies a topic so that no personal value is in clear any more, and every record keeps its offset and time.
+
+Views, ledgers, receipts and checkpoints refer to records by partition and offset. Kafka chooses offsets, and gives them
+without gaps. So heartbeats fill the gaps of the original (ends of transactions, aborted and compacted records): readers
+pass over them, and compaction removes them. A topic cannot be renamed, so it is copied twice:
+
+1. `copying`: the topic is held, so that nothing is written to it, and copied into `<topic>.resealing` with sealed
+   values.
+2. `replacing`: the copy was compared with the topic. The topic is deleted, created again, and filled from the copy.
+3. `following`: both are the same. What belonged to the id of the first topic gets that of the new one.
+
+Then the copy is deleted. It has one partition more than the topic, with the notes of how far it is: so what must be
+known to go on lives exactly as long as what it is about. Each step may be repeated, after a kill at any moment. While
+the copy is there, handlers, projections and rebuilds refuse to start (see `ResealUnfinished`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from eventlog.kafka.copying import Bounds, CopiedRecord, FoundTopic
+from eventlog.topics import FOR_EVER, RESEALING, RETENTION, RETENTION_BYTES, UNLIMITED
+from replay.errors import CannotReseal
+
+Phase = Literal["copying", "replacing", "following"]
+
+KEPT: Final = {"cleanup.policy": "delete", RETENTION: FOR_EVER, RETENTION_BYTES: UNLIMITED}
+"""Of a topic from which nothing is removed while it is copied or compared."""
+LIMIT: Final = "max.message.bytes"
+HELD: Final = {**KEPT, LIMIT: "1"}
+"""Of a topic to which nobody writes: every record is too large. Kafka refuses it at once, so the API answers that the
+log is unavailable."""
+MADE: Final = {**KEPT, "flush.messages": "1"}
+"""Of a topic that is being filled: each batch is on disk before it is acknowledged. What was on disk for long must not
+be deleted for what a loss of power would take."""
+NOTE_KEY: Final = b"note"
+
+
+class Note(msgspec.Struct, frozen=True):
+    """How far the copy of a topic is.
+
+    made_from: the id of the topic. partitions, replication, settings: what it is created with again. firsts, ends: of
+    each partition. copy: the id of the topic that took its place; empty before.
+    """
+
+    phase: Phase
+    made_from: str
+    partitions: int
+    replication: int
+    settings: dict[str, str]
+    firsts: list[int] = []
+    ends: list[int] = []
+    copy: str = ""
+
+
+class Topics(Protocol):
+    """Whole topics of a deployment. Every method raises LogUnavailable."""
+
+    def find(self, name: str) -> FoundTopic | None:
+        """The topic with this name; None if there is none."""
+
+    def create(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> str:
+        """Create a topic, and return its id."""
+
+    def delete(self, name: str) -> None:
+        """Delete a topic, if it exists."""
+
+    def alter(self, name: str, settings: Mapping[str, str | None]) -> None:
+        """Change settings of a topic; None: what the brokers have."""
+
+    def bounds(self, name: str, partitions: Sequence[int]) -> Mapping[int, Bounds]:
+        """The bounds of these partitions."""
+
+    def read(self, name: str, partition: int, start: int, end: int) -> Iterator[CopiedRecord]:
+        """The committed records from `start` to `end` (exclusive)."""
+
+    def append(self, name: str, partition: int, records: Iterable[CopiedRecord]) -> None:
+        """Append records in their order; returns when all are stored."""
+
+    def cut(self, name: str, firsts: Mapping[int, int]) -> None:
+        """Delete the records of each partition before its first offset."""
+
+
+class Contents(Protocol):
+    """What the copy of a topic has in place of its records, and who refers to the topic."""
+
+    def sealed(self, value: bytes | None) -> bytes | None:
+        """A record's value without values in clear."""
+
+    def difference(self, before: bytes | None, after: bytes | None) -> str:
+        """Why a value is not the same with sealed values; empty if it is."""
+
+    def filler(self, topic: str, partition: int, timestamp_ms: int) -> CopiedRecord:
+        """A heartbeat of this time; its offset does not matter."""
+
+    def follow(self, topic: str, made_from: str, copy: str) -> None:
+        """Let what belongs to the id of a topic belong to that of its copy. It may be repeated."""
+
+
+Report = Callable[[str, str], None]
+"""Called with the topic, and what is done with it next."""
+
+
+Change = Callable[[CopiedRecord], bytes | None]
+"""The value of a record in the copy."""
+Difference = Callable[[CopiedRecord, bytes | None], str]
+"""Why the value of a copy is wrong; empty if it is right."""
+
+
+class Reseal:
+    """Copies one topic; `run` goes on where an earlier call ended."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        contents: Contents,
+        topic: str,
+        report: Report = lambda *_: None,
+        check_alone: Callable[[], None] = lambda: None,
+    ) -> None:
+        """check_alone: raises if another process may be copying the topic; it is called before anything is deleted."""
+        self._topics, self._contents, self._topic, self._report = topics, contents, topic, report
+        self._check_alone = check_alone
+        self._copy = topic + RESEALING
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether an earlier call has begun, and has not finished."""
+        return self._topics.find(self._copy) is not None
+
+    def run(self) -> None:
+        """Copy the topic; when it returns, the copy has taken its place. Raises CannotReseal and EventLogError."""
+        note = self._note()
+        if note is None or note.phase == "copying":
+            note = self._copied(note)
+        if note.phase == "replacing":
+            note = self._replaced(note)
+        self._report(self._topic, "noting its new id")
+        self._contents.follow(self._topic, note.made_from, note.copy)
+        self._delete(self._copy)
+
+    def cancel(self) -> bool:
+        """Undo what an earlier call has begun; returns whether there was anything. Raises CannotReseal if it is too
+        late."""
+        if not self.is_unfinished:
+            return False
+        note = self._note()
+        if note is not None:
+            if not self._is_original(note):
+                raise CannotReseal(self._topic, "it is being replaced already: run `replay reseal` to the end")
+            self._release(note)
+        self._delete(self._copy)
+        return True
+
+    def _copied(self, note: Note | None) -> Note:
+        """The first copy, compared with the topic."""
+        topic = self._topics.find(self._topic)
+        if topic is None:
+            raise CannotReseal(self._topic, "there is no such topic")
+        if note is not None:  # an earlier call was interrupted
+            self._check_same(topic, note)
+            self._release(note)
+        settings = dict(topic.settings) if note is None else note.settings
+        if settings.get(LIMIT) == HELD[LIMIT]:
+            raise CannotReseal(
+                self._topic,
+                f"it is held, but its copy is gone: remove its settings {', '.join(HELD)}, and run it again",
+            )
+        note = Note("copying", topic.id, topic.partitions, topic.replication, settings)
+        self._delete(self._copy)
+        self._topics.create(self._copy, topic.partitions + 1, topic.replication, {**note.settings, **MADE})
+        self._write(note)
+        self._topics.alter(self._topic, HELD)
+        bounds = self._bounds(note)
+        note = msgspec.structs.replace(
+            note, phase="replacing", firsts=[each.first for each in bounds], ends=[each.end for each in bounds]
+        )
+        for partition in range(note.partitions):
+            self._report(self._topic, f"sealing partition {partition}")
+            erased = self._erased(partition, note)
+            self._topics.append(
+                self._copy, partition, self._filled(self._topic, partition, note, self._sealing(erased))
+            )
+            self._report(self._topic, f"comparing partition {partition}")
+            self._compare(self._topic, self._copy, partition, note, self._differing(erased))
+        if self._bounds(note) != bounds:
+            raise CannotReseal(self._topic, "it changed while it was copied: stop what writes to it, and run it again")
+        self._write(note)
+        return note
+
+    def _replaced(self, note: Note) -> Note:
+        """The topic, made again from its copy."""
+        self._report(self._topic, "making the topic again")
+        if self._is_original(note) and [each.end for each in self._bounds(note)] != note.ends:
+            raise CannotReseal(self._topic, "it changed after it was copied: run `replay reseal --cancel`, then again")
+        self._delete(self._topic)  # also one that an earlier call has begun to fill
+        copy = self._topics.create(self._topic, note.partitions, note.replication, {**note.settings, **MADE})
+        for partition in range(note.partitions):
+            self._report(self._topic, f"copying partition {partition} back")
+            self._topics.append(self._topic, partition, self._filled(self._copy, partition, note))
+        self._topics.cut(self._topic, dict(enumerate(note.firsts)))
+        for partition in range(note.partitions):
+            self._report(self._topic, f"comparing partition {partition} again")
+            self._compare(self._copy, self._topic, partition, note)
+        self._release(note)
+        note = msgspec.structs.replace(note, phase="following", copy=copy)
+        self._write(note)
+        return note
+
+    def _filled(
+        self,
+        topic: str,
+        partition: int,
+        note: Note,
+        change: Change = lambda record: record.value,
+    ) -> Iterator[CopiedRecord]:
+        """A record for each offset of a partition, from 0 on: those of a topic, and fillers between them."""
+        offset, timestamp_ms = 0, 1
+        for record in self._topics.read(topic, partition, note.firsts[partition], note.ends[partition]):
+            if offset < record.offset:
+                filler = self._contents.filler(self._topic, partition, timestamp_ms)
+                for _ in range(record.offset - offset):
+                    yield filler
+            yield record._replace(value=change(record))
+            # a filler has the time of the record before it, and so says nothing new about how late it is
+            offset, timestamp_ms = record.offset + 1, record.timestamp_ms
+        filler = self._contents.filler(self._topic, partition, timestamp_ms)
+        for _ in range(note.ends[partition] - offset):
+            yield filler
+
+    def _compare(
+        self,
+        original: str,
+        copy: str,
+        partition: int,
+        note: Note,
+        difference: Difference = lambda record, copy: "" if record.value == copy else "it differs",
+    ) -> None:
+        """Raise CannotReseal unless a copy has each record of the original in its place, and else only fillers."""
+        first, end = note.firsts[partition], note.ends[partition]
+        expected = self._topics.read(original, partition, first, end)
+        awaited, offset = next(expected, None), first - 1
+        for found in self._topics.read(copy, partition, first, end):
+            place = f"{partition}:{found.offset}"
+            if found.offset != (offset := offset + 1):
+                raise self._wrong(f"{partition}:{offset}", "it is missing")
+            if awaited is None or found.offset < awaited.offset:
+                filler = self._contents.filler(self._topic, partition, found.timestamp_ms)
+                if found._replace(offset=0) != filler._replace(offset=0):
+                    raise self._wrong(place, "there was none")
+                continue
+            if found._replace(value=None) != awaited._replace(value=None):
+                raise self._wrong(place, "its key, headers or time differs")
+            if problem := difference(awaited, found.value):
+                raise self._wrong(place, problem)
+            awaited = next(expected, None)
+        if awaited is not None or offset != end - 1:
+            raise self._wrong(f"{partition}:{offset + 1}", "it is missing")
+
+    def _erased(self, partition: int, note: Note) -> dict[bytes, int]:
+        """By key, the offset of the last tombstone. A record before it is copied as a tombstone, too.
+
+        So an event that was erased because it cannot be sealed need not wait until Kafka removes it.
+        """
+        read = self._topics.read(self._topic, partition, note.firsts[partition], note.ends[partition])
+        return {each.key: each.offset for each in read if each.value is None and each.key is not None}
+
+    def _sealing(self, erased: Mapping[bytes, int]) -> Change:
+        return lambda record: None if _is_erased(record, erased) else self._contents.sealed(record.value)
+
+    def _differing(self, erased: Mapping[bytes, int]) -> Difference:
+        def difference(record: CopiedRecord, copy: bytes | None) -> str:
+            if _is_erased(record, erased):
+                return "" if copy is None else "it was erased"
+            return self._contents.difference(record.value, copy)
+
+        return difference
+
+    def _bounds(self, note: Note) -> list[Bounds]:
+        """The bounds of all partitions; raises CannotReseal if a transaction is open."""
+        found = self._topics.bounds(self._topic, range(note.partitions))
+        bounds = [found[partition] for partition in range(note.partitions)]
+        for partition, each in enumerate(bounds):
+            if each.end != each.stored:
+                raise CannotReseal(
+                    self._topic, f"partition {partition} has an open transaction: stop the handlers, and run it again"
+                )
+        return bounds
+
+    def _delete(self, name: str) -> None:
+        self._check_alone()
+        self._topics.delete(name)
+
+    def _is_original(self, note: Note) -> bool:
+        """Whether the topic has not been deleted yet."""
+        topic = self._topics.find(self._topic)
+        return topic is not None and topic.id == note.made_from
+
+    def _check_same(self, topic: FoundTopic, note: Note) -> None:
+        if topic.id != note.made_from:
+            raise CannotReseal(
+                self._topic,
+                f'it is another topic than the one that was being copied: delete "{self._copy}" if it is right',
+            )
+
+    def _release(self, note: Note) -> None:
+        """Let the topic have its own settings again."""
+        self._topics.alter(self._topic, {name: note.settings.get(name) for name in {**HELD, **MADE}})
+
+    def _note(self) -> Note | None:
+        """The last note; None if there is none, and so nothing has been done yet."""
+        copy = self._topics.find(self._copy)
+        if copy is None:
+            return None
+        place = copy.partitions - 1
+        end = self._topics.bounds(self._copy, [place])[place].end
+        notes = [each.value for each in self._topics.read(self._copy, place, 0, end)]
+        return msgspec.json.decode(notes[-1] or b"", type=Note) if notes else None
+
+    def _write(self, note: Note) -> None:
+        record = CopiedRecord(0, NOTE_KEY, msgspec.json.encode(note), None, 1)
+        self._topics.append(self._copy, note.partitions, [record])
+
+    def _wrong(self, place: str, problem: str) -> CannotReseal:
+        return CannotReseal(self._topic, f"the copy of its record {place} is wrong ({problem}): run it again")
+
+
+def _is_erased(record: CopiedRecord, erased: Mapping[bytes, int]) -> bool:
+    return record.key is not None and erased.get(record.key, -1) > record.offset

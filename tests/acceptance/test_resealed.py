@@ -1,0 +1,263 @@
+"""A field becomes personal: `replay reseal` leaves no byte of it in clear in the log, and everything else goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from compose.settings import StackSettings
+from compose.testing.deployment import RunningDeployment, running_deployment, variables_of
+from eventlog.heartbeats import is_heartbeat_key
+from eventlog.kafka.log import KafkaLog
+from eventlog.ports import Record
+from eventlog.settings import LogSettings
+from eventlog.topics import EVENTS, OBSERVATIONS, PROCESSES
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.xdist_group("a deployment of its own")
+
+SOURCE = """
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict
+
+from headwater import (
+    Aggregate, Command, Event, Observation, Personal, Postgres, Process, Reaction, TableView, collect, count, last
+)
+
+
+class Arrived(Event, type="guest.arrived"):
+    guest_id: str
+    email: Annotated[str | None, OF_GUEST]
+
+
+class Left(Event, type="guest.left"):
+    guest_id: str
+    told: str | None
+
+
+class Seen(Observation, type="seen"):
+    guest_id: str
+    place: Annotated[str | None, OF_SEEN]
+
+
+class Guest(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    email: Annotated[str | None, OF_GUEST] = None
+    visits: int = 0
+
+
+class Arrive(Command, type="guest.arrive"):
+    guest_id: str
+    email: Annotated[str | None, OF_GUEST] = None
+
+
+class Leave(Command, type="guest.leave"):
+    guest_id: str
+
+
+def decide(command: Arrive | Leave, state: Guest) -> list[Event]:
+    if isinstance(command, Arrive):
+        return [Arrived(guest_id=command.guest_id, email=command.email)]
+    return [Left(guest_id=command.guest_id, told=str(state.visits))]
+
+
+def evolve(state: Guest, event: Arrived | Left) -> Guest:
+    return Guest(email=event.email, visits=state.visits + 1) if isinstance(event, Arrived) else state
+
+
+guest = Aggregate(name="guest", id_field="guest_id", initial=Guest(), decide=decide, evolve=evolve)
+
+
+class Stay(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    email: Annotated[str | None, OF_GUEST] = None
+    arrivals: int = 0
+
+
+def react(event: Arrived, state: Stay) -> Reaction[Stay]:
+    arrivals = state.arrivals + 1
+    commands = [Leave(guest_id=event.guest_id)] if arrivals == 2 else []
+    return Reaction(Stay(email=event.email, arrivals=arrivals), commands, timers={"out": timedelta(days=30)})
+
+
+stay = Process(name="stay", key="guest_id", initial=Stay(), starts=(Arrived,), react=react)
+
+guests = TableView(
+    name="guests",
+    key="guest_id",
+    columns={"emails": collect({Arrived: "email"}), "told": last({Left: "told"}), "arrivals": count(Arrived)},
+    stores=(Postgres(),),
+)
+"""
+BEFORE = "OF_GUEST = OF_SEEN = 'in clear'"
+AFTER = "OF_GUEST, OF_SEEN = Personal(), Personal(of='guest_id')"
+MARK = uuid.uuid4().hex[:10]
+FIRST, SECOND, PLACE, LATER = CANARIES = [f"{name}{MARK}" for name in ("first", "second", "place", "later")]
+ADA, BOB = f"ada-{MARK}", f"bob-{MARK}"
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def replay(variables: Mapping[str, str], *words: str) -> Ran:
+    command = [sys.executable, "-m", "headwater", *words]
+    env = {**os.environ, **variables}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+def killed_at(variables: Mapping[str, str], line: str) -> None:
+    """Run `replay reseal`, and kill it once it says this."""
+    command = [sys.executable, "-m", "headwater", "replay", "reseal", "--yes"]
+    with subprocess.Popen(command, env={**os.environ, **variables}, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        said = ""
+        for said in running.stderr:
+            if line in said:
+                running.kill()
+                break
+        assert line in said
+
+
+def send(deployment: RunningDeployment, kind: str, **body: Any) -> str:
+    answer = deployment.http.post(f"/commands/guest.{kind}", json=body).raise_for_status().json()
+    return str(answer["position"])
+
+
+def seen(deployment: RunningDeployment, place: str) -> httpx.Response:
+    body = {"id": uuid.uuid4().hex, "source": "door", "data": {"guest_id": ADA, "place": place}}
+    return deployment.http.post("/observations/seen", json=body)
+
+
+def row(deployment: RunningDeployment, key: str, position: str) -> Any:
+    def found() -> Any:
+        answer = deployment.http.get(f"/views/guests/{key}", params={"after": position, "wait_ms": "10000"})
+        return answer.json() if answer.is_success else None
+
+    return eventually(found, f"the view has {position}")
+
+
+def kept(settings: LogSettings, topic: str) -> dict[tuple[int, int], Record]:
+    """The records of a topic by place, without heartbeats."""
+    with closing(KafkaLog(settings)) as log:
+        return {
+            (each.partition, each.offset): each
+            for partition in range(settings.partitions)
+            for each in log.read(topic, partition, 0)
+            if not is_heartbeat_key(each.key)
+        }
+
+
+def segments_with(stack: StackSettings, settings: LogSettings, *texts: str) -> list[Path]:
+    """The files of Kafka that have one of these texts, of the topics that are copied; also of deleted ones."""
+    words = [word for text in texts for word in ("-e", text)]
+    command = ["grep", "-rlaF", "--include=*.log", *words, f"{stack.state.resolve()}/"]  # files may vanish meanwhile
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    names = tuple(settings.topic(each) for each in (EVENTS, OBSERVATIONS))
+    return [each for each in map(Path, ran.stdout.splitlines()) if each.parent.name.startswith(names)]
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str]]:
+    """The names of a package before and after its fields became personal."""
+    head, begin, rest = SOURCE.partition("\n\nclass Arrived")
+    for mark, name in ((BEFORE, f"before_{MARK}"), (AFTER, f"after_{MARK}")):
+        (tmp_path / f"{name}.py").write_text(f"{head}\n\n{mark}\n{begin}{rest}")
+    monkeypatch.syspath_prepend(tmp_path)
+    return {"before": (f"before_{MARK}",), "after": (f"after_{MARK}",)}
+
+
+def test_it_leaves_nothing_in_clear_and_everything_goes_on(
+    stack: StackSettings, tmp_path: Path, modules: dict[str, tuple[str]]
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    same = {"HEADWATER_ENVIRONMENT": f"t_{MARK}", "HEADWATER_PARTITIONS": "2"}
+    variables = variables_of(stack, modules["after"], state, os.environ) | same
+    settings = LogSettings.from_environment(variables)
+
+    with running_deployment(stack, modules["before"], state, same) as first:
+        send(first, "arrive", guest_id=BOB, email=SECOND)
+        position = send(first, "arrive", guest_id=ADA, email=FIRST)
+        seen(first, PLACE).raise_for_status()
+        assert row(first, ADA, position)["emails"] == [FIRST]
+        eventually(lambda: len(kept(settings, PROCESSES)) >= 2, "the process has instances")
+        refused = replay(variables, "replay", "reseal", "--yes")
+        assert refused.code == 1
+        assert all(f"t_{MARK}.{each}" in refused.err for each in ("handler", "processes", "loader.postgres", "api"))
+    for canary in (FIRST, PLACE):
+        assert segments_with(stack, settings, canary), "else nothing is searched"
+    before = {topic: kept(settings, topic) for topic in (EVENTS, OBSERVATIONS)}
+    resealed(variables)
+    is_the_same_log(settings, before)
+    with running_deployment(stack, modules["after"], state, same) as second:
+        goes_on(second, position)
+    logs = "".join(each.read_text(errors="replace") for each in (state / "logs").rglob("*") if each.is_file())
+    assert "was made again" not in logs
+    assert "reading again" not in logs
+    eventually(lambda: segments_with(stack, settings, *CANARIES) == [], "the deleted files are gone")
+
+
+def resealed(variables: Mapping[str, str]) -> None:
+    """Plan it, begin it twice, and finish it; nothing starts meanwhile."""
+    plan = json.loads(replay(variables, "replay", "reseal", "--dry-run", "--json").out)
+    assert [plan["found"][topic]["clear"] for topic in (EVENTS, OBSERVATIONS)] == [2, 1]
+    assert (plan["found"][EVENTS]["persons"], plan["instances"], plan["rebuild"]) == (2, 2, ["guests", "streams"])
+    eventually(lambda: "programs are running" not in replay(variables, "replay", "reseal").err, "all have left")
+    for line in ("events: sealing partition 1", "events: copying partition 1 back"):
+        killed_at(variables, line)
+        for words in (("handler",), ("projections",), ("replay", "rebuild", "--all")):
+            waits = replay(variables, *words)
+            assert (waits.code, "run `replay reseal` until it is done" in waits.err) == (1, True), waits
+    done = replay(variables, "replay", "reseal", "--yes", "--json")
+    assert (done.code, json.loads(done.out)["unfinished"]) == (0, [EVENTS]), done
+    assert "done" in replay(variables, "audit", "--verb", "replay reseal").out
+    nothing = json.loads(replay(variables, "replay", "reseal", "--json").out)
+    assert (nothing["outcome"], nothing["instances"]) == ("nothing is in clear", 0)
+
+
+def is_the_same_log(settings: LogSettings, before: Mapping[str, Mapping[tuple[int, int], Record]]) -> None:
+    for topic, records in before.items():
+        after = kept(settings, topic)
+        assert list(after) == list(records)
+        for place, each in records.items():
+            assert (after[place].key, after[place].timestamp_ms) == (each.key, each.timestamp_ms)
+            assert not any(canary.encode() in (after[place].value or b"") for canary in CANARIES)
+    instances = {each.key: each.value or b"" for each in kept(settings, PROCESSES).values()}
+    assert not any(canary.encode() in instances[f"stay/{guest}"] for guest in (ADA, BOB) for canary in CANARIES)
+
+
+def goes_on(deployment: RunningDeployment, position: str) -> None:
+    """Positions from before, commands on streams from before, instances, rebuilds, comparisons, and erasing."""
+    assert row(deployment, ADA, position)["emails"] == [FIRST]
+    later = send(deployment, "arrive", guest_id=ADA, email=LATER)
+    eventually(lambda: row(deployment, ADA, later)["told"] == "2", "the instance from before has sent its command")
+    assert row(deployment, BOB, later)["emails"] == [SECOND]
+    seen(deployment, LATER).raise_for_status()
+    deployment.rebuild("guests", "streams")
+    deployment.verify("guests", "streams")
+    found = row(deployment, ADA, later)
+    assert (found["emails"], found["arrivals"], found["told"]) == ([FIRST, LATER], 2, "2")
+    events = deployment.http.get(f"/streams/guest/{ADA}").json()["events"]
+    assert [each["data"].get("email") for each in events] == [FIRST, LATER, None]
+    letters = json.loads(replay(deployment.variables, "replay", "dead-letters", "list", "--json").out)
+    assert letters["letters"] == []
+    assert "destroyed: " in replay(deployment.variables, "erase", ADA, "--yes").out
+    forgotten = f"/streams/guest/{ADA}"
+    eventually(lambda: FIRST not in deployment.http.get(forgotten).text, "what was in clear is erased, too")
+    assert LATER not in deployment.http.get(forgotten).text
