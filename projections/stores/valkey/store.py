@@ -26,7 +26,7 @@ from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.stores.valkey.bulk import ValkeyWriter
 from projections.stores.valkey.client import NAME, connect, translated
 from projections.stores.valkey.eviction import Eviction
-from projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json
+from projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json, looked_up
 from projections.stores.valkey.rankings import Rankings
 from projections.stores.valkey.row_form import RowForm
 from projections.stores.valkey.scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW, run
@@ -121,6 +121,7 @@ class ValkeyStore:
         advanced: list[tuple[Target, KnownLedgers]] = []
         changed: list[Target] = []
         for target, known in zip(targets, self._look_up(targets), strict=True):
+            form = RowForm.of(target, self._settings.environment, known.kept)
             ledgers.check(NAME, target, known.ledgers, batches)
             first, fresh = list[Patch](), list[Patch]()
             partitions: dict[str, int] = {}
@@ -133,9 +134,8 @@ class ValkeyStore:
             try:
                 for some in (first, fresh):
                     for group in self._groups.of(target, by_key(some)):
-                        self._write_rows(
-                            target, group, {key: (partitions[key], known.digest(partitions[key])) for key in group}
-                        )
+                        at = {key: (partitions[key], known.digest(partitions[key])) for key in group}
+                        self._write_rows(target, form, group, at)
             except _LedgerChanged:
                 changed.append(target)
             else:
@@ -166,21 +166,16 @@ class ValkeyStore:
 
     def _look_up(self, targets: Sequence[Target]) -> list[KnownLedgers]:
         self._eviction.refuse([self._ledgers_key(target) for target in targets])
-        with translated(), self._client.pipeline(transaction=False) as pipeline:
-            for target in targets:
-                pipeline.hgetall(self._ledgers_key(target))
-            found = pipeline.execute()
-        return [KnownLedgers.of({int(partition): entry for partition, entry in each.items()}) for each in found]
+        return looked_up(self._client, self._settings.environment, targets)
 
     def _write_rows(
-        self, target: Target, patches: dict[str, list[Patch]], looked_up: Mapping[str, tuple[int, str]]
+        self, target: Target, rows: RowForm, patches: dict[str, list[Patch]], at: Mapping[str, tuple[int, str]]
     ) -> None:
-        """Write the rows that patches change. looked_up: by row, the partition of its patches and the ledger's digest.
+        """Write the rows that patches change. at: by row, the partition of its patches and the ledger's digest.
 
         Raises _LedgerChanged; then any of the rows may have been written.
         """
-        rows, environment = RowForm.of(target, self._settings.environment), self._settings.environment
-        names = {key: cache_key(environment, *target.id, key) for key in patches}
+        names = {key: cache_key(self._settings.environment, *target.id, key) for key in patches}
         for _ in range(ATTEMPTS):
             found = self._read_rows([names[key] for key in patches])
             self._fault("rows read")
@@ -196,7 +191,7 @@ class ValkeyStore:
                     sets, *values = rows.changed(key, state_json, new, guard)
                 written.append(key)
                 keys = (names[key], self._ledgers_key(target), *sets)
-                calls.append((len(keys), *keys, *looked_up[key], guard_json or b"", *values))
+                calls.append((len(keys), *keys, *at[key], guard_json or b"", *values))
                 size += sum(len(value) for value in values if isinstance(value, bytes))
             self._groups.note(target, len(written), size)
             outcomes = run(self._client, WRITE_ROW, calls)
@@ -221,7 +216,7 @@ class ValkeyStore:
         """Write these ledgers, and return the targets of which one has changed meanwhile."""
         places = [(target, known, partition) for target, known in advanced for partition in partitions]
         calls = [
-            (1, self._ledgers_key(target), each, known.digest(each), ledger_to_json(known.ledgers[each]))
+            (1, self._ledgers_key(target), each, known.digest(each), known.advanced(each))
             for target, known, each in places
         ]
         changed: dict[tuple[str, int], Target] = {}
