@@ -40,10 +40,10 @@ class KnownLedgers:
     marks: Mapping[int, Mapping[str, int]]
 
     @classmethod
-    def of(cls, entries: Mapping[int, bytes], built: Collection[str] = ()) -> KnownLedgers:
-        """From what is stored."""
-        if any(each.endswith(INCOMPLETE) for each in entries.values()):
-            entries = {}
+    def of(cls, stored: Mapping[bytes, bytes], built: Collection[str] = ()) -> KnownLedgers:
+        """From the fields of a hash."""
+        is_complete = not any(each.endswith(INCOMPLETE) for each in stored.values())
+        entries = {int(partition): entry for partition, entry in stored.items() if is_complete}
         held = {partition: orjson.loads(entry) for partition, entry in entries.items()}
         ledgers = {
             partition: Ledger(each["next"], places_from_json(each["applied"])) for partition, each in held.items()
@@ -79,16 +79,24 @@ class KnownLedgers:
 
 
 def looked_up(client: Any, environment: str, targets: Sequence[Target]) -> list[KnownLedgers]:
-    """The ledgers of generations; raises StoreUnavailable."""
+    """The ledgers of generations, with the rankings that they were built with; raises StoreUnavailable."""
     with translated(), client.pipeline(transaction=False) as pipeline:
         for target in targets:
             pipeline.hgetall(cache_ledger(environment, *target.id))
             pipeline.smembers(cache_rankings(environment, *target.id))
         found = pipeline.execute()
     return [
-        KnownLedgers.of({int(each): entry for each, entry in entries.items()}, {name.decode() for name in built})
+        KnownLedgers.of(entries, {name.decode() for name in built})
         for entries, built in zip(found[::2], found[1::2], strict=True)
     ]
+
+
+def only_ledgers(client: Any, environment: str, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+    """The same without the rankings, which who only reads need not know."""
+    with translated(), client.pipeline(transaction=False) as pipeline:
+        for target in targets:
+            pipeline.hgetall(cache_ledger(environment, *target.id))
+        return [KnownLedgers.of(entries).ledgers for entries in pipeline.execute()]
 
 
 def missing(view: View, known: KnownLedgers) -> list[Ranked]:
