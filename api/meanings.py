@@ -72,6 +72,7 @@ class Meaning:
 
 
 INTERNAL: Final = Meaning(500, "internal_error", "Internal error")
+WITHOUT_STORE: Final = Meaning(503, "store_unavailable", "A store is unavailable", ("store",), 2)
 WITHOUT_KEYS: Final = Meaning(503, "keys_unavailable", "The keys of persons are unavailable", retry_after_s=2)
 MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigured")
 
@@ -160,7 +161,8 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     projections.ProjectionError: INTERNAL,
     projections.ViewDeclarationError: MISCONFIGURED,
     projections.UnknownView: Meaning(404, "unknown_view", "Unknown view", ("view", "known")),
-    projections.StoreUnavailable: Meaning(503, "store_unavailable", "A store is unavailable", ("store",), 2),
+    projections.StoreUnavailable: WITHOUT_STORE,
+    projections.LacksRight: WITHOUT_STORE,
     projections.GenerationMissing: Meaning(
         503, "generation_missing", "The view is not built yet", ("view", "generation"), 5
     ),

@@ -6,6 +6,7 @@ ProjectionError
 ├── StoreUnavailable     a store did not answer
 │   ├── TakenOver        another loader writes to this part of the store now
 │   ├── StoreLocked      somebody holds a lock that a change needs
+│   ├── LacksRight       a store refuses what its user may not do
 │   └── KeysAway         the store of keys, which columns in clear need, did not answer
 ├── Unloadable           a store cannot hold the values of a patch
 ├── GenerationMissing    a view has no such generation
@@ -55,10 +56,6 @@ class UnknownView(ProjectionError):
         self.view, self.known = view, tuple(known)
 
 
-LACKS_RIGHT = "run `headwater create` as the operator, and give this user what `headwater grants` prints"
-"""What helps if a server refuses a right."""
-
-
 class StoreUnavailable(ProjectionError):
     """A store did not answer; its rows are late, not lost."""
 
@@ -79,6 +76,16 @@ class StoreLocked(StoreUnavailable):
 
     def __str__(self) -> str:
         return f"{self.store}: {self.cause}"
+
+
+class LacksRight(StoreUnavailable):
+    """A store refuses what its user may not do; cause: what the store says."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store} refuses it: {self.cause}; run `headwater create` as the operator, and give this user what "
+            "`headwater grants` prints"
+        )
 
 
 class KeysAway(StoreUnavailable):

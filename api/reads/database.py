@@ -13,7 +13,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from api.limits.portions import fitting_rows, stored_bytes
 from api.ports import GenerationGone
-from projections.errors import LACKS_RIGHT, StoreUnavailable
+from projections.errors import LacksRight, StoreUnavailable
 
 STATEMENT_TIMEOUT_MS = 15_000
 CONNECT_S: Final = 3
@@ -96,6 +96,6 @@ class Database:
         except psycopg.errors.QueryCanceled as error:
             raise StoreUnavailable("PostgreSQL", f"no answer within {STATEMENT_TIMEOUT_MS} ms") from error
         except psycopg.errors.InsufficientPrivilege as error:
-            raise StoreUnavailable("PostgreSQL", f"{str(error).strip()}; {LACKS_RIGHT}") from error
+            raise LacksRight("PostgreSQL", str(error).strip()) from error
         except (psycopg.OperationalError, PoolTimeout) as error:
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error

@@ -19,9 +19,8 @@ from api.reads.parts import fitting, in_portions
 from api.requests.filters import AnyOf, Condition
 from api.requests.letter_case import in_either_case
 from api.requests.query import DISTANCE, RELEVANCE, Query, place_column
-from projections.errors import StoreUnavailable
 from projections.stores.declared import Elasticsearch
-from projections.stores.elasticsearch.answers import IndexGone, documents
+from projections.stores.elasticsearch.answers import IndexGone, documents, unavailable
 from projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
 from projections.stores.elasticsearch.mapping import GUARD, STATE
 from projections.stores.names import document_id, index_name, ledger_document, ledger_index
@@ -211,7 +210,7 @@ class ElasticsearchReader:
         except BadRequestError:
             raise
         except (TransportError, ApiError) as error:
-            raise StoreUnavailable("Elasticsearch", str(error)) from error
+            raise unavailable(error) from error
 
 
 def _settings(view: View) -> Elasticsearch:

@@ -16,8 +16,8 @@ from api.reads.ledgers import StoredLedgers, applied_in, next_in
 from api.reads.parts import fitting, in_portions
 from api.requests.cursor import typed_beyond
 from api.requests.query import Query
-from projections.errors import StoreUnavailable
 from projections.stores.names import cache_key, cache_ledger, cache_rankings
+from projections.stores.valkey.client import unavailable
 from projections.stores.valkey.known_ledgers import MARK
 from projections.stores.valkey.rankings import Rankings
 from projections.stores.valkey.scripts import INCOMPLETE
@@ -187,7 +187,7 @@ class ValkeyReader:
         try:
             return await call
         except (ValkeyError, OSError) as error:
-            raise StoreUnavailable("Valkey", str(error)) from error
+            raise unavailable(error) from error
 
 
 def _row(live: Live, document: Mapping[str, Any]) -> Row:

@@ -24,7 +24,7 @@ from tests.support.collector import collecting
 NAMES = ("overhead",)
 ROUNDS: Final = int(os.environ.get("HEADWATER_BENCH_ROUNDS", "5"))
 TRACED_EVERY: Final = 100
-STREAMS: Final = 24_000
+STREAMS: Final = 96_000
 WARM_UP_EVENTS, EVENTS = 200_000, 400_000
 SCRAPED_S: Final = 5.0
 NONE: Final = {"HEADWATER_LOG_LEVEL": "ERROR", "OTEL_SDK_DISABLED": "true"}

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import scalar_row
 
-from projections.errors import LACKS_RIGHT, RebuildFailed, StoreUnavailable
+from projections.errors import LacksRight, RebuildFailed, StoreUnavailable
 from projections.generations.registry import statements
 from projections.generations.registry.advisory_locks import release_locks, take_lock
 from projections.stores.postgres.connection import connect, holders_of, make_schema, retrying_locks, set_lock_limit
@@ -97,7 +97,7 @@ class RegistryDatabase:
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
-            raise StoreUnavailable("PostgreSQL", f"{str(error).strip()}; {LACKS_RIGHT}") from error
+            raise LacksRight("PostgreSQL", str(error).strip()) from error
         except psycopg.OperationalError as error:
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
 

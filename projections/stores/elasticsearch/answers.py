@@ -9,12 +9,13 @@ from typing import Any, Final
 from elasticsearch import ApiError, TransportError
 from elasticsearch.helpers import ScanError
 
-from projections.errors import StoreUnavailable, Unloadable
+from projections.errors import LacksRight, StoreUnavailable, Unloadable
 
 NAME: Final = "Elasticsearch"
 CONFLICT: Final = 409
 TOO_LARGE: Final = 413
 INDEX_GONE: Final = "index_not_found_exception"
+NO_RIGHT: Final = "security_exception"
 REFUSED: Final = frozenset(
     {
         "document_parsing_exception",
@@ -37,7 +38,13 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (TransportError, ApiError, ScanError) as error:
-        raise StoreUnavailable(NAME, str(error)) from error
+        raise unavailable(error) from error
+
+
+def unavailable(error: TransportError | ApiError | ScanError) -> StoreUnavailable:
+    """What the client's error means."""
+    kind = LacksRight if isinstance(error, ApiError) and error.error == NO_RIGHT else StoreUnavailable
+    return kind(NAME, str(error))
 
 
 def documents(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -79,6 +86,8 @@ def _is_of_data(outcome: Mapping[str, Any]) -> bool:
 def _problem(error: Mapping[str, Any]) -> StoreUnavailable:
     if error.get("type") == INDEX_GONE:
         return IndexGone(NAME, _reason(error))
+    if error.get("type") == NO_RIGHT:
+        return LacksRight(NAME, _reason(error))
     return StoreUnavailable(NAME, f"{error.get('type')}: {_reason(error)}")
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import psycopg
 
-from projections.errors import LACKS_RIGHT, ProjectionError, StoreUnavailable, Unloadable
+from projections.errors import LacksRight, ProjectionError, StoreUnavailable, Unloadable
 from projections.stores.postgres.text import NAME
 
 CONSTRAINT: Final = "23"
@@ -48,7 +48,7 @@ def meaning(error: psycopg.Error) -> ProjectionError | None:
     if of_data(error.sqlstate):
         return Unloadable(NAME, cause)
     if error.sqlstate == LACKED:
-        cause = f"{cause}; {LACKS_RIGHT}"
+        return LacksRight(NAME, cause)
     if _in(error.sqlstate, AWAY) or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreUnavailable(NAME, cause)
     if error.sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError):

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import valkey
-from valkey.exceptions import ValkeyError
+from valkey.exceptions import AuthenticationError, NoPermissionError, ValkeyError
 
-from projections.errors import StoreUnavailable
+from projections.errors import LacksRight, StoreUnavailable
 
 NAME: Final = "Valkey"
 CONNECT_S: Final = 3
@@ -28,4 +28,10 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (ValkeyError, OSError) as error:
-        raise StoreUnavailable(NAME, str(error)) from error
+        raise unavailable(error) from error
+
+
+def unavailable(error: ValkeyError | OSError) -> StoreUnavailable:
+    """What the client's error means."""
+    kind = LacksRight if isinstance(error, NoPermissionError | AuthenticationError) else StoreUnavailable
+    return kind(NAME, str(error))

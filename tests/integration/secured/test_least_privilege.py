@@ -43,11 +43,13 @@ from eventlog.kafka.log import KafkaLog
 from eventlog.ports import HANDLER, Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, EVENTS, OBSERVATIONS, PATCHES, RECEIPTS, TopicSpec
+from projections.errors import LacksRight
 from projections.generations.registry.advisory_locks import take_lock
 from projections.generations.registry.registry import Generations
 from projections.settings import StoreSettings
 from projections.stores.postgres.connection import connect, holders_of
 from projections.stores.postgres.grants import grants
+from projections.stores.valkey.client import translated
 from projections.supervision.supervisor import Supervisor
 from tests.integration.secured.secured_kafka import Secured
 from tests.support.scraped import scraped
@@ -400,6 +402,8 @@ def test_handlers_do_not_reach_the_stores(guarded: Guarded) -> None:
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(variables["HEADWATER_POSTGRES"])
     with valkey.Valkey.from_url(variables["HEADWATER_VALKEY"]) as client, pytest.raises(AuthenticationError):
+        client.ping()
+    with pytest.raises(LacksRight, match="headwater grants"), translated():
         client.ping()
 
 

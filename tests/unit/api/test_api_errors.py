@@ -162,6 +162,7 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (commands.BrokenStream("listing/L1", 3, 7), {"stream": "listing/L1", "expected": 3, "actual": 7}),
     (projections.UnknownView("x", ["a"]), {"view": "x", "known": ("a",)}),
     (projections.StoreUnavailable("valkey", "no answer"), {"store": "valkey"}),
+    (projections.LacksRight("PostgreSQL", "no"), {"store": "PostgreSQL"}),
     (projections.GenerationMissing("v"), {"view": "v", "generation": None}),
     (LogUnavailable("appending", "no broker"), {}),
 ]

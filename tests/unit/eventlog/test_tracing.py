@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -79,18 +80,26 @@ def test_what_has_no_sampled_context_has_no_span() -> None:
     assert found == []
 
 
-def test_a_span_continues_the_trace_and_its_context_is_what_follows() -> None:
+@pytest.mark.parametrize("sampler", ["parentbased_always_off", "parentbased_traceidratio", "always_on"])
+def test_a_span_continues_the_trace_and_its_context_is_what_follows(
+    monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     with recorded() as found:
-        span = spans.continued("decide", SAMPLED, "consumer", {"kind": "x"})
+        before_ns = time.time_ns()
+        span = spans.continued("decide", SAMPLED, "consumer", {"kind": "x", "outcome": "?"})
         assert span is not None
-        below = spans.continued("commit", span.traceparent)
+        below, followed = spans.continued("commit", span.traceparent), time.time_ns()
         assert below is not None
+        below.link(SAMPLED)
         below.end(error="failed")
         below.end()  # the first one counts
-        span.end({"outcome": "accepted"})
-    decide, commit = found.named("decide"), found.named("commit")
+        span.end({"outcome": "accepted"}, name="decided")
+    decide, commit = found.named("decided"), found.named("commit")
     assert (decide.trace, decide.parent, commit.parent) == (TRACE, PARENT, decide.id)
-    assert decide.facts == {"kind": "x", "outcome": "accepted"}
+    assert span.traceparent == f"00-{TRACE}-{decide.id}-01"
+    assert before_ns <= decide.began_ns <= commit.began_ns <= followed <= commit.ended_ns <= decide.ended_ns
+    assert (decide.facts, commit.links) == ({"kind": "x", "outcome": "accepted"}, ((TRACE, PARENT),))
     assert (decide.failed, commit.failed) == (False, True)
 
 

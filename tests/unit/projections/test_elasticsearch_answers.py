@@ -7,11 +7,12 @@ from typing import Any
 
 import orjson
 import pytest
+from elasticsearch import ApiError
 
-from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
+from projections.errors import GenerationMissing, LacksRight, StoreUnavailable, Unloadable
 from projections.settings import StoreSettings
 from projections.stores.elasticsearch import bulk as elasticsearch_bulk
-from projections.stores.elasticsearch.answers import CONFLICT, IndexGone, documents, statuses
+from projections.stores.elasticsearch.answers import CONFLICT, IndexGone, documents, statuses, translated
 from projections.stores.elasticsearch.bulk import send
 from projections.stores.elasticsearch.store import ElasticsearchStore
 from projections.stores.store import Batch, Target
@@ -91,6 +92,17 @@ def test_an_index_that_takes_nothing_now_costs_no_patch(away: dict[str, Any]) ->
     with pytest.raises(StoreUnavailable, match="indeed") as found:
         statuses({"items": [WRITTEN, away]})
     assert not isinstance(found.value, IndexGone)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, "security_exception"), (403, "security_exception"), (403, "other")])
+def test_a_right_that_is_missing_is_named_with_what_helps(status: int, kind: str) -> None:
+    answer: Any = SimpleNamespace(status=status)
+    with pytest.raises(StoreUnavailable) as found, translated():
+        raise ApiError(kind, answer, {"error": {"type": kind, "reason": "why"}})
+    with pytest.raises(StoreUnavailable) as found_in_items:
+        statuses({"items": [item(status, kind)]})
+    for each in (found.value, found_in_items.value):
+        assert isinstance(each, LacksRight) == ("headwater grants" in str(each)) == (kind == "security_exception")
 
 
 def test_an_index_that_was_dropped_is_gone() -> None:
