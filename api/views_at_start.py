@@ -79,7 +79,7 @@ class ViewsAtStart:
         for view in list(self._left):
 
             async def wait(reader: ViewReader, view: View = view) -> None:
-                await self._service.waiter.wait(view, reader, after)
+                await self._service.waiter.reach(view, reader, after)
 
             try:
                 with suppress(ViewPaused):  # it answers with what it has, for as long as an operator wants

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from eventlog.topics import VIEWS
+
 PREFIX: Final = "heartbeat/"
-"""Keys of heartbeats begin with this, and no other keys do."""
+"""Keys of heartbeats begin with this, and no other keys do, except in the topics of views."""
+AMONG_ROWS: Final = f"\x1f{PREFIX}"
+"""Likewise in the topics of views, whose rows may have almost any key."""
 
 
-def heartbeat_key(partition: int) -> str:
-    """The key of the heartbeats of a partition."""
-    return f"{PREFIX}{partition}"
+def heartbeat_key(partition: int, topic: str = "") -> str:
+    """The key of the heartbeats of a partition. topic: its short name; it matters only if it is that of a view."""
+    return f"{_prefix(topic)}{partition}"
 
 
-def is_heartbeat_key(key: str) -> bool:
-    """Whether a record with this key is a heartbeat."""
-    return key.startswith(PREFIX)
+def is_heartbeat_key(key: str, topic: str = "") -> bool:
+    """Whether a record with this key is a heartbeat, in a topic with this short name."""
+    return key.startswith(_prefix(topic))
+
+
+def _prefix(topic: str) -> str:
+    return AMONG_ROWS if topic.startswith(VIEWS) else PREFIX

@@ -65,7 +65,10 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
         time.sleep(HELD_LOOK_S)
     begins = starting_offsets(service, checkpoint)
     ready = ready_file(service.settings, LIVE)
-    with beating(service.settings, [table.topic() for table in service.tables]):
+    with (
+        beating(service.settings, [table.topic() for table in service.views.tables]),
+        beating(service.settings, service.views.row_views, partitions=service.settings.patch_partitions),
+    ):
         run_live(
             session,
             views,

@@ -10,16 +10,18 @@ from commands.declaring.observation import ObservationRegistry
 from commands.declaring.process import Process
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.declaring.tenant_keys import missing_parts
+from commands.declaring.view_rows import ViewRow
 from eventlog.capturing.declaring import Captured, SourceRegistry
 from eventlog.declaring import quoted
 from eventlog.places import declared_in
 from eventlog.programs.modules import find
 from projections.errors import UnknownView, ViewDeclarationError
 from projections.kinds import KINDS
-from projections.row_inputs import check_view_rows
+from projections.row_inputs import check_view_rows, check_views_over_views
 from projections.stream.declaring.late import late_view
 from projections.stream.declaring.view import StreamView
 from projections.table.lookups import looked_up_types
+from projections.table.rows import RowClass
 from projections.view import View
 from projections.views.streams import by_persons, streams
 
@@ -61,7 +63,7 @@ class ViewRegistry:
         """Take (module, view) pairs.
 
         Raises ViewDeclarationError naming both modules if two views have the same name, or the view with an impossible
-        lookup.
+        lookup, or that reads rows of a view that there is not.
         """
         modules: dict[str, str] = {}
         views: dict[str, View] = {}
@@ -79,6 +81,7 @@ class ViewRegistry:
                 looked_up_types(view, views)
             except ValueError as error:
                 raise ViewDeclarationError(view.name, f"{error} ({declared_in(modules[view.name], view)})") from error
+        check_views_over_views(views)
         self.views: Mapping[str, View] = MappingProxyType(views)
 
     @classmethod
@@ -132,10 +135,19 @@ class ViewRegistry:
         return frozenset(name for name, view in self.views.items() if view.has_own_query)
 
     @property
+    def rows(self) -> list[RowClass]:
+        """The captured tables and views whose rows other views read; of each topic, one class."""
+        return list({topic: table for view in self.views.values() for topic, table in view.tables.items()}.values())
+
+    @property
     def tables(self) -> list[type[Captured]]:
         """The captured tables that views read."""
-        classes = dict.fromkeys(each for view in self.views.values() for each in view.classes)
-        return [each for each in classes if issubclass(each, Captured)]
+        return [each for each in self.rows if issubclass(each, Captured)]
+
+    @property
+    def row_views(self) -> list[str]:
+        """The topics of the views whose rows other views read."""
+        return [each.topic() for each in self.rows if issubclass(each, ViewRow)]
 
     def of_kind(self, kind: type[Kind]) -> list[Kind]:
         """The views of one kind."""

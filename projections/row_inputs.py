@@ -1,8 +1,8 @@
-"""Checks the rows of views that processes read: only here are both known."""
+"""Checks the rows of views that processes and other views read: only here are both known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from commands.declaring.process import Process
@@ -10,6 +10,7 @@ from commands.declaring.view_rows import ViewRow
 from commands.errors import DeclarationError
 from eventlog.capturing.columns import WORDS, Kind
 from eventlog.places import declared_in
+from projections.errors import ViewDeclarationError
 from projections.stores.topic.declared import Topic
 from projections.table.types import ByType, ColumnType
 from projections.view import View
@@ -51,6 +52,43 @@ def check_view_rows(process: Process[Any], module: str, views: Mapping[str, View
             )
 
 
+def check_views_over_views(views: Mapping[str, View]) -> None:
+    """Raise ViewDeclarationError if one of these views reads rows that no view has, or its own ones in the end."""
+    classes: dict[str, tuple[type[ViewRow], View]] = {}
+    for view in views.values():
+        for table in _read_by(view):
+            problem = _problem(table, views.get(table.view))
+            other, first = classes.setdefault(table.view, (table, view))
+            if other is not table and not problem:
+                problem = (
+                    f'by the class "{table.__name__}", and "{first.name}" by "{other.__name__}": declare one class for '
+                    "both, with the columns that either needs"
+                )
+            if problem:
+                raise ViewDeclarationError(
+                    view.name, f'reads rows of the view "{table.view}", {problem} ({view.place})'
+                )
+    for view in views.values():
+        _check_acyclic(view, views, [view.name])
+
+
+def _read_by(view: View) -> list[type[ViewRow]]:
+    """The views whose rows it reads."""
+    return [table for table in view.tables.values() if issubclass(table, ViewRow)]
+
+
+def _check_acyclic(view: View, views: Mapping[str, View], path: Sequence[str]) -> None:
+    """path: the names of views, from one to `view`, of which each reads rows of the next."""
+    for table in _read_by(view):
+        if table.view == path[0]:
+            way = ", which reads those of ".join(f'"{name}"' for name in (*path[1:], table.view))
+            raise ViewDeclarationError(
+                path[0], f"reads rows of {way}: a view cannot be made from its own rows ({views[path[0]].place})"
+            )
+        if table.view not in path:
+            _check_acyclic(views[table.view], views, [*path, table.view])
+
+
 def _problem(table: type[ViewRow], view: View | None) -> str:
     if view is None:
         return "which this deployment does not have: add its module to HEADWATER_MODULES"
@@ -62,7 +100,7 @@ def _problem(table: type[ViewRow], view: View | None) -> str:
             return f'which has no column "{name}": it has {", ".join(view.types)}'
         if name in view.personal:
             return (
-                f'whose column "{name}" has sealed texts, which a process would take for values: leave it out of '
+                f'whose column "{name}" has sealed texts, which would be taken for values: leave it out of '
                 f'"{table.__name__}", and read the events instead'
             )
         is_anything = column.kind is Kind.JSON and name not in table.json_columns

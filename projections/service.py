@@ -13,8 +13,6 @@ from functools import partial
 from typing import Final, Literal
 
 from commands.declaring.registry import CommandRegistry
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.naming import followed_topic
 from eventlog.errors import EventLogError
 from eventlog.kafka.admin import prepare
 from eventlog.kafka.log import KafkaLog
@@ -33,7 +31,7 @@ from projections.generations.registry.generation import Generation
 from projections.generations.registry.publishing import publish_live
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.selection import ALL
-from projections.generations.registry.sources import sources
+from projections.generations.registry.sources import rows_topic, sources
 from projections.generations.registry.state_places import others, own_place
 from projections.generations.upkeep.expired_rows import keep_removing
 from projections.generations.upkeep.lag_reader import Lags
@@ -77,13 +75,8 @@ class Service:
         return Generations(self.stores.postgres, self.settings.environment)
 
     def prepare(self) -> str:
-        """Create and check the topics, with those of the captured tables; returns Kafka's cluster id."""
-        return prepare(self.settings, [followed_topic(each, self.settings) for each in self.tables])
-
-    @property
-    def tables(self) -> list[type[Captured]]:
-        """The captured tables that views read."""
-        return self.views.tables
+        """Create and check the topics, with those of rows that views read; returns Kafka's cluster id."""
+        return prepare(self.settings, [rows_topic(each, self.settings) for each in self.views.rows])
 
     def build_missing(self, *, only_folded: bool = False) -> list[View]:
         """Build the views without a live generation of their version, or with an older current one.

@@ -15,6 +15,7 @@ from projections.table.expiry import Expiry
 from projections.table.json_forms import JsonForms
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
+from projections.table.rows import RowClass
 from projections.table.types import ColumnType
 
 
@@ -126,9 +127,10 @@ class View(Protocol):
         """The classes of the records that a query of its own reads; none if it has no such query."""
 
     @property
-    def tables(self) -> Mapping[str, type[Captured]]:
-        """By topic, the captured tables of which a row changes only the row of the same key; if rows are counted, its
-        contribution, and the groups that it was in and is in now.
+    def tables(self) -> Mapping[str, RowClass]:
+        """By topic, the captured tables and other views of which a row changes only the row of the same key.
+
+        If rows are counted, it changes its contribution, and the groups that it was in and is in now.
         """
 
     def store(self, name: str) -> DeclaredStore | None:

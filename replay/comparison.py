@@ -116,7 +116,7 @@ def compare(
 class _Present(RowReader):
     """Rows that are not deleted: of a stream view, a generation may have a row that was deleted, or never had it.
 
-    So it is of a view that counts rows of captured tables. Its contributions are there while they are in a group.
+    So it is of a view that counts rows. Its contributions are there while they are in a group.
     """
 
     def __init__(self, reader: RowReader) -> None:

@@ -15,7 +15,7 @@ from eventlog.audit.commands import Failed
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.letters import Letter
-from eventlog.topics import CAPTURED, COMMANDS, EVENTS, PATCHES
+from eventlog.topics import CAPTURED, COMMANDS, EVENTS, PATCHES, VIEWS
 from projections.loading.dead_letters import DeadLetters
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
@@ -253,7 +253,7 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Vie
         tagged = [view for view in views.values() if view.tag == tag.partition(".")[0]]
         yield from tagged or views.values()
         return
-    if key.startswith(CAPTURED):
+    if key.startswith((CAPTURED, VIEWS)):
         yield from (view for view in views.values() if view.reads(key.partition("/")[0]))
         return
     event_type = None

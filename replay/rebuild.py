@@ -85,8 +85,8 @@ def _check_source(view: View, selection: Selection) -> None:
         raise typer.BadParameter(f'"{view.name}" is a stream view, which is only built from all records')
     if view.tables and not selection.is_all:
         raise typer.BadParameter(
-            f'"{view.name}" reads captured tables, of which only current rows are known: --from, --until and --where '
-            "need a view of events"
+            f'"{view.name}" reads rows of captured tables or of other views, of which only the current ones are known: '
+            "--from, --until and --where need a view of events"
         )
 
 

@@ -130,7 +130,7 @@ def fold_rows(
     if view.layout.retraction is not None:
         raise CannotFoldRow(
             view.name,
-            "it counts rows of captured tables, and a group has what was taken back from it: compare all of it with "
+            "it counts rows, and a group has what was taken back from it: compare all of it with "
             f"`replay verify {view.name}`, and rebuild it if rows differ",
         )
     whole = [name for name in stores if backend(name).single_rows is None]

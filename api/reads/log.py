@@ -13,9 +13,9 @@ from commands.owning.slow_code import slow_code
 from eventlog.envelope import Envelope, Position, decode
 from eventlog.errors import NotAnEnvelope
 from eventlog.ports import EventLog, Record, record_at
-from eventlog.source_positions import SourcePosition, source_ends, sources_of
+from eventlog.source_positions import SourcePosition, source_ends, source_id
 from eventlog.times import now_ms
-from eventlog.topics import EVENTS
+from eventlog.topics import EVENTS, VIEWS
 from projections.generations.rebuild.engine import holds_events
 
 ASK_S: Final = 0.005
@@ -95,5 +95,9 @@ class LogReader:
             return self._known_ends[place.source]
 
     def _ends(self, topics: Sequence[str]) -> Mapping[str, int]:
-        found = (source for topic in topics for source in sources_of(topic, self._log.partitions))
+        found = (
+            source_id(topic, partition)
+            for topic in topics
+            for partition in (self._log.stored_ends(topic) if topic.startswith(VIEWS) else range(self._log.partitions))
+        )
         return source_ends(self._log, found)

@@ -19,6 +19,7 @@ from api.ports import Applied, CapturedSources, Generations, Live, ViewReader
 from api.reading import read_live
 from api.waiting.awaited import After, Awaited, first_unapplied
 from eventlog.capturing.control_topics import Snapshot
+from eventlog.capturing.declaring import Captured
 from eventlog.capturing.postgres.positions import lsn_text, read_lsn
 from eventlog.envelope import Position
 from eventlog.errors import LogUnavailable
@@ -84,7 +85,7 @@ class CapturedWaiter:
         ends: dict[str, int] = {}
         highest = {each.source: each for each in sorted(positions)}
         for position in highest.values():
-            topics = [topic for topic, table in view.tables.items() if table.source_name == position.source]
+            topics = [topic for topic, table in _captured(view).items() if table.source_name == position.source]
             if topics:
                 await self._captured(position, after)
                 ends |= await self._sources.stored_ends(topics)
@@ -138,7 +139,7 @@ class CapturedWaiter:
     ) -> list[Awaited]:
         """The last change of each row in these offsets that the view may lack."""
         topic, _ = topic_and_partition(source)
-        table = view.tables[topic]
+        table = _captured(view)[topic]
         rows = await self._sources.changed_rows(table, source, part.first, part.end)
         found: list[Awaited] = []
         last: dict[int, Awaited] = {}
@@ -150,6 +151,11 @@ class CapturedWaiter:
                 found.append(awaited)
                 last[partition] = Awaited(awaited.place, key, includes_earlier=True)
         return found if len(found) <= MAX_ROWS else list(last.values())
+
+
+def _captured(view: View) -> dict[str, type[Captured]]:
+    """The captured tables that it reads, by topic."""
+    return {topic: table for topic, table in view.tables.items() if issubclass(table, Captured)}
 
 
 def _place(source: str, offset: int) -> SourcePosition:

@@ -14,12 +14,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from api.errors import BadParameter, NotCaughtUp, ViewPaused
+from api.errors import BadParameter, NotAwaited, NotCaughtUp, ViewPaused
 from api.limits.admission import Admission
 from api.ports import Applied, CapturedSources, EventReader, GenerationGone, Generations, Live, ViewReader
 from api.waiting.awaited import After, Awaited, first_unapplied, pause_s, row_key
 from api.waiting.captured import MARK, CapturedWaiter, DatabasePosition
 from api.waiting.polls import Polls, Seen
+from commands.declaring.view_rows import ViewRow
 from eventlog.capturing.declaring import Captured
 from eventlog.errors import LogUnavailable
 from eventlog.source_positions import SourcePosition
@@ -78,9 +79,16 @@ class Waiter:
     async def wait(self, view: View, reader: ViewReader, after: After | None) -> None:
         """Return when `view` has applied every position; immediately if there is none.
 
-        Raises BadParameter, SourceNotCaughtUp, NotCaughtUp, ViewPaused (at once), GenerationMissing, LogUnavailable,
-        StoreUnavailable or Overloaded.
+        Raises NotAwaited for a view over other views, BadParameter, SourceNotCaughtUp, NotCaughtUp, ViewPaused (at
+        once), GenerationMissing, LogUnavailable, StoreUnavailable or Overloaded.
         """
+        read = [table.view for table in view.tables.values() if issubclass(table, ViewRow)]
+        if after is not None and read:
+            raise NotAwaited(view.name, read)
+        await self.reach(view, reader, after)
+
+    async def reach(self, view: View, reader: ViewReader, after: After | None) -> None:
+        """Likewise, but a view over other views need only have read every position: rows of these may come later."""
         if after is not None:
             async with self._admission.place():
                 await self._wait(view, reader, after)
@@ -111,8 +119,9 @@ class Waiter:
     async def _awaited(self, view: View, places: Sequence[SourcePosition]) -> list[Awaited]:
         awaited = []
         for place in places:
-            if place.topic in view.tables:
-                key = await self._row_key(view.tables[place.topic], place)
+            table = view.tables.get(place.topic)
+            if table is not None and issubclass(table, Captured):
+                key = await self._row_key(table, place)
                 awaited.append(Awaited(place, key and view.layout.patched_key(place.topic, key)))
                 continue
             event = await self._events.event_at(place.position) if place.topic == EVENTS else None

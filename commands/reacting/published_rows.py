@@ -8,14 +8,19 @@ from commands.handling.handler import LAST_TIME_MS
 from commands.reacting.row_changes import DELETED, RowChange
 from eventlog.envelope import decode
 from eventlog.errors import NotAnEnvelope
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.ports import Record
 
 
 class PublishedRows:
     """Reads the records of the topic of a view; see RowReader."""
 
-    def read(self, record: Record) -> RowChange:
-        """See RowReader.read. Raises NotAnEnvelope.
+    def read(self, record: Record) -> RowChange | None:
+        """See RowReader.read. Raises NotAnEnvelope."""
+        return None if is_heartbeat_key(record.key, record.topic) else self.changed(record)
+
+    def changed(self, record: Record) -> RowChange:
+        """The change in the record of a row; raises NotAnEnvelope.
 
         A row has no place but what it says: a rebuilt generation writes the same rows at other offsets. A deleted row
         says nothing, so the time at which it was deleted is its place.

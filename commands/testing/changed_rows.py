@@ -28,7 +28,7 @@ def change_of(log: EventLog, seen: Row | RowDeleted[Any], time: datetime, number
     table = seen.table if isinstance(seen, RowDeleted) else type(seen)
     if issubclass(table, Captured):
         return _captured(log, table, seen, time, number)
-    return PublishedRows().read(_published(table, seen, time, number, key))
+    return PublishedRows().changed(_published(table, seen, time, number, key))
 
 
 def _captured(

@@ -9,13 +9,16 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from eventlog.envelope import HEARTBEAT, Envelope, encode
 from eventlog.heartbeats import heartbeat_key
 from eventlog.kafka.client import Contact, client_config
 from eventlog.settings import LogSettings
+from eventlog.topics import VIEWS
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +36,11 @@ def beating(
     one is enough, and in a batch of Spark each partition with a record is a task. A heartbeat that cannot be written is
     left out; compaction keeps the last one of each partition.
     """
-    names = [settings.topic(topic) for topic in topics]
-    if not names:
+    stop = threading.Event()
+    places = [(topic, number) for topic in topics for number in range(partitions or settings.partitions)]
+    if not places:
         yield
         return
-    stop = threading.Event()
-    places = [(name, number) for name in names for number in range(partitions or settings.partitions)]
     thread = threading.Thread(target=_beat, args=(settings, places, every_s, stop), name="heartbeats", daemon=True)
     thread.start()
     try:
@@ -49,7 +51,7 @@ def beating(
 
 
 def _beat(settings: LogSettings, places: list[tuple[str, int]], every_s: float, stop: threading.Event) -> None:
-    producer, contact = Producer(client_config(settings, **PRODUCER)), Contact(places[0][0])
+    producer, contact = Producer(client_config(settings, **PRODUCER)), Contact(settings.topic(places[0][0]))
 
     def reported(error: KafkaError | None, _: Message) -> None:
         if error is None:
@@ -58,9 +60,8 @@ def _beat(settings: LogSettings, places: list[tuple[str, int]], every_s: float, 
     while True:
         for topic, partition in places:
             try:
-                producer.produce(
-                    topic, key=heartbeat_key(partition), value=b"{}", partition=partition, on_delivery=reported
-                )
+                key, name = heartbeat_key(partition, topic), settings.topic(topic)
+                producer.produce(name, key=key, value=_value(topic, key), partition=partition, on_delivery=reported)
             except (BufferError, KafkaException) as error:
                 log.warning("no heartbeat in %s: %s", topic, error)
         producer.poll(0)
@@ -70,3 +71,10 @@ def _beat(settings: LogSettings, places: list[tuple[str, int]], every_s: float, 
         if stop.wait(every_s):
             producer.flush(EVERY_S)
             return
+
+
+def _value(topic: str, key: str) -> bytes:
+    """The value of a heartbeat. Programs outside read the topics of views, in which every record is a CloudEvent."""
+    if not topic.startswith(VIEWS):
+        return b"{}"
+    return encode(Envelope(id=key, type=HEARTBEAT, stream=key, time=datetime.now(UTC), data={}))

@@ -1,4 +1,6 @@
-"""Reads changes of captured tables that are exactly as declared, several times faster than their definition does.
+"""Reads changes of captured tables, and rows in topics of views, that are exactly as declared.
+
+It is several times faster than their definition.
 
 The definition is `projections/table/changes.py`. It also reads all other records: deletes, older rows that lack a
 column, values that a record does not contain, and values of other types.
@@ -16,7 +18,7 @@ from eventlog.capturing.changes import WRITES
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.values import is_stand_in, stand_ins
 from projections.folding.runtime import Unclear
-from projections.table.changes import Absent, TableReader, key_text, reader
+from projections.table.changes import Absent, TableReader, key_text, reader, view_key
 from projections.table.expressions import attribute
 
 INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -38,7 +40,7 @@ Read = Callable[[Any], Any]
 
 
 class ClearChanges:
-    """Reads the changes of one table. Its methods raise UNFIT if a record is left to the definition."""
+    """Reads the changes of one table or view. Its methods raise UNFIT if a record is left to the definition."""
 
     UNFIT: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
 
@@ -51,19 +53,21 @@ class ClearChanges:
             gc=False,
             kw_only=True,
         )
-        change = msgspec.defstruct("Change", [("op", str), ("after", row)], gc=False)
+        fields: list[Any] = [("data", row)] if table.is_of_view else [("op", str), ("after", row)]
+        change = msgspec.defstruct("Change", fields, gc=False)
+        self._is_of_view = table.is_of_view
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(change).decode
         self._texts = [
             (name, _stand_ins(column))
             for name, column in names.items()
-            if TYPES.get(column.kind) is None and column.kind in AS_THEY_ARE
+            if TYPES.get(column.kind) is None and column.kind in AS_THEY_ARE and not table.is_of_view
         ]
         self._read = [
-            (name, _reading(column), column.kind in EMBEDDED)
+            (name, _reading(column, may_be_absent=not table.is_of_view), column.kind in EMBEDDED)
             for name, column in names.items()
             if column.kind not in AS_THEY_ARE
         ]
-        self.key = _key(table.key)
+        self.key = view_key if table.is_of_view else _key(table.key)
         """The key of a view's row, from that of a record."""
 
     def row(self, value: bytes | None) -> Any:
@@ -73,8 +77,8 @@ class ClearChanges:
         if not value.isascii():
             value.decode()  # skipped fields are not checked otherwise
         record = self._decode(value)
-        row = record.after
-        if record.op not in WRITES:
+        row = record.data if self._is_of_view else record.after
+        if not self._is_of_view and record.op not in WRITES:
             raise Unclear(record.op)
         for name, marks in self._texts:
             if getattr(row, name) in marks:
@@ -99,12 +103,15 @@ def _stand_ins(column: Column) -> frozenset[str]:
     return frozenset(each for each in stand_ins(column) if isinstance(each, str))
 
 
-def _reading(column: Column) -> Read:
-    """What makes a view's value of a value that is not null; raises Unclear where the definition must look."""
+def _reading(column: Column, *, may_be_absent: bool) -> Read:
+    """What makes a view's value of a value that is not null; raises Unclear where the definition must look.
+
+    may_be_absent: whether a stand-in may be in its place.
+    """
     read, nullable = reader(column), column.nullable
 
     def found(value: Any) -> Any:
-        made = Absent.UNFIT if is_stand_in(column, value) else read(value)
+        made = Absent.UNFIT if may_be_absent and is_stand_in(column, value) else read(value)
         if isinstance(made, Absent) or (made is None and not nullable):
             raise Unclear(column.name)
         return made

@@ -71,7 +71,7 @@ class Decoders:
     functions: the name of the decoder of each event type, under which the event may have been recorded.
     versions: the current version of each.
     older: of events with older versions that differ.
-    tables: what is read of captured tables, by topic.
+    tables: what is read of captured tables and of topics of views, by topic.
     """
 
     source: str

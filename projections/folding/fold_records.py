@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from commands.declaring.lineages import evaluate, fits
-from eventlog.heartbeats import PREFIX, heartbeat_key
+from eventlog.heartbeats import AMONG_ROWS, PREFIX, heartbeat_key
 from eventlog.source_positions import topic_and_partition
 from eventlog.topics import EVENTS
 from projections.folding.clear_changes import ClearChanges
@@ -22,7 +22,7 @@ from projections.table.changes import Absent, RecordPlace, TableReader, envelope
 
 Row = list[Any]
 Rows = dict[str, Row]
-_HEARTBEATS: Final = PREFIX.encode()
+_HEARTBEATS: Final = (PREFIX.encode(), AMONG_ROWS.encode())
 UNCLEAR: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unclear)
 """What compiled source raises if a record is not as expected."""
 
@@ -223,7 +223,7 @@ class Folder:
         return left
 
     def _add_changes(self, source: str, topic: str, partition: int, messages: Sequence[Recorded]) -> int:
-        """Fold changes of a captured table; returns how many of the records are none, or are not to be folded.
+        """Fold changes of captured or view rows; returns how many of the records are none, or are not to be folded.
 
         A record that lacks a value which any view reads is left to all of them.
         """
@@ -339,4 +339,5 @@ def is_heartbeat(source: str, key: bytes | None) -> bool:
     """Whether a record with this key is a heartbeat of its source."""
     if key is None or not key.startswith(_HEARTBEATS):
         return False
-    return key == heartbeat_key(topic_and_partition(source)[1]).encode()
+    topic, partition = topic_and_partition(source)
+    return key == heartbeat_key(partition, topic).encode()

@@ -56,7 +56,7 @@ def patches(view: TableView, record: UnclearRecord) -> list[Patch]:
 
 
 def _change_in(table: TableReader, record: UnclearRecord, place: RecordPlace) -> Envelope:
-    """The change in a record of a captured table; raises Unreadable."""
+    """The change in a record of a captured table, or of the topic of a view; raises Unreadable."""
     try:
         return envelope_of(table, place, record.key, record.value)
     except NotAChange as error:

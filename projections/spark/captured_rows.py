@@ -1,4 +1,5 @@
-"""Records of captured tables as Spark SQL; `projections/table/changes.py` defines the semantics.
+"""Records of captured tables, and of topics of views, as Spark SQL; `projections/table/changes.py` defines the
+semantics.
 
 Each column is parsed as text, and then read as its declared type, since Debezium writes many types as texts.
 """
@@ -13,12 +14,12 @@ import orjson
 
 from commands.declaring.lineages import NUMBER, WHOLE
 from commands.declaring.times import TIME
+from commands.declaring.view_rows import ViewRow
 from eventlog.capturing.columns import Column, Kind
-from eventlog.capturing.declaring import Captured
 from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins
-from projections.table.changes import BLANKS, MAX_DIGITS, READ_YEAR, SHORT
+from projections.table.changes import BLANKS, MAX_DIGITS, NO_DATA, NOT_TEXT, READ_YEAR, SHORT, key_columns
 from projections.table.expressions import identifier, literal
-from projections.table.rows import Deleted, exact_type, row_of
+from projections.table.rows import Deleted, RowClass, exact_type, row_of
 from projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, spark_exact, within_years
 
 CHANGE, KEY, TEXTS, ROW, LACKS = "change", "row_key", "row_texts", "row_values", "row_lacks"
@@ -30,14 +31,13 @@ PAIR: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 """Escapes of half a character, and of a whole one."""
 LARGE: Final = r"[eE]\+?[0-9]{3}|[0-9]{309}"
 """What may be a number that no float holds."""
-IS_DELETED: Final = f"(value is null or {CHANGE}.op = 'd')"
 
 
 @dataclass(frozen=True)
 class TableRead:
-    """What some views read of a captured table. names: of columns, sorted."""
+    """What some views read of a captured table, or of another view. names: of columns, sorted."""
 
-    table: type[Captured]
+    table: RowClass
     names: tuple[str, ...]
 
     @property
@@ -47,8 +47,18 @@ class TableRead:
 
     @property
     def key(self) -> list[Column]:
-        """The columns of its key."""
-        return [self.table.columns[name] for name in self.table.key]
+        """The columns of its key; none of a view, whose records have the key of the row."""
+        return key_columns(self.table)
+
+    @property
+    def is_of_view(self) -> bool:
+        """Whether it is the topic of a view."""
+        return issubclass(self.table, ViewRow)
+
+    @property
+    def is_deleted(self) -> str:
+        """The condition that a record says that its row is deleted."""
+        return "value is null" if self.is_of_view else f"(value is null or {CHANGE}.op = 'd')"
 
 
 Tables = Mapping[str, TableRead]
@@ -60,11 +70,14 @@ def parsed_change(tables: Tables) -> list[str]:
     row = _struct({name for read in tables.values() for name in read.names})
     key = _struct({column.name for read in tables.values() for column in read.key})
     is_change = f"topic in ({', '.join(map(literal, tables))})"
-    fields = f"op string, before {row}, after {row}"
+    fields, held = f"op string, before {row}, after {row}", "'$.after'"
+    if any(read.is_of_view for read in tables.values()):
+        fields += f", data {row}"
+        held = _by_topic({topic: "'$.data'" if read.is_of_view else "'$.after'" for topic, read in tables.items()})
     return [
         f"if({is_change}, from_json(record, {literal(fields)}), null) as {CHANGE}",
         f"if({is_change}, from_json(concat('{{\"key\":', key, '}}'), {literal(f'key {key}')}).key, null) as {KEY}",
-        f"if({is_change}, json_object_keys(get_json_object(record, '$.after')), null) as present"
+        f"if({is_change}, json_object_keys(get_json_object(record, {held})), null) as present"
         if any(_has_default(column) for read in tables.values() for column in read.columns)
         else "cast(null as array<string>) as present",
     ]
@@ -83,9 +96,15 @@ def row_texts(tables: Tables) -> str:
 def _texts(read: TableRead, tables: Tables) -> str:
     fields = []
     for name in sorted({name for each in tables.values() for name in each.names}):
-        text = _resolved(read.table.columns[name]) if name in read.names else "cast(null as string)"
+        text = _recorded(read, name) if name in read.names else "cast(null as string)"
         fields.append(f"{text} as {identifier(name)}")
     return f"struct({', '.join(fields) or 'cast(null as string) as `_`'})"
+
+
+def _recorded(read: TableRead, name: str) -> str:
+    if read.is_of_view:
+        return f"{CHANGE}.data.{identifier(name)}"
+    return _resolved(read.table.columns[name])
 
 
 def _resolved(column: Column) -> str:
@@ -113,14 +132,14 @@ def row_values(tables: Tables, parsed: Mapping[str, ColumnType]) -> str:
 
 def _values(read: TableRead, parsed: Mapping[str, ColumnType]) -> str:
     columns = {column.name: column for column in read.columns}
+    values = {name: _value(read, columns[name]) if name in columns else "null" for name in parsed}
     data = ", ".join(
-        f"cast({_value(columns[name]) if name in columns else 'null'} as {SPARK_TYPES[kind]}) as {identifier(name)}"
-        for name, kind in parsed.items()
+        f"cast({values[name]} as {SPARK_TYPES[kind]}) as {identifier(name)}" for name, kind in parsed.items()
     )
-    kind = f"if({IS_DELETED}, {literal(Deleted(read.table).type)}, {literal(row_of(read.table).type)})"
+    kind = f"if({read.is_deleted}, {literal(Deleted(read.table).type)}, {literal(row_of(read.table).type)})"
     fields = [
         f"{kind} as type",
-        f"{_key(read.key)} as key",
+        f"{_view_key() if read.is_of_view else _key(read.key)} as key",
         f"struct({data}) as data" if data else "cast(null as string) as data",
     ]
     return f"struct({', '.join(fields)})"
@@ -135,8 +154,9 @@ def row_lacks(tables: Tables) -> str:
 
 
 def _lacks(read: TableRead) -> str:
-    unfit = _names({column.name: _is_unfit(column) for column in read.columns})
-    unchanged = _names({column.name: f"{_text(column)} = {literal(PLACEHOLDER)}" for column in read.columns})
+    unfit = _names({column.name: _is_unfit(read, column) for column in read.columns})
+    marked = () if read.is_of_view else read.columns
+    unchanged = _names({column.name: f"{_text(column)} = {literal(PLACEHOLDER)}" for column in marked})
     return f"struct({unfit} as unfit, {unchanged} as unchanged)"
 
 
@@ -159,19 +179,21 @@ def _has_default(column: Column) -> bool:
     return not column.required and column.default is not None
 
 
-def _value(column: Column) -> str:
+def _value(read: TableRead, column: Column) -> str:
     """The value of a column; null also where it is unchanged or unfit."""
     text = _text(column)
-    made = f"if({text} = {literal(PLACEHOLDER)}, null, {_read(column, text)})"
+    made = _read(column, text)
+    if not read.is_of_view:
+        made = f"if({text} = {literal(PLACEHOLDER)}, null, {made})"
     if not _has_default(column):
         return made
     default = literal(column.default if isinstance(column.default, str) else orjson.dumps(column.default).decode())
     return f"if(array_contains(present, {literal(column.name)}), {made}, {_read(column, default)})"
 
 
-def _is_unfit(column: Column) -> str:
+def _is_unfit(read: TableRead, column: Column) -> str:
     text, value = _text(column), f"{ROW}.data.{identifier(column.name)}"
-    known = f"coalesce({text}, '') <> {literal(PLACEHOLDER)}"
+    known = "true" if read.is_of_view else f"coalesce({text}, '') <> {literal(PLACEHOLDER)}"
     if not column.nullable:
         return f"({known} and {value} is null)"
     return f"({known} and {text} is not null and {value} is null and not {_is_null(column, text)})"
@@ -287,6 +309,11 @@ def _interval(text: str) -> str:
     return f"if({text} rlike {whole}, {made}, null)"
 
 
+def _view_key() -> str:
+    """The key of a row of a view; null if the record has none."""
+    return "if(is_valid_utf8(key), key, null)"
+
+
 def _key(columns: Sequence[Column]) -> str:
     """The key as text; null if the record has none."""
     texts = [f"{KEY}.{identifier(column.name)}" for column in columns]
@@ -325,18 +352,41 @@ def columns(tables: Tables, *, with_data: bool) -> dict[str, str]:
 
 
 def refusal(tables: Tables) -> str:
-    """Why a record is not a change of a row of its table; null if it is."""
+    """Why a record is not a change of a row of its table or view; null if it is."""
+    views = [topic for topic, read in tables.items() if read.is_of_view]
+    if not views:
+        return _table_refusal(tables)
+    of_tables = {topic: read for topic, read in tables.items() if topic not in views}
+    if not of_tables:
+        return _view_refusal()
+    return f"if(topic in ({', '.join(map(literal, views))}), {_view_refusal()}, {_table_refusal(of_tables)})"
+
+
+def _view_refusal() -> str:
+    return f"""
+case
+  when value is not null and not is_text then 'not a row of a view: the record is not UTF-8 text'
+  when {ROW}.key is null then {literal(NOT_TEXT)}
+  when value is not null and {CHANGE}.data is null then {literal(NO_DATA)}
+end"""
+
+
+def _table_refusal(tables: Tables) -> str:
     keys = {
-        topic: literal(f"not a change: its key lacks {', '.join(_quoted(read.table.key))}, or has it with another type")
+        topic: literal(
+            f"not a change: its key lacks {', '.join(_quoted(each.name for each in read.key))}, "
+            "or has it with another type"
+        )
         for topic, read in tables.items()
     }
+    is_deleted = f"(value is null or {CHANGE}.op = 'd')"
     return f"""
 case
   when value is not null and not is_text then 'not a change: the record is not UTF-8 text'
   when value is not null and {CHANGE}.op is null then 'not a change: malformed JSON, or no "op"'
   when value is not null and {CHANGE}.op not in ('c', 'r', 'u', 'd') then 'not a change: "op" is not c, r, u or d'
   when {ROW}.key is null then {_by_topic(keys)}
-  when not {IS_DELETED} and {CHANGE}.after is null then 'not a change: "after" is missing'
+  when not {is_deleted} and {CHANGE}.after is null then 'not a change: "after" is missing'
 end"""
 
 

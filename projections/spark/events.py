@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from commands.declaring.aggregate import Event
 from commands.declaring.upcasting import NO_VERSION, History, newer_version
 from eventlog.envelope import SPEC_VERSION
-from eventlog.heartbeats import PREFIX
+from eventlog.heartbeats import AMONG_ROWS, PREFIX
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
 from eventlog.tracing.spans import SAMPLED
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 ENVELOPE = ("specversion string", "id string", "type string", "subject string", "sequence bigint")
 
 _HEARTBEAT_ROW = f"startswith(key, {literal(PREFIX)}) and key = concat({literal(PREFIX)}, `partition`)"
+_AMONG_ROWS = f"key = concat({literal(AMONG_ROWS)}, `partition`)"
 IS_EVENT = f"topic = {literal(EVENTS)}"
 _OBJECT_ROW = "startswith(ltrim(record), '{') and endswith(rtrim(record), '}')"
 
@@ -41,7 +42,7 @@ class LogSchema:
     """What some views need of the log, and as which types.
 
     events: the event classes that any of the views handles, by type, with those of rows.
-    tables: what they read of captured tables.
+    tables: what they read of captured tables and of other views.
     parsed: the type that each field of `data` is parsed as, by name. A field that two events declare differently is
     parsed as text; `Field.spark` casts it.
     older: the lineage of the changed fields in older versions; empty if no view reads one.
@@ -170,7 +171,7 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
     # checks of the whole text are made here, so that the text is not copied on with the document
     yield (
         "*",
-        f"{_HEARTBEAT_ROW} as heartbeat",
+        f"{_heartbeat(schema)} as heartbeat",
         "is_valid_utf8(record) as is_text",
         f"{_OBJECT_ROW} as is_object",
         f"{IS_EVENT} and value is null as tombstone",
@@ -190,6 +191,11 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
         rows = captured_rows.columns(schema.tables, with_data=bool(schema.parsed))
         columns |= {name: f"if({IS_EVENT}, {columns.get(name, 'null')}, {value})" for name, value in rows.items()}
     yield [f"{value} as {identifier(name)}" for name, value in columns.items()]
+
+
+def _heartbeat(schema: LogSchema) -> str:
+    views = [literal(topic) for topic, read in schema.tables.items() if read.is_of_view]
+    return f"if(topic in ({', '.join(views)}), {_AMONG_ROWS}, {_HEARTBEAT_ROW})" if views else _HEARTBEAT_ROW
 
 
 _SAMPLED: Final = f"if(instr('{SAMPLED}', right(document.traceparent, 1)) > 0, document.traceparent, null)"

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from commands.declaring.aggregate import Event
-from eventlog.capturing.declaring import Captured
 from eventlog.declaring import must_be_text, must_be_version, shown
 from projections.table.by_key import ByKey
 from projections.table.declared_store import DeclaredStore
@@ -15,6 +14,7 @@ from projections.table.lookups import check_lookup
 from projections.table.mistaken import Mistaken
 from projections.table.readable import check_readable_types
 from projections.table.row_keys import check_key_types
+from projections.table.rows import is_row_class
 
 
 class Shared(Protocol):
@@ -140,7 +140,7 @@ def _check_each(each: object) -> None:
 
 
 def is_event(event: object) -> bool:
-    """Whether it is a class of events with a type; of captured tables, a later check says what to write."""
+    """Whether it is a class of events with a type; of rows, a later check says what to write."""
     if not isinstance(event, type):
         return False
-    return issubclass(event, Captured) or (issubclass(event, Event) and hasattr(event, "type"))
+    return is_row_class(event) or (issubclass(event, Event) and hasattr(event, "type"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commands.declaring.aggregate import Event
-from eventlog.capturing.declaring import Captured
+from commands.declaring.view_rows import ViewRow
 from eventlog.declaring import must_be_text, must_be_texts, shown
 from projections.table.declared import storage_word
 from projections.table.mistaken import in_views
-from projections.table.rows import is_row
+from projections.table.rows import is_row, is_row_class
 
 
 @storage_word("ByKey")
@@ -34,8 +34,10 @@ def by_key(event: type[Event], key: str | tuple[str, ...]) -> ByKey:
     field `key` names, as in `add({by_key(Transferred, "from_account"): negative("cents")})`. The event itself counts
     for each of its rows. key: one of those that the view's `key` lists for the event.
     """
-    if is_row(event) or (isinstance(event, type) and issubclass(event, Captured)):
-        raise ValueError(f"is given {shown(event)}, but a change of a captured row changes one row only")
+    if is_row(event) or is_row_class(event):
+        table = event.table if is_row(event) else event
+        what = "a row of a view" if issubclass(table, ViewRow) else "a captured row"
+        raise ValueError(f"is given {shown(event)}, but a change of {what} changes one row only")
     if not (isinstance(event, type) and issubclass(event, Event) and hasattr(event, "type")):
         raise ValueError(f"is given {shown(event)}, which is no class of events with a type")
     if isinstance(key, tuple):

@@ -1,4 +1,5 @@
-"""Reads records of captured tables, as Debezium writes them, for views: this defines what the live query's SQL does.
+"""Reads records of captured tables, as Debezium writes them, and of topics of views: this defines what the live
+query's SQL does.
 
 A record names its row by its key. Its value says what the row is now, or it is missing or says that the row is deleted.
 """
@@ -18,9 +19,9 @@ import orjson
 
 from commands.declaring.lineages import NUMBER, WHOLE
 from commands.declaring.times import is_outside, is_time
+from commands.declaring.view_rows import ViewRow
 from eventlog.capturing.changes import OF_ROWS, Operation, key_as_text
 from eventlog.capturing.columns import Column, Kind
-from eventlog.capturing.declaring import Captured
 from eventlog.capturing.values import (
     CONVERTERS,
     LONG_CHARACTERS,
@@ -31,7 +32,7 @@ from eventlog.envelope import Envelope
 from eventlog.integers import fits_64_bits
 from eventlog.source_positions import source_id
 from projections.table.json_text import as_text
-from projections.table.rows import Deleted, exact_type, row_of
+from projections.table.rows import Deleted, RowClass, exact_type, row_of
 from projections.table.types import ColumnType, exact_value
 
 
@@ -48,7 +49,7 @@ class Absent(Enum):
 
 
 class NotAChange(ValueError):
-    """A record is not a change of a row of its table; the message says why, like the live query."""
+    """A record is not a change of a row of its table or view; the message says why, like the live query."""
 
 
 class RecordPlace(NamedTuple):
@@ -60,6 +61,8 @@ class RecordPlace(NamedTuple):
     timestamp_ms: int
 
 
+NOT_TEXT: Final = "not a row of a view: its key is not UTF-8 text"
+NO_DATA: Final = 'not a row of a view: malformed JSON, or no "data"'
 MAX_DIGITS: Final = 20
 """Of an integer that fits in 64 bits, with its sign."""
 BLANKS: Final = " \t\r\n"
@@ -74,9 +77,10 @@ _WHOLE, _NUMBER, _YEAR = re.compile(WHOLE), re.compile(NUMBER), re.compile(READ_
 
 @dataclass(frozen=True)
 class TableReader:
-    """What is read of a captured table; it can be pickled to other processes.
+    """What is read of a captured table, or of the topic of a view; it can be pickled to other processes.
 
-    columns: that are read. key: its key. row, deleted: the types of its events.
+    columns: that are read. key: its key; empty for a view, whose records have the key of the row. row, deleted: the
+    types of its events.
     """
 
     columns: tuple[Column, ...]
@@ -85,10 +89,20 @@ class TableReader:
     deleted: str
 
     @classmethod
-    def of(cls, table: type[Captured], names: Iterable[str]) -> TableReader:
+    def of(cls, table: RowClass, names: Iterable[str]) -> TableReader:
         """Reads the columns `names` of a table."""
         columns = tuple(table.columns[name] for name in sorted(names))
-        return cls(columns, tuple(table.columns[name] for name in table.key), row_of(table).type, Deleted(table).type)
+        return cls(columns, tuple(key_columns(table)), row_of(table).type, Deleted(table).type)
+
+    @property
+    def is_of_view(self) -> bool:
+        """Whether it reads the topic of a view."""
+        return not self.key
+
+
+def key_columns(table: RowClass) -> list[Column]:
+    """The columns of the keys of a captured table's records; none of a view's, which are the keys of its rows."""
+    return [] if issubclass(table, ViewRow) else [table.columns[name] for name in table.key]
 
 
 def envelope_of(table: TableReader, place: RecordPlace, key: bytes | None, value: bytes | None) -> Envelope:
@@ -96,6 +110,8 @@ def envelope_of(table: TableReader, place: RecordPlace, key: bytes | None, value
 
     Raises NotAChange, and ValueError if only the live query reads it.
     """
+    if table.is_of_view:
+        return _view_row(table, place, key, value)
     document = None if value is None else _document(value)
     row_key = key_text(table.key, key)
     if document is None or document.get("op") == Operation.DELETE.value:
@@ -108,17 +124,44 @@ def envelope_of(table: TableReader, place: RecordPlace, key: bytes | None, value
     return _envelope(table.row, row_key, place, data)
 
 
-def _document(value: bytes) -> dict[str, Any]:
+def _view_row(table: TableReader, place: RecordPlace, key: bytes | None, value: bytes | None) -> Envelope:
+    """Likewise, of a record in the topic of a view; a tombstone is a deleted row."""
+    document = None if value is None else _json_of(value, "a row of a view")
+    row_key = view_key(key)
+    if value is None:
+        return _envelope(table.deleted, row_key, place, {})
+    data = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(data, dict):
+        raise NotAChange(NO_DATA)
+    return _envelope(table.row, row_key, place, values_of(table.columns, data))
+
+
+def view_key(key: bytes | None) -> str:
+    """The key of a row of a view, from that of its record; raises NotAChange."""
+    try:
+        if key is not None:
+            return key.decode()
+    except UnicodeDecodeError as error:
+        raise NotAChange(NOT_TEXT) from error
+    raise NotAChange(NOT_TEXT)
+
+
+def _json_of(value: bytes, what: str) -> Any:
+    """The document in a record; None if it is no JSON."""
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
-        raise NotAChange("not a change: the record is not UTF-8 text") from error
+        raise NotAChange(f"not {what}: the record is not UTF-8 text") from error
     try:
-        found = orjson.loads(text)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
         if text.lstrip().startswith("{"):  # the live query reads some texts that are no JSON
             raise
-        found = None
+        return None
+
+
+def _document(value: bytes) -> dict[str, Any]:
+    found = _json_of(value, "a change")
     operation = found.get("op") if isinstance(found, dict) else None
     if operation is None:
         raise NotAChange('not a change: malformed JSON, or no "op"')
@@ -155,12 +198,17 @@ def key_text(columns: Sequence[Column], key: bytes | None) -> str:
     return key_as_text(values)
 
 
-def values_of(columns: Iterable[Column], row: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row as views have them, by column; old: the row before, as far as the record has it."""
+def values_of(
+    columns: Iterable[Column], row: Mapping[str, Any], old: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The values of a row as views have them, by column.
+
+    old: the row before, as far as the record has it; None: no value can be missing from the record.
+    """
     found: dict[str, Any] = {}
     for column in columns:
         value: Any = row.get(column.name)
-        if value is not None and is_stand_in(column, value):
+        if old is not None and value is not None and is_stand_in(column, value):
             value = old.get(column.name)
             if not _was_stored_apart(column, value) or is_stand_in(column, value):
                 found[column.name] = Absent.UNCHANGED

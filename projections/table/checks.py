@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from commands.declaring.aggregate import Event
-from eventlog.capturing.declaring import Captured
+from commands.declaring.view_rows import ViewRow
 from projections.table.by_key import ByKey
 from projections.table.conditions import must_be_condition
 from projections.table.declared_store import DeclaredStore
@@ -19,7 +19,7 @@ from projections.table.group_keys import GroupKey
 from projections.table.items import Item, items_read
 from projections.table.key_parts import KeyParts
 from projections.table.row_keys import KeyExpression, check_by_keys, check_each_once, key_name_of
-from projections.table.rows import is_row
+from projections.table.rows import CapturedRow, RowClass, is_row, is_row_class, rows_text
 from projections.table.types import ColumnType, item_model
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -65,42 +65,57 @@ def check_plan(plan: FoldPlan) -> None:
 
 
 def _check_rows(plan: FoldPlan) -> None:
-    """A captured table has current rows only, so nothing but current() and deleted_by can read it."""
+    """Of rows, only the current ones are known, so nothing but current() and deleted_by can read them."""
     if plan.counted_tables:
         _check_counted(plan)
     marks = {*plan.deleted_by, *plan.restored_by}
+    _check_one_class(plan)
     for case in {*plan.cases, *_named(plan)}:
-        if isinstance(case, type) and issubclass(case, Captured):  # of a fold that could not take a row back
+        if is_row_class(case):  # of a fold that could not take a row back
+            what = "a class of rows of a view" if issubclass(case, ViewRow) else "a captured table"
             raise ValueError(
-                f'"{case.__name__}" is a captured table, of which only current rows are known: read a value with '
+                f'"{case.__name__}" is {what}, of which only current rows are known: read a value with '
                 f'current({case.__name__}, "…"), and let deleted_by=(Deleted({case.__name__}),) delete rows; or count '
                 "its rows, and add up or compare a column, with count, add, average, minimum and maximum; what needs "
                 "earlier changes needs events"
             )
     if plan.tables and plan.handles_every:
-        tables = ", ".join(sorted(table.__name__ for table in plan.tables.values()))
+        tables = " and ".join(sorted(map(_named_rows, plan.tables.values())))
         raise ValueError(
-            f"EVERY beside rows of the captured table {tables} would also stand for the changes of its rows, of which "
+            f"EVERY beside rows of {tables} would also stand for the changes of its rows, of which "
             "a replay reads only the last, because the topic is compacted: name the events instead"
         )
     if any(map(is_row, marks)) and (len(marks) > 1 or plan.restored_by):
         raise ValueError("deleted_by=(Deleted(…),) stands alone: the row is there while that table's row is")
 
 
-def _is_table(case: object) -> bool:
-    return isinstance(case, type) and issubclass(case, Captured)
+def _named_rows(table: RowClass) -> str:
+    return f"{'the view' if issubclass(table, ViewRow) else 'the captured table'} {table.__name__}"
+
+
+def _check_one_class(plan: FoldPlan) -> None:
+    """The rows of a view are read by one class: a topic stands for one table."""
+    found: dict[str, RowClass] = {}
+    for case in plan.cases:
+        if isinstance(case, type) and issubclass(case, CapturedRow):
+            table = case.table
+            if (other := found.setdefault(table.topic(), table)) is not table:
+                names = " and ".join(sorted([other.__name__, table.__name__]))
+                raise ValueError(
+                    f"it reads {rows_text(table)} by the classes {names}: declare one, with the columns of both"
+                )
 
 
 def _check_counted(plan: FoldPlan) -> None:
-    """A view that counts the rows of captured tables does nothing else."""
+    """A view that counts rows does nothing else."""
     name = plan.counted_tables[0].__name__
     folds = [fold for column in plan.columns.values() for fold in folds_of(column)]
     read = [(fold, case) for fold in folds for case in fold.cases]
-    others = [case for fold, case in read if isinstance(fold, Current) or not (is_row(case) or _is_table(case))]
+    others = [case for fold, case in read if isinstance(fold, Current) or not (is_row(case) or is_row_class(case))]
     if others:
         raise ValueError(
-            f"it counts or adds up rows of the captured table {name}, and also reads {case_text(others[0])}: declare "
-            "two views, and look up the columns of one in the other with a Lookup"
+            f"it counts or adds up rows of {_named_rows(plan.counted_tables[0])}, and also reads "
+            f"{case_text(others[0])}: declare two views, and look up the columns of one in the other with a Lookup"
         )
     if not isinstance(plan.key, str):
         raise ValueError(f'the key of a view that counts rows of {name} is one of their columns, as in key="city"')
@@ -113,7 +128,9 @@ def _check_counted(plan: FoldPlan) -> None:
 def _check_keys(plan: FoldPlan) -> None:
     """Each event has a key, and each case for one of its rows names one that it has."""
     if plan.key_parts and plan.tables:
-        raise ValueError("rows of captured tables have their own key, which is one text: leave them out, or use it")
+        raise ValueError(
+            "rows of views and rows of captured tables have their own key, which is one text: leave them out, or use it"
+        )
     _check_one_type(plan)
     check_by_keys(plan.key, {*plan.cases, *_named(plan)})
     for name, column in plan.columns.items():

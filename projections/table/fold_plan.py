@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, Final
 
 from commands.declaring.aggregate import Event, by_recorded_type
-from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope
 from projections.table.by_key import ByKey
 from projections.table.expressions import Expression, Field, FromEnvelope, Value
@@ -27,7 +26,7 @@ from projections.table.json_forms import JsonForms
 from projections.table.key_parts import KeyPart, KeyParts
 from projections.table.layout import Layout
 from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of, of_event
-from projections.table.rows import CapturedRow, Deleted, is_row, row_of
+from projections.table.rows import CapturedRow, Deleted, RowClass, is_row, row_of
 from projections.table.types import ColumnType, field_types, is_exact, is_required
 
 BY_VERSION: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("sequence")),))
@@ -124,7 +123,7 @@ class FoldPlan:
     columns: Mapping[str, Column]
     deleted_by: tuple[type[Event] | ByKey, ...]
     restored_by: tuple[type[Event] | ByKey, ...]
-    where: Expression | Mapping[type[Event] | type[Captured] | ByKey, Expression]
+    where: Expression | Mapping[type[Event] | RowClass | ByKey, Expression]
     each: Mapping[type[Event], str]
 
     @cached_property
@@ -155,8 +154,8 @@ class FoldPlan:
         return by_recorded_type(self.events.values())
 
     @cached_property
-    def counted_tables(self) -> tuple[type[Captured], ...]:
-        """The captured tables whose rows are counted or added up, so that their changes are taken back."""
+    def counted_tables(self) -> tuple[RowClass, ...]:
+        """The captured tables and views whose rows are counted or added up, so that their changes are taken back."""
         cases = [case for fold in self.folds if not isinstance(fold, Current) for case in fold.cases]
         rows = (case for case in cases if isinstance(case, type) and issubclass(case, CapturedRow))
         return tuple(dict.fromkeys(row.table for row in rows))
@@ -167,13 +166,13 @@ class FoldPlan:
         return any(EVERY in fold.cases for fold in self.folds)
 
     @cached_property
-    def tables(self) -> Mapping[str, type[Captured]]:
-        """The captured tables that it reads, by topic."""
+    def tables(self) -> Mapping[str, RowClass]:
+        """The captured tables and other views whose rows it reads, by topic."""
         return {event.table.topic(): event.table for event in self.events.values() if issubclass(event, CapturedRow)}
 
     @cached_property
     def reads_events(self) -> bool:
-        """Whether it handles events, and not only captured rows."""
+        """Whether it handles events, and not only rows."""
         return self.handles_every or not all(map(is_row, self.events.values()))
 
     @cached_property

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from commands.declaring.filled_fields import Claim
-from eventlog.capturing.declaring import Captured
 from eventlog.declaring import must_be_text, shown
 from projections.table.fold_plan import FoldPlan
 from projections.table.folds.fold import folds_of
 from projections.table.layout import Layout
 from projections.table.lookups import Lookup
-from projections.table.rows import CapturedRow
+from projections.table.rows import CapturedRow, RowClass, rows_text
 from projections.table.shown import Itself
 from projections.table.types import ColumnType
 
@@ -67,7 +66,7 @@ def check_unmasked(plan: FoldPlan, readable_by: Mapping[str, Claim]) -> None:
             mask = table.columns[name].mask
             if mask is not None:
                 raise ValueError(
-                    f'readable_by names "{column}", but "{name}" of the table "{table.table}" is captured as '
+                    f'readable_by names "{column}", but "{name}" of {rows_text(table)} is captured as '
                     f"{type(mask).__name__}(), which is not its value: capture it whole, or use another column"
                 )
 
@@ -78,7 +77,7 @@ def state_fields(columns: Iterable[str], layout: Layout) -> dict[str, str]:
     return {name: how.field for name in columns if isinstance(how := shown_by.get(name), Itself)}
 
 
-def _captured(plan: FoldPlan, column: str) -> Iterator[tuple[type[Captured], str]]:
+def _captured(plan: FoldPlan, column: str) -> Iterator[tuple[RowClass, str]]:
     """The captured columns that a column is read from."""
     for fold in folds_of(plan.columns[column]) if column in plan.columns else ():
         for case, read in fold.cases.items():

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from commands.declaring.aggregate import Event
-from eventlog.capturing.declaring import Captured
 from eventlog.declaring import must_be_text, must_be_texts, shown
 from projections.table.by_key import ByKey
 from projections.table.declared import described
@@ -16,7 +15,7 @@ from projections.table.group_keys import ContributionKey
 from projections.table.items import Item
 from projections.table.key_parts import TYPED_PARTS, KeyParts
 from projections.table.mistaken import Mistaken
-from projections.table.rows import CapturedRow, is_row
+from projections.table.rows import is_row, is_row_class
 
 Key = str | tuple[str, ...] | FromEnvelope | Item
 """A key as it is declared: the name of a field, or of several, a text of the envelope, or a field of an item."""
@@ -83,8 +82,10 @@ def check_key_types(key: object) -> None:
     for case, of_event in key.items():
         if isinstance(case, Mistaken):
             raise ValueError(f"its key: {case.problem}")
-        if is_row(case) or (isinstance(case, type) and issubclass(case, Captured | CapturedRow)):
-            raise ValueError(f"key has {shown(case)}, but rows of captured tables have their own key: leave it out")
+        if is_row(case) or is_row_class(case):
+            raise ValueError(
+                f"key has {shown(case)}, but rows of views and rows of captured tables have their own key: leave it out"
+            )
         if isinstance(case, ByKey):
             raise ValueError(f"key has {case}: write the event alone, as in {EXAMPLE}")
         try:

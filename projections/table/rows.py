@@ -1,7 +1,7 @@
-"""Rows of captured tables as events of views: a row has its current values, or it is deleted.
+"""Rows of captured tables and of other views as events of views: a row has its current values, or it is deleted.
 
-The topic of a captured table keeps the last change of each row. So a view can know what a row is, but not what it was,
-nor how often it changed.
+The topic of a captured table, or of a view, keeps the last change of each row. So a view can know what a row is, but
+not what it was, nor how often it changed.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, TypeGuard
 
 from pydantic import Field, create_model
 from pydantic.fields import FieldInfo
 
 from commands.declaring.aggregate import Event
 from commands.declaring.field_kinds import Digits, FieldKind
+from commands.declaring.row_inputs import described
 from commands.declaring.upcasting import History
+from commands.declaring.view_rows import ViewRow
 from eventlog.capturing.columns import Column, Kind
 from eventlog.capturing.declaring import Captured
 from eventlog.declaring import WrongArguments, shown
@@ -37,18 +39,28 @@ LISTED: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DECIMAL, 
 """Kinds that a view can show in a list: in a record they are written as in a view."""
 
 
-class CapturedRow(Event):
-    """A row of a captured table, as an event: what it is now, or that it is deleted. Its fields are the columns.
+RowClass = type[Captured] | type[ViewRow]
+"""A captured table, or a view whose rows are read from its topic."""
 
-    key: of the view's row is the table's, as text: `42`, or `["a",1]` if it has several columns.
+
+class CapturedRow(Event):
+    """A row of a captured table or of a view, as an event: what it is now, or that it is deleted. Its fields are the
+    columns.
+
+    key: of the view's row is the table's, as text: `42`, or `["a",1]` if it has several columns; of a view, its row's.
     """
 
-    table: ClassVar[type[Captured]]
+    table: ClassVar[RowClass]
     deleted: ClassVar[bool]
 
 
+def is_row_class(table: object) -> TypeGuard[RowClass]:
+    """Whether it is a class of rows of a captured table, or of another view."""
+    return isinstance(table, type) and issubclass(table, Captured | ViewRow) and table not in (Captured, ViewRow)
+
+
 @cache
-def row_of(table: type[Captured]) -> type[CapturedRow]:
+def row_of(table: RowClass) -> type[CapturedRow]:
     """The event that a row has these values now; raises SourceDeclarationError if the table belongs to no source."""
     fields: dict[str, Any] = {
         f"column_{number}": (_field_type(column), FieldInfo(alias=column.name))
@@ -58,15 +70,17 @@ def row_of(table: type[Captured]) -> type[CapturedRow]:
 
 
 @cache
-def Deleted(table: type[Captured]) -> type[CapturedRow]:  # noqa: N802 - stands among classes of events
+def Deleted(table: RowClass) -> type[CapturedRow]:  # noqa: N802 - stands among classes of events
     """The event that a row was deleted: `deleted_by=(Deleted(Customer),)`."""
-    if not (isinstance(table, type) and issubclass(table, Captured)):
+    if not is_row_class(table):
         example = "deleted_by=(Deleted(Customer),)"
-        raise WrongArguments(f"Deleted() is given {shown(table)}, which is no captured table: write {example}")
+        raise WrongArguments(
+            f"Deleted() is given {shown(table)}, which is no ViewRow and no captured table: write {example}"
+        )
     return _event(table, f"{table.topic()}.deleted", deleted=True, fields={})
 
 
-def _event(table: type[Captured], type_: str, *, deleted: bool, fields: Mapping[str, Any]) -> type[CapturedRow]:
+def _event(table: RowClass, type_: str, *, deleted: bool, fields: Mapping[str, Any]) -> type[CapturedRow]:
     made = create_model(table.__name__, __base__=CapturedRow, __module__=table.__module__, **fields)
     made.type, made.table, made.deleted = type_, table, deleted
     made.history = History(1, (), made.history.fields, event_type=type_)
@@ -91,20 +105,25 @@ def _field_type(column: Column) -> Any:
     return kind | None if column.nullable else kind
 
 
-def is_row(event: object) -> bool:
-    """Whether an event class is that of a captured table's rows."""
+def is_row(event: object) -> TypeGuard[type[CapturedRow]]:
+    """Whether an event class is that of rows, of a captured table or of a view."""
     return isinstance(event, type) and issubclass(event, CapturedRow)
 
 
-def column_problem(table: type[Captured], name: str) -> str | None:
-    """Why a view cannot show a column of a captured table; None if it can."""
+def rows_text(table: RowClass) -> str:
+    """What messages call where the rows are: `table "public.customers"`, or `the view "accounts"`."""
+    return described(table) if issubclass(table, ViewRow) else f"table {described(table)}"
+
+
+def column_problem(table: RowClass, name: str) -> str | None:
+    """Why a view cannot show a column of a captured table, or of a view; None if it can."""
     column = table.columns.get(name)
     if column is None:
-        return f'table "{table.table}" has no column "{name}"; it has {", ".join(sorted(table.columns))}'
+        return f'{rows_text(table)} has no column "{name}"; it has {", ".join(sorted(table.columns))}'
     if column.kind is Kind.ARRAY and column.item not in LISTED:
         item = column.item.value if column.item else "unknown"
         return (
-            f'column "{name}" of table "{table.table}" is a list of {item} values, which a view cannot show: '
+            f'column "{name}" of {rows_text(table)} is a list of {item} values, which a view cannot show: '
             "show a list of text, integers, booleans, decimals, uuids or enum values"
         )
     return None

@@ -36,7 +36,7 @@ from projections.table.lookups import Lookup, by_column
 from projections.table.personal import check_copied, check_found, check_uses, personal_columns
 from projections.table.readable import check_readable, check_unmasked
 from projections.table.row_keys import Key, KeysByEvent, described_key
-from projections.table.rows import is_row
+from projections.table.rows import RowClass, is_row
 from projections.table.types import ColumnType, earlier_type, field_types, item_model
 
 TEXT_OF_PARTS: Final = "key"
@@ -97,7 +97,7 @@ class TableView(DeclaredView):
     deleted_by: tuple[type[Event] | ByKey, ...] = ()
     restored_by: tuple[type[Event] | ByKey, ...] = ()
     key_name: str = ""
-    where: Expression | Mapping[type[Event] | type[Captured] | ByKey, Expression] = field(default_factory=dict)
+    where: Expression | Mapping[type[Event] | RowClass | ByKey, Expression] = field(default_factory=dict)
     each: Mapping[type[Event], str] = field(default_factory=dict)
     doc: str = ""
     lookups: tuple[Lookup, ...] = ()
@@ -147,7 +147,7 @@ class TableView(DeclaredView):
         return self.plan.json_forms
 
     @property
-    def tables(self) -> Mapping[str, type[Captured]]:
+    def tables(self) -> Mapping[str, RowClass]:
         return self.plan.tables
 
     @cached_property
@@ -156,7 +156,8 @@ class TableView(DeclaredView):
 
     @cached_property
     def classes(self) -> tuple[type[Event] | type[Captured], ...]:
-        return (*self.tables.values(), *(event for event in self.plan.events.values() if not is_row(event)))
+        captured = (table for table in self.tables.values() if issubclass(table, Captured))
+        return (*captured, *(event for event in self.plan.events.values() if not is_row(event)))
 
     @cached_property
     def declaration(self) -> list[str]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from commands.declaring.aggregate import Event
 from commands.declaring.registry import CommandRegistry
 from eventlog.programs.modules import find
+from projections.kinds import KINDS
 from projections.registry import ViewRegistry
 from projections.stores.memory import Memory, MemoryStore
 from projections.stores.store import Target, ViewStore
@@ -41,7 +42,8 @@ def contracts_of_views(*modules: str) -> type:
     Raises UnknownModule or ModuleBroken if a module cannot be imported, ViewDeclarationError if a declaration is wrong,
     and ValueError if there is no view, or no event for one.
     """
-    views = {view.name: view for view in ViewRegistry(find(modules, TableView)).of_kind(TableView)}
+    registry = ViewRegistry([each for kind in KINDS for each in find(modules, kind)])
+    views = {view.name: view for view in registry.of_kind(TableView)}
     if not views:
         raise ValueError(f"no view in {', '.join(modules) or 'no module'}: name modules that declare views")
     every = list(CommandRegistry.load(modules).events.values())

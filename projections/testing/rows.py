@@ -9,12 +9,13 @@ from typing import Any, overload
 import orjson
 
 from commands.declaring.row_inputs import RowDeleted
+from commands.declaring.view_rows import ViewRow
 from commands.testing.past import GivenToStream, Happened, Past
 from eventlog.capturing.declaring import Captured
 from eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
 from projections.stream.declaring.late import late_view
 from projections.stream.declaring.view import StreamView
-from projections.table.changes import key_text
+from projections.table.changes import key_text, values_of
 from projections.table.event_data import problem
 from projections.table.expressions import Source
 from projections.table.lookups import looked_up_types
@@ -51,7 +52,8 @@ def rows_of(
     A stream view is given events, observations, and `heartbeat(…)` for the time when nothing came; each is accepted at
     the latest time before it. Spark runs its query over all of them, as a rebuild does; the extra `projections` has it.
     Personal values are sealed in between, as in production, and shown as to a caller who may read them.
-    others: the views in the `lookups` of a table view. Without them, looked-up columns are omitted.
+    others: the views in the `lookups` of a table view, and those whose rows it reads. Without the former, looked-up
+    columns are omitted.
     now: when the rows are read, with its zone, of a table view with `expires`. Without it, right after the last event.
 
     Raises ValueError for a record that the view cannot read, which is a dead letter in production, or left out by a
@@ -82,12 +84,12 @@ def _table_rows(
         raise ValueError(f"now={now!r} has no zone: write it like datetime(2026, 1, 31, tzinfo=UTC)")
     sources = sources_of([view, *others], events)
     now = now or max((each.envelope.time for each in sources), default=START)
-    rows = _folded(view, sources, now)
-    if not others:
-        return rows
     views = {each.name: each for each in (view, *others)}
+    rows = _folded(view, with_rows(view, views, sources), now)
+    if not view.lookups or not others:
+        return rows
     looked_up_types(view, views)
-    tables = {name: _folded(each, sources, now) for name, each in views.items()}
+    tables = {name: _folded(each, with_rows(each, views, sources), now) for name, each in views.items()}
     return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
@@ -96,6 +98,9 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
     past = Past(partitions)
     sources = []
     for number, event in enumerate(events):
+        if isinstance(event, ViewRow) or (isinstance(event, RowDeleted) and issubclass(event.table, ViewRow)):
+            name = (event.table if isinstance(event, RowDeleted) else type(event)).view
+            raise ValueError(f'give what "{name}" reads, and the view itself in others=(…,), instead of its rows')
         if isinstance(event, Captured | RowDeleted):
             sources.append(_change(event, number))
             continue
@@ -110,6 +115,27 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
                 raise ValueError(f'"{view.name}" cannot read the event, which would be a dead letter: {reason}')
         sources.append(Source(envelope, Position(record.partition, record.offset), record.timestamp_ms, text))
     return sources
+
+
+def with_rows(view: TableView, views: Mapping[str, TableView], sources: Sequence[Source]) -> list[Source]:
+    """The same records, and the rows of the views that `view` reads, as their topics have them after these records.
+
+    views: by name. Raises ValueError if one is missing, or has a row that does not fit.
+    """
+    found = list(sources)
+    for topic, table in view.tables.items():
+        if not issubclass(table, ViewRow):
+            continue
+        if table.view not in views:
+            raise ValueError(f'"{view.name}" reads rows of the view "{table.view}": give it too, in others=(…,)')
+        read = views[table.view]
+        for offset, (key, row) in enumerate(fold(read, with_rows(read, views, sources)).items()):
+            data = values_of([table.columns[name] for name in view.plan.lifts[row_of(table)].fields], row)
+            what = Envelope(f"{topic}/0:{offset}", row_of(table).type, key, START, data, data_version=1)
+            if reason := problem([view.plan], what):
+                raise ValueError(f'"{view.name}" cannot read the row {key!r}, which would be a dead letter: {reason}')
+            found.append(Source(what, Position(0, offset), timestamp_ms(START), "", topic))
+    return found
 
 
 def _folded(view: TableView, sources: Sequence[Source], now: datetime) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A captured table with a column of every kind, views of it, and random records as Debezium writes them."""
+"""A captured table with a column of every kind, rows of a view like it, views of both, and random records of them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from headwater import (
     Elasticsearch,
     Postgres,
     TableView,
+    ViewRow,
     above,
     add,
     average,
@@ -76,6 +77,31 @@ class Pair(Captured, table="public.pairs", key=("code", "number")):
     value: str | None
 
 
+class ThingRow(ViewRow, view="shown_things"):
+    id: int
+    name: str
+    loud: Annotated[str | None, Field(alias="Name")]
+    note: str | None
+    amount: int
+    spare: int | None
+    weight: float | None
+    is_new: bool
+    price: Decimal | None
+    cost: Annotated[Decimal | None, Field(max_digits=12, decimal_places=2)]
+    rate: Annotated[Decimal, Field(max_digits=38, decimal_places=10)]
+    made_at: datetime
+    sold_at: datetime | None
+    day: date | None
+    hour: time | None
+    public_id: UUID
+    colour: Colour
+    extra: dict[str, Any]
+    tags: list[str]
+    numbers: list[int] | None
+    rank: int = 7
+    odd: Annotated[str | None, Field(alias="odd$name")] = "none"
+
+
 SHOWN = {"Name": "loud", "odd$name": "odd_name"}
 things = Source("things", (Thing, Pair))
 
@@ -112,8 +138,31 @@ costs = TableView(
     where=negated(above("cost", "rate")),
 )
 by_cost = TableView("things_by_cost", "cost", {"things": count(Thing), "rate": add({Thing: "rate"})}, (Postgres(),))
-VIEWS = (by_id, some, pairs, counted, costs, by_cost)
+of_rows = TableView(
+    "things_of_rows",
+    "thing_id",
+    {SHOWN.get(name, name): current(ThingRow, name) for name in ThingRow.columns},
+    (Postgres(), Cache()),
+    deleted_by=(Deleted(ThingRow),),
+)
+rows_per_note = TableView(
+    "rows_per_note",
+    "note",
+    {
+        "things": count(ThingRow),
+        "amount": add({ThingRow: "amount"}),
+        "mean": average({ThingRow: minus("spare", "rank")}),
+        "dearest": maximum({ThingRow: "cost"}),
+        "newest": maximum({ThingRow: "made_at"}),
+        "first_day": minimum({ThingRow: "day"}),
+    },
+    (Postgres(), Cache()),
+    where=above("amount", -1),
+)
+rows_per_day = TableView("rows_per_day", "day", {"rate": add({ThingRow: "rate"})}, (Postgres(),))
+VIEWS = (by_id, some, pairs, counted, costs, by_cost, of_rows, rows_per_note, rows_per_day)
 TOPICS = {Thing: Thing.topic(), Pair: Pair.topic()}
+ROW_KEYS = ("", "1", "a/b", "ü", "heartbeat/1", "{", "\u2028", '"')
 
 LONG = "long " * 10
 USUAL: dict[str, list[Any]] = {
@@ -202,6 +251,8 @@ def random_record(chance: random.Random, offset: int, partition: int) -> Unclear
     oddness = chance.choice((0.0, 0.02, 0.1))
     if chance.random() < 0.15:
         return _pair(chance, offset, partition, oddness)
+    if chance.random() < 0.35:
+        return _row_of_view(chance, offset, partition, oddness)
     row = random_row(chance, oddness)
     key = {"id": chance.choice(USUAL["id"])} if chance.random() > oddness / 3 else {"other": 1}
     before = random_row(chance, oddness) if chance.random() < 0.3 else None
@@ -216,6 +267,25 @@ def _pair(chance: random.Random, offset: int, partition: int, oddness: float) ->
     code, number = chance.choice(("a", 'b"', "ü")), chance.choice((1, 2))
     row = {"code": code, "number": number, "value": chance.choice(("x", None))}
     return _record(Pair, chance, offset, partition, {"code": code, "number": number}, row, None, oddness)
+
+
+def _row_of_view(chance: random.Random, offset: int, partition: int, oddness: float) -> UnclearRecord:
+    """A record in the topic of a view, in which no value stands for another one."""
+    row = random_row(chance, oddness)
+    row["name"] = chance.choice((row.get("name"), PLACEHOLDER))
+    for name in ("tags", "numbers"):  # a view has the text of a JSON value
+        if isinstance(row.get(name), list) and chance.random() < 0.8:
+            row[name] = json.dumps(row[name])
+    envelope = {"specversion": "1.0", "id": f"shown_things@1.g1/x@{offset}", "type": ThingRow.topic(), "data": row}
+    value: bytes | None = json.dumps(envelope).encode()
+    if chance.random() < 0.2:
+        value = None
+    elif chance.random() < oddness / 2:
+        value = chance.choice((b"\xff", b"null", b"[]", b"not json", b"{}", b'{"data":1}', b'{"data":null}'))
+    key = chance.choice(ROW_KEYS).encode()
+    if chance.random() < oddness / 4:
+        key = b"\xff"
+    return UnclearRecord(f"{ThingRow.topic()}/{partition}", offset, 1_767_323_045_678 + offset, key, value)
 
 
 def _record(

@@ -136,7 +136,7 @@ class StreamQueries(Protocol):
 def holds_events(log: EventLog, ranges: Ranges) -> bool:
     """Whether `ranges` contain records other than heartbeats; raises LogUnavailable."""
     return any(
-        not is_heartbeat_key(record.key)
+        not is_heartbeat_key(record.key, record.topic)
         for source, (start, end) in ranges.items()
         for record in log.read(*topic_and_partition(source), start, end)
     )

@@ -6,18 +6,31 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from commands.declaring.view_rows import ViewRow
+from eventlog.capturing.naming import followed_topic
 from eventlog.ports import EventLog, topic_ends
 from eventlog.settings import LogSettings
 from eventlog.source_positions import source_id, sources_of, topic_and_partition
-from eventlog.topics import CAPTURED, PATCHES
+from eventlog.topics import CAPTURED, PATCHES, VIEWS, TopicSpec, view_topic
 from projections.errors import RebuildFailed
+from projections.table.rows import RowClass
 from projections.view import View
 
 
 def sources(views: Iterable[View], settings: LogSettings) -> list[str]:
     """The ids of all sources of some views."""
     topics = {topic: None for view in views for topic in view.topics}
-    return [source for topic in topics for source in sources_of(topic, settings.partitions)]
+    return [source for topic in topics for source in sources_of(topic, partitions_of(topic, settings))]
+
+
+def partitions_of(topic: str, settings: LogSettings) -> int:
+    """How many partitions the topic of a source has: that of a view has as many as `patches`."""
+    return settings.patch_partitions if topic.startswith(VIEWS) else settings.partitions
+
+
+def rows_topic(table: RowClass, settings: LogSettings) -> TopicSpec:
+    """The topic of a captured table or a view whose rows other views read; its name is without the environment."""
+    return view_topic(table.view, settings) if issubclass(table, ViewRow) else followed_topic(table, settings)
 
 
 def read_by(view: View, ranges: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
@@ -34,8 +47,9 @@ def ends_of(log: EventLog, sources: Iterable[str]) -> dict[str, int]:
 
 
 def is_absent(log: EventLog, topic: str) -> bool:
-    """Whether it is the topic of a captured table, and the read side has not been started since that was declared."""
-    return topic.startswith(CAPTURED) and not log.stored_ends(topic)
+    """Whether it is the topic of a captured table or a view, and the read side has not been started since a view reads
+    its rows."""
+    return topic.startswith((CAPTURED, VIEWS)) and not log.stored_ends(topic)
 
 
 def patch_ends(log: EventLog, settings: LogSettings) -> dict[int, int]:
@@ -71,11 +85,11 @@ class Ends:
     def noted(self, view: View) -> Noted:
         """The ends of `patches`, then those of the sources of `view`, see `patch_ends`.
 
-        Raises LogUnavailable, and RebuildFailed if a captured table has no topic: a broker that has just started may
-        not know of one, and a view without its rows would go live.
+        Raises LogUnavailable, and RebuildFailed if a captured table or a view has no topic: a broker that has just
+        started may not know of one, and a view without its rows would go live.
         """
         patch_starts = self._of(PATCHES, self._settings.patch_partitions)
-        ends = {topic: self._of(topic, self._settings.partitions) for topic in view.topics}
+        ends = {topic: self._of(topic, partitions_of(topic, self._settings)) for topic in view.topics}
         for topic, found in ends.items():
             if not found:
                 cause = f'there is no topic "{topic}": start `headwater projections` with this code, which creates it'
@@ -84,7 +98,7 @@ class Ends:
         return Noted(patch_starts, bulk_ends, {topic: self._ids[topic] for topic in (PATCHES, *ends)})
 
     def _of(self, topic: str, partitions: int) -> Mapping[int, int]:
-        """By partition; empty if it is the topic of a captured table and does not exist."""
+        """By partition; empty if it is the topic of a captured table or a view, and does not exist."""
         if topic not in self._found:
             try:
                 existing = range(0 if is_absent(self._log, topic) else partitions)

@@ -24,10 +24,10 @@ class KeptNotes:
         """What to record: view, generation, store, and the age in seconds of the oldest event that is not applied."""
         made = []
         for each in found:
-            if each.standing not in ("caught up", "behind") or each.generation is None or each.freshness_s is None:
+            if each.standing not in ("caught up", "behind") or each.generation is None or each.read_freshness_s is None:
                 continue
             place = (each.view, each.generation, each.store)
             if now - self._noted.get(place, -NOTED_S) >= NOTED_S and sees_deletions(views[each.view]):
                 self._noted[place] = now
-                made.append((*place, each.freshness_s))
+                made.append((*place, each.read_freshness_s))
         return made

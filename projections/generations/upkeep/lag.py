@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
@@ -25,7 +25,8 @@ class Lag:
     lag_patches: records of `patches` that the loader still has to read. freshness_s: the age of the oldest event that
     is not applied, by PostgreSQL's clock; 0 if there is none. problem: what is wrong, or empty. query: the part that
     makes its patches. stream: of a stream view, what its query has done on this machine. paused_since: since when the
-    view is paused, an RFC 3339 time in UTC; None: it is not.
+    view is paused, an RFC 3339 time in UTC; None: it is not. topic_freshness_s: of a view that reads rows of other
+    views, its own part of `freshness_s`; None: it is the whole.
     """
 
     view: str
@@ -41,10 +42,16 @@ class Lag:
     query: str = LIVE
     stream: StreamReport | None = None
     paused_since: str | None = None
+    topic_freshness_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fields, for `--json`."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "topic_freshness_s"}
+
+    @property
+    def read_freshness_s(self) -> float | None:
+        """The age of the oldest record that is there to be read, and is not applied; None if it is not known."""
+        return self.freshness_s if self.topic_freshness_s is None else self.topic_freshness_s
 
     @property
     def failure(self) -> str:
@@ -66,6 +73,17 @@ class Lag:
         if self.standing == "stalled":
             return self.fault_if_stalled
         return "stream query" if self.failure and self.problem == self.failure else "nobody"
+
+    def over(self, read: Iterable[Lag]) -> Lag:
+        """The same view, if it reads the rows of these from their topics: it cannot have anything newer than they."""
+        lag = self
+        for each in read:
+            lag = replace(lag, topic_freshness_s=self.freshness_s)
+            known = lag.freshness_s is not None and each.freshness_s is not None
+            lag = replace(lag, freshness_s=max(lag.freshness_s or 0.0, each.freshness_s or 0.0) if known else None)
+            if each.standing not in ("caught up", "behind") and not lag.problem:
+                lag = replace(lag, problem=f'it reads rows of "{each.view}", which is {each.standing} in its topic')
+        return lag
 
     def since(self, before: Lag, ends: Mapping[str, int]) -> Lag:
         """This state, compared with `before` some seconds ago: without progress towards `ends`, the view is stalled.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 
+from commands.declaring.view_rows import ViewRow
 from eventlog.ports import EventLog
 from eventlog.settings import LogSettings
 from eventlog.source_positions import topic_and_partition
@@ -27,6 +28,7 @@ from projections.stores.clear_columns import ClearColumns
 from projections.stores.ledgers import gap, position
 from projections.stores.open import opened_once
 from projections.stores.store import Ledger, Target
+from projections.stores.topic.declared import Topic
 from projections.view import View
 
 _Ledgers = Mapping[tuple[str, int], Mapping[int, Ledger]]
@@ -87,7 +89,9 @@ class Lags:
                 for source, at in each.lag.position.items():
                     positions[source].add(at)
         log_ends = _Ends(read_tails(self.log, positions, ends), patches, topic_ids(self.log, self.views.views.values()))
-        return [self._measured(each, log_ends) if isinstance(each, _Applied) else each for each in found]
+        measured = [self._measured(each, log_ends) if isinstance(each, _Applied) else each for each in found]
+        looks = {(each.view, each.store): each for each in measured}
+        return [self._over_views(each, looks) for each in measured]
 
     def note_topics(self, found: Iterable[Lag]) -> None:
         """Record the topics of generations of earlier releases, if patches bring them up to date in every store."""
@@ -143,6 +147,12 @@ class Lags:
         why = paused_text(found.view, since)
         lost = f". It is lost meanwhile, and replayed after that: {found.problem}" if found.standing == "lost" else ""
         return replace(found, standing="paused", problem=why + lost)
+
+    def _over_views(self, lag: Lag, looks: Mapping[tuple[str, str], Lag]) -> Lag:
+        """The same, as seen from what it reads: the topics of other views."""
+        tables = self.views.views[lag.view].tables.values()
+        read = [looks[each.view, Topic.name] for each in tables if issubclass(each, ViewRow)]
+        return lag.over(self._over_views(each, looks) for each in read)
 
     def _behind(self, applied: _Applied, ends: _Ends) -> Lag:
         lost = self._why_replay(applied, ends)

@@ -85,5 +85,5 @@ def _first_ms(log: EventLog, source: str, start: int, end: int) -> int | None:
 def _events(log: EventLog, source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Offset and time of each record that is no heartbeat."""
     for record in log.read(*topic_and_partition(source), start, end):
-        if not is_heartbeat_key(record.key):
+        if not is_heartbeat_key(record.key, record.topic):
             yield record.offset, record.timestamp_ms

@@ -21,7 +21,7 @@ from projections.stores.documents import DocumentForm
 from projections.stores.ledgers import loadable
 from projections.stores.names import partition_text
 from projections.stores.store import Target
-from projections.stores.topic.records import NAME, ROW, generation_topic, row_to_json
+from projections.stores.topic.records import NAME, ROW, check_key, generation_topic, row_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +67,7 @@ class TopicWriter:
 
     def _entry(self, key: str, value: bytes) -> tuple[Entry, int]:
         """The record of a row, and its partition."""
+        check_key(key)
         if (size := entry_size(key, value)) > MAX_ENTRY_BYTES:
             raise Unloadable(NAME, f"a record of the row has {size} bytes, more than {MAX_ENTRY_BYTES}")
         text = key if self.one_partition is None else self.one_partition

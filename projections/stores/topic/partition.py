@@ -32,6 +32,7 @@ from projections.stores.topic.records import (
     Progress,
     PublicRows,
     building_role,
+    check_key,
     generation_topic,
     progress_from_json,
     progress_to_json,
@@ -223,6 +224,7 @@ class OwnedPartition:
 
         before: the row before, if it is known: then nothing is shown of a change that nobody can see.
         """
+        check_key(key)
         with ledgers.loadable(NAME):  # such as a sum of more than 64 bits
             entries = [Entry(self._topic, ROW + key, row_to_json(batch, state), now_ms())]
             if self._shows is not None and self._awaited is None:

@@ -11,9 +11,11 @@ import orjson
 
 from eventlog.access import Program
 from eventlog.envelope import Envelope, encode
+from eventlog.heartbeats import AMONG_ROWS, is_heartbeat_key
 from eventlog.ports import EventLog, Role
 from eventlog.settings import LogSettings
 from eventlog.topics import PATCHES, VIEWS, TopicSpec, compact_settings, view_topic
+from projections.errors import Unloadable
 from projections.stores.documents import DocumentForm, is_deleted
 from projections.stores.store import Ledger, Target
 from projections.table.monoids import State
@@ -94,6 +96,12 @@ def progress_from_json(value: bytes) -> Progress:
     return Progress(ledger, held["batch"], held["shown"], held.get("complete", True))
 
 
+def check_key(key: str) -> None:
+    """Raise Unloadable if readers of a public topic would take a row with this key for a heartbeat."""
+    if key.startswith(AMONG_ROWS):
+        raise Unloadable(NAME, "its key begins like those of heartbeats, which are among the rows")
+
+
 def row_to_json(batch: int, state: State) -> bytes:
     """The value of a record of a row. batch: the one that computed it."""
     return orjson.dumps({"batch": batch, "state": state})
@@ -135,5 +143,7 @@ class PublicRows:
 
 
 def read_public(log: EventLog, view: str, partition: int) -> Iterator[tuple[str, bytes | None]]:
-    """The records of a partition of a view's public topic: keys, and values as they were written."""
-    return ((record.key, record.value) for record in log.read(public_topic(view), partition, 0))
+    """The rows in a partition of a view's public topic: keys, and values as they were written."""
+    topic = public_topic(view)
+    read = log.read(topic, partition, 0)
+    return ((record.key, record.value) for record in read if not is_heartbeat_key(record.key, topic))

@@ -12,7 +12,6 @@ from typing import Final
 from commands.declaring.aggregate import Event
 from commands.declaring.filled_fields import Claim
 from commands.declaring.observation import Observation
-from eventlog.capturing.declaring import Captured
 from eventlog.declaring import arguments_checked
 from eventlog.envelope import Envelope
 from eventlog.places import called_from
@@ -31,6 +30,7 @@ from projections.table.lookups import Lookup
 from projections.table.monoids import Pick, StateField
 from projections.table.personal import check_uses
 from projections.table.readable import check_readable
+from projections.table.rows import RowClass
 from projections.table.shown import DELETED, Itself
 from projections.table.types import ColumnType
 from projections.view import generation_tag
@@ -165,7 +165,7 @@ class StreamView(DeclaredView):
         return Layout((Pick((order,), values, highest=True),), {name: Itself(name) for name in shown}, shown)
 
     @property
-    def tables(self) -> Mapping[str, type[Captured]]:
+    def tables(self) -> Mapping[str, RowClass]:
         return {}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""`current`: a value of a captured table's row as it is now."""
+"""`current`: a value of a row of a captured table, or of another view, as it is now."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.capturing.declaring import Captured
 from eventlog.declaring import shown
 from projections.table.declared import storage_word
 from projections.table.expressions import FromEnvelope, Null, Readable, expression
 from projections.table.folds.fold import Case, Ordering
 from projections.table.folds.picks import Latest
 from projections.table.mistaken import in_views
-from projections.table.rows import CapturedRow, Deleted, column_problem, row_of
+from projections.table.rows import CapturedRow, Deleted, RowClass, column_problem, is_row_class, row_of
 from projections.table.types import ColumnType
 
 CHANGES: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("offset")),))
@@ -45,12 +44,12 @@ class Current(Latest):
 
 
 @in_views('current(Customer, "name")')
-def current(table: type[Captured], readable: Readable) -> Current:
+def current(table: RowClass, readable: Readable) -> Current:
     """A column of a captured table, or an expression over its columns, as the row is now; null if it is deleted.
 
-    The view's row is the one whose key is the key of the table's row, as text.
+    The view's row is the one whose key is the key of the table's row, as text. A ViewRow stands for a view likewise.
     """
-    if not (isinstance(table, type) and issubclass(table, Captured)):
-        raise ValueError(f"is given {shown(table)}, which is no captured table")
+    if not is_row_class(table):
+        raise ValueError(f"is given {shown(table)}, which is no ViewRow and no captured table")
     read, row = expression(readable), row_of(table)
     return Current({row: read, Deleted(table): Null(read, row)}, highest=True, row=row)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from commands.declaring.aggregate import Event
-from eventlog.capturing.declaring import Captured
 from eventlog.declaring import shown
 from projections.table.by_key import ByKey
 from projections.table.declared import storage_word
 from projections.table.expressions import Expression, Readable, expression, without_digits
 from projections.table.monoids import Monoid, StateField
-from projections.table.rows import row_of
+from projections.table.rows import RowClass, is_row_class, row_of
 from projections.table.shown import Shown
 from projections.table.types import ColumnType, common_type
 
@@ -26,8 +25,8 @@ class _Every:
 
 EVERY: Final = _Every()
 Case = type[Event] | ByKey | _Every
-CountedCase = Case | type[Captured]
-"""A case of a fold that can take back what a row of a captured table was before."""
+CountedCase = Case | RowClass
+"""A case of a fold that can take back what a row of a captured table, or of a view, was before."""
 ENTRY_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 Cases = Mapping[Case, Expression]
 
@@ -120,8 +119,8 @@ def read(cases: Mapping[Case, Readable]) -> Cases:
 
 
 def row_case(case: CountedCase) -> Case:
-    """A captured table as the event that its rows have values, in folds that can take back what a row was before."""
-    return row_of(case) if isinstance(case, type) and issubclass(case, Captured) else case
+    """A class of rows as the event that its rows have values, in folds that can take back what a row was before."""
+    return row_of(case) if is_row_class(case) else cast(Case, case)
 
 
 Read = TypeVar("Read")
@@ -139,8 +138,8 @@ def checked_cases(cases: Mapping[AnyCase, Read]) -> Mapping[AnyCase, Read]:
 
 def must_be_case(case: object) -> None:
     """Raise ValueError unless it is EVERY, or a class of events with a type."""
-    if case is EVERY or isinstance(case, ByKey) or (isinstance(case, type) and issubclass(case, Captured)):
-        return  # a view says of captured tables what to use instead
+    if case is EVERY or isinstance(case, ByKey) or is_row_class(case):
+        return  # a view says of rows what to use instead
     if not (isinstance(case, type) and issubclass(case, Event) and hasattr(case, "type")):
         raise ValueError(f"is given {shown(case)}, which is no class of events with a type")
 

@@ -1,4 +1,4 @@
-"""Arranges aggregates over rows of captured tables: what contributions and groups store, and what a change brings."""
+"""Arranges aggregates over rows: what contributions and groups store, and what a change brings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from eventlog.capturing.declaring import Captured
 from projections.table.expressions import Expression, Value
 from projections.table.folds.arranging import Arrangement, WrongColumn, arrange
 from projections.table.folds.current import CHANGES
@@ -17,7 +16,7 @@ from projections.table.layout import Layout
 from projections.table.monoids import Members, Pick, StateField, Tally
 from projections.table.monoids.tallies import tally_field
 from projections.table.retraction import CHANGED, GROUP, Retraction, own
-from projections.table.rows import Deleted, row_of
+from projections.table.rows import Deleted, RowClass, row_of
 from projections.table.shown import DELETED, KeptEdge
 from projections.table.types import ColumnType
 
@@ -25,7 +24,7 @@ from projections.table.types import ColumnType
 def arrange_retracting(
     columns: Mapping[str, Column],
     key: str,
-    tables: Iterable[type[Captured]],
+    tables: Iterable[RowClass],
     condition: Callable[[Case], Expression | None],
 ) -> Arrangement:
     """The arrangement of a view over rows of tables, whose columns are sums; raises WrongColumn.

@@ -1,4 +1,4 @@
-"""The topic of a table view in a real read side: built, killed, brought to a new version, and gone back."""
+"""The topic of a table view, and views over it, in a real read side: built, killed, in a new version, and gone back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from eventlog.envelope import decode
+from eventlog.heartbeats import is_heartbeat_key
 from projections.stores.topic.records import public_topic, topic_of
 from projections.table.expressions import Source
 from projections.table.reference import fold
 from projections.table.view import TableView
+from projections.testing.rows import with_rows
 from tests.integration.replay.deployed import Command, Deployed
-from tests.integration.replay.followed import followed, followed_groups
+from tests.integration.replay.followed import OVER_VIEWS, copied, followed, followed_groups
 from tests.integration.replay.followed_again import followed as followed_again
 from tests.integration.replay.test_replay_under_traffic import part, projections
 from tests.integration.replay.things import things
@@ -50,6 +52,8 @@ def told(deployed: Deployed, view: TableView) -> dict[str, list[dict[str, Any] |
     for partition in range(deployed.settings.patch_partitions):
         here: dict[str, list[dict[str, Any] | None]] = {}
         for record in deployed.log.read(public_topic(view.name), partition, 0):
+            if is_heartbeat_key(record.key, record.topic):
+                continue
             row = None if record.value is None else dict(decode(record.value).data)
             here.setdefault(record.key, []).append(row)
         assert not found.keys() & here.keys(), "a row is in one partition, whatever version wrote it"
@@ -67,17 +71,28 @@ def rows_become_the_references(deployed: Deployed, *views: TableView) -> None:
     for view in views:
         expected = fold(view, deployed.sources)
         assert expected
-        for place, read in (("PostgreSQL", rows_in_postgres), ("its topic", rows_in_topic)):
-            deployed.become(partial(read, deployed, view), expected, f"{view.name} in {place}")
+        deployed.become(partial(rows_in, deployed, "postgres", view), expected, f"{view.name} in PostgreSQL")
+        deployed.become(partial(rows_in_topic, deployed, view), expected, f"{view.name} in its topic")
 
 
-def rows_in_postgres(deployed: Deployed, view: TableView) -> Rows:
-    return dict(deployed.servers["postgres"].rows(view))
+def rows_over_views_become_the_references(deployed: Deployed, read: TableView) -> None:
+    """Those of the views over rows of `read`, in every store."""
+    deployed.beat()
+    views = {view.name: view for view in (read, *OVER_VIEWS)}
+    for view in OVER_VIEWS:
+        expected = fold(view, with_rows(view, views, deployed.sources))
+        assert expected
+        for store in (each.name for each in view.stores if each.answers):
+            deployed.become(partial(rows_in, deployed, store, view), expected, f"{view.name} in {store}")
+
+
+def rows_in(deployed: Deployed, store: str, view: TableView) -> Rows:
+    return dict(deployed.servers[store].rows(view))
 
 
 def verify(replay: Command) -> None:
     """Both stores have what a replay computes."""
-    verified = replay("verify", followed.name, followed_groups.name)
+    verified = replay("verify", followed.name, followed_groups.name, *(view.name for view in OVER_VIEWS))
     assert verified.code == 0, verified.complaint or verified.document
 
 
@@ -108,11 +123,20 @@ def use(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, *modules: str) -> N
     monkeypatch.setenv("HEADWATER_MODULES", ",".join(modules))
 
 
-def rebuild(deployed: Deployed, replay: Command, events: Iterator[Source]) -> None:
-    """A rebuild while events come."""
+def rebuild(deployed: Deployed, replay: Command, events: Iterator[Source], *views: TableView) -> None:
+    """A rebuild of views while events come."""
     with deployed.traffic(events):
-        rebuilt = replay("rebuild", followed.name)
+        rebuilt = replay("rebuild", *(view.name for view in views))
         assert rebuilt.code == 0, rebuilt.complaint
+
+
+def a_row_is_that_of_the_log_and_spark_makes_the_same(deployed: Deployed, replay: Command) -> None:
+    key = next(iter(rows_in(deployed, "postgres", copied)))
+    told = replay("row", copied.name, key)
+    assert told.code == 0, told.complaint
+    assert {each["outcome"] for each in told.document["stores"]} == {"equal"}
+    rebuilt = replay("rebuild", *(view.name for view in OVER_VIEWS), "--engine", "spark")
+    assert rebuilt.code == 0, rebuilt.complaint
 
 
 def states(deployed: Deployed) -> list[str]:
@@ -125,6 +149,7 @@ def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a
     append(deployed, events, 300)
     with projections(deployed) as supervisor:
         rows_become_the_references(deployed, followed, followed_groups)  # from bulk
+        rows_over_views_become_the_references(deployed, followed)
         with deployed.traffic(events):
             for _ in range(3):
                 kill_the_loader(deployed, supervisor)
@@ -132,13 +157,17 @@ def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a
         deleted = delete_a_row(deployed, events)
         rows_become_the_references(deployed, followed, followed_groups)
         assert told(deployed, followed)[deleted][-1] is None
+        rows_over_views_become_the_references(deployed, followed)
         verify(replay)
         use(deployed, monkeypatch, "tests.integration.replay.followed_again")
-        rebuild(deployed, replay, events)
+        rebuild(deployed, replay, events, followed)
     with projections(deployed):
         rows_become_the_references(deployed, followed_again, followed_groups)
-        rebuild(deployed, replay, events)
+        rows_over_views_become_the_references(deployed, followed_again)
+        rebuild(deployed, replay, events, followed, *OVER_VIEWS)
         rows_become_the_references(deployed, followed_again, followed_groups)
+        rows_over_views_become_the_references(deployed, followed_again)
+        a_row_is_that_of_the_log_and_spark_makes_the_same(deployed, replay)
         verify(replay)
         assert states(deployed)[-2:] == ["retired", "live"]
         rolled_back = replay("rollback", followed.name)
@@ -146,6 +175,7 @@ def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a
         assert states(deployed)[-2:] == ["live", "retired"]
         append(deployed, events, 100)
         rows_become_the_references(deployed, followed_again, followed_groups)
+        rows_over_views_become_the_references(deployed, followed_again)
         *_, retired = deployed.generations.of(followed.name)
         topic = topic_of(followed.name, retired.generation)
         assert deployed.log.stored_ends(topic)

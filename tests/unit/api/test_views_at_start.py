@@ -14,7 +14,7 @@ from eventlog.envelope import Position
 from headwater.samples.orders.views import large_order_lines
 from projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService, catch_up, event
+from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service
 
 
 class Start:
@@ -140,3 +140,19 @@ def test_readiness_says_what_views_lack(service: FakeService) -> None:
     answer = client.get("/health/ready")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert answer.json()["parts"]["views"].startswith("no view is built yet")
+
+
+def test_a_view_over_another_one_keeps_nobody_waiting_and_no_position_is_awaited_in_it() -> None:
+    service = fake_service(modules=("listings", "tests.integration.replay.followed"))
+    catch_up(service)
+    for reader in service.readers.values():
+        reader.rows["per_due"] = {"2026-03-01": {"due": "2026-03-01"}}
+    assert Start(service).state() == READY
+    client = AppClient(create_app(service))
+    assert client.get("/views/per_due/2026-03-01").status_code == 200
+    for token in ("2:100", "observations/0:1"):
+        refused = client.get(f"/views/per_due/2026-03-01?after={token}")
+        assert (refused.status_code, refused.json()["view"]) == (409, "per_due")
+        assert refused.json()["type"].endswith("not_awaited")
+        assert 'read "followed" with after=' in refused.json()["detail"]
+    assert client.get("/views/per_due?after=2:100").status_code == 409

@@ -176,7 +176,7 @@ CALLS = [
     (lambda: Lookup("owners", on="owner"), 'Lookup() lacks "columns": write Lookup("owners", on="owner", columns='),
     (lambda: observations(Passed), 'observations() lacks "late_after": write observations(PageOpened, late_after='),
     (lambda: events(Put, late="1h"), 'events() has no "late" (did you mean "late_after"?): write events(Placed, late'),
-    (lambda: Deleted("customers"), "Deleted() is given 'customers', which is no captured table: write deleted_by="),
+    (lambda: Deleted("customers"), "'customers', which is no ViewRow and no captured table: write deleted_by="),
 ]  # fmt: skip
 COLUMNS = [
     (lambda: last("group"), "last() is given 'group', which does not say of which event: write last({Sold"),
@@ -236,7 +236,7 @@ COLUMNS = [
     (lambda: nested("g", {Put: "group"}, {"n": add(Put)}), 'nested() has a wrong column "n": add() is given the class'),
     (lambda: nested(5, {Put: "group"}, {"n": count(Put)}), "nested() is given 5 as the name of its key, which is no"),
     (lambda: nested("g", {Put: "group"}, {"n": count(Put)}, deleted_by=Put), "nested() has deleted_by=the class Put"),
-    (lambda: current("customers", "name"), "current() is given 'customers', which is no captured table: write"),
+    (lambda: current("customers", "name"), "is given 'customers', which is no ViewRow and no captured table: write"),
     (lambda: current(Customer), 'current() lacks "readable": write current(Customer, "name")'),
     (lambda: last({Customer: "name"}), '"Customer" is a captured table, of which only current rows are known'),
 ]  # fmt: skip
