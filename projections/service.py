@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,7 @@ from eventlog.personal.installed import installed
 from eventlog.programs.cores import cores
 from eventlog.programs.metrics import collecting
 from eventlog.settings import LogSettings
-from projections.errors import CannotPublish, NotPublished, StoreUnavailable, Unloadable
+from projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, Unloadable
 from projections.folding.slices import remove_left
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.registry.dropping import drop_leftovers
@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 
 ERASED_EVERY_S: Final = 2.0
 """Between two looks for erasures."""
+ADDED_EVERY_S: Final = 30.0
+"""Between two looks for generations that lack indexes or rankings."""
 
 
 @dataclass(frozen=True)
@@ -99,33 +101,54 @@ class Service:
                 self._publish(view)
         return [*unbuilt, *others]
 
-    def add_to_stores(self) -> None:
-        """Add what declarations of stores got since their views were built, such as indexes; errors are logged."""
+    def keep_added(self, stop: threading.Event) -> None:
+        """Add to the stores, again and again until `stop` is set.
+
+        A rebuild or a rollback may bring a generation of an earlier declaration, and a store may be unavailable.
+        """
+        added: set[tuple[str, int]] = set()
+        while not stop.is_set():
+            added |= self.add_to_stores(added)
+            stop.wait(ADDED_EVERY_S)
+
+    def add_to_stores(self, added: Collection[tuple[str, int]] = ()) -> set[tuple[str, int]]:
+        """Add what declarations of stores got since their views were built, such as indexes; errors are logged.
+
+        added: the generations to leave out. Returns those for which it need not be tried again.
+        """
         try:
             serving = self.generations.serving(self.views.views.values())
         except StoreUnavailable as error:
-            log.error("indexes of views are compared with their declarations at the next start: %s", error)
-            return
-        for view in self.views.views.values():
-            own = serving.get(view.name)
-            if own is not None and own.version == view.version:
-                for store in view.stores:
-                    self._add_to(store.name, Target(view, own.generation))
+            log.error("indexes and rankings of views are compared with their declarations later: %s", error)
+            return set()
+        views = self.views.views.values()
+        live = [(view, own) for view in views if (own := serving.get(view.name)) is not None]
+        targets = [Target(view, own.generation) for view, own in live if own.version == view.version]
+        return {each.id for each in targets if each.id not in added and self._add_to_all(each)}
 
-    def _add_to(self, store: str, target: Target) -> None:
+    def _add_to_all(self, target: Target) -> bool:
+        return all([self._add_to(store.name, target) for store in target.view.stores])
+
+    def _add_to(self, store: str, target: Target) -> bool:
+        """Returns whether it need not be tried again."""
         try:
             added = backend(store).add_missing(self.stores, target)
         except CannotPublish as error:
             log.error("rows of %s expire as declared over HTTP, but not in SQL: %s", target.view.tag, error)
-        except (StoreUnavailable, Unloadable) as error:
+        except GenerationMissing as error:  # it was replaced meanwhile
+            log.info("%s: %s", store, error)
+        except Unloadable as error:
             log.error(
-                "%s lacks indexes that %s declares: %s. It is tried again at the next start; `replay rebuild %s` "
-                "leaves out rows that are too long for them",
-                store, target.view.tag, error, target.view.name,
+                "%s lacks indexes or rankings that %s declares: %s. `replay rebuild %s` leaves out rows that are too "
+                "long for indexes", store, target.view.tag, error, target.view.name,
             )  # fmt: skip
+        except StoreUnavailable as error:
+            log.error("%s lacks indexes or rankings that %s declares: %s", store, target.view.tag, error)
+            return False
         else:
             for each in added:
                 log.info("%s: added the %s of %s", store, each, target.view.tag)
+        return True
 
     def keep_erased(self, stop: threading.Event) -> None:
         """Take out what erasures have left in columns in clear, again and again until `stop` is set."""

@@ -83,7 +83,7 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
         supervisor.begin(*(each.name for each in chain(*loaders.values())))
         upkeep.try_to_replay_others()
         tried.set()
-        threading.Thread(target=service.add_to_stores, name="indexes", daemon=True).start()  # it may take long
+        threading.Thread(target=service.keep_added, args=[stop], name="indexes", daemon=True).start()  # may take long
         upkeep.run(stop)
 
     replaying.touch()

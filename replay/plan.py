@@ -16,7 +16,7 @@ from projections.generations.registry.generation import Generation, changes_sinc
 from projections.generations.registry.selection import ALL, Selection
 from projections.generations.registry.sources import ends_of, sources
 from projections.generations.upkeep.rates import last_bulk_rate
-from projections.stores.open import backend
+from projections.stores.open import backend, open_reader
 from projections.stores.store import Target
 from projections.view import View
 from replay.deployment import Deployment, open_deployment
@@ -58,9 +58,10 @@ class Estimate:
 class Planned:
     """What happens to a view when this code is started.
 
-    action: "nothing", "add indexes" or "change expiry" (of what is live, without a rebuild), "build" (it is new),
-    "rebuild" (a new version), "refuse" (changed, with the version that it had) or "left over" (this code does not
-    declare it). changes: lines of its declaration, as a diff, or what is added.
+    action: "nothing", "add in place" (to what is live, without a rebuild), "build" (it is new), "rebuild" (a new
+    version), "refuse" (changed, with the version that it had: a higher one is a rebuild) or "left over" (this code does
+    not declare it). changes: lines of its declaration, as a diff, or what is added. seconds: how long it takes, about;
+    None if that is unknown, or nothing happens.
     """
 
     view: str
@@ -69,6 +70,7 @@ class Planned:
     declared: str | None
     estimate: Estimate | None = None
     changes: list[str] = field(default_factory=list)
+    seconds: float | None = None
 
 
 def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = False) -> None:
@@ -106,10 +108,10 @@ def _changed_events(deployment: Deployment, views: Collection[str] | None) -> di
 
 
 def _row(each: Planned) -> Sequence[Cell]:
-    offsets, seconds = (each.estimate.offsets, each.estimate.seconds) if each.estimate else (None, None)
+    offsets = each.estimate.offsets if each.estimate else None
     changes = "; ".join(each.changes) or None
     versions = [tag and tag.rpartition("@")[2] for tag in (each.live, each.declared)]
-    return each.view, *versions, each.action, offsets, seconds, changes
+    return each.view, *versions, each.action, offsets, each.seconds, changes
 
 
 def plans(deployment: Deployment) -> list[Planned]:
@@ -122,24 +124,33 @@ def plans(deployment: Deployment) -> list[Planned]:
 
 
 def _planned(deployment: Deployment, view: View, live: Generation | None) -> Planned:
+    if live is not None and has_declaration_of(live, view):
+        return _in_place(deployment, view, live)
+    rebuilt = estimate(deployment, view)
     if live is None:
-        return Planned(view.name, "build", None, view.tag, estimate(deployment, view))
-    if has_declaration_of(live, view):
-        target = Target(view, live.generation)
-        added = [each for store in view.stores for each in backend(store.name).missing(deployment.stores, target)]
-        changes = [f"+ {each}" for each in added]
-        return Planned(view.name, _addition(added), live.tag, view.tag, None, changes)
-    changes = changes_since(live, view)
-    if live.version == view.version:
-        return Planned(view.name, "refuse", live.tag, view.tag, None, changes)
-    return Planned(view.name, "rebuild", live.tag, view.tag, estimate(deployment, view), changes)
+        return Planned(view.name, "build", None, view.tag, rebuilt, seconds=rebuilt.seconds)
+    action = "refuse" if live.version == view.version else "rebuild"
+    return Planned(view.name, action, live.tag, view.tag, rebuilt, changes_since(live, view), rebuilt.seconds)
 
 
-def _addition(added: Sequence[str]) -> str:
-    """What happens to what is live. added: see `Backend.missing`."""
-    if not added:
-        return "nothing"
-    return "add indexes" if any(each.startswith("index") for each in added) else "change expiry"
+def _in_place(deployment: Deployment, view: View, live: Generation) -> Planned:
+    """What is added to a live generation with the rows that are declared."""
+    target, changes, seconds = Target(view, live.generation), list[str](), 0.0
+    for store in view.stores:
+        of_store = backend(store.name)
+        added = of_store.missing(deployment.stores, target)
+        changes += [f"+ {each}" for each in added]
+        if added and of_store.added_per_s is not None:
+            seconds += len(added) * _rows(deployment, target, live) / of_store.added_per_s
+    if not changes:
+        return Planned(view.name, "nothing", live.tag, view.tag)
+    return Planned(view.name, "add in place", live.tag, view.tag, None, changes, seconds)
+
+
+def _rows(deployment: Deployment, target: Target, live: Generation) -> int:
+    """The rows of a generation, as a store estimates them, else the events that it was built from: hardly fewer."""
+    sizes = (open_reader(store.name, deployment.stores).size(target).rows for store in target.view.stores)
+    return next((rows for rows in sizes if rows is not None), live.events or 0)
 
 
 def estimate(

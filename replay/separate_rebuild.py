@@ -88,7 +88,8 @@ def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Targ
 
         return touched
 
-    for name, (reader, row_of) in compared_of(store.name, current.view, rebuilder.stores).items():
+    both = [current, build.target]
+    for name, (reader, row_of) in compared_of(store.name, current.view, rebuilder.stores, both).items():
         yield compare(reader, name, current, build.target, in_motion, row_of)
 
 

@@ -18,10 +18,11 @@ from projections.view import View
 class Backend:
     """How processes use a store; each function connects at the first use of what it returns.
 
-    store: writes generations of views. reader: reads their rows. beside_rows: what else of a view can be compared, by
-    its name in the output of `replay diff`. missing: what a view declares that a generation lacks beside its rows,
-    such as indexes. add_missing: adds that while the generation is read and written, and returns it
-    (see `DeclaredStore.of_rows`). grants: what `headwater grants` prints for its server; None if it has none
+    store: writes generations of views. reader: reads their rows. beside_rows: what else can be compared of a view in
+    these generations, by its name in the output of `replay diff`. missing: what a view declares that a generation lacks
+    beside its rows, such as indexes. add_missing: adds that while the generation is read and written, and returns it
+    (see `DeclaredStore.of_rows`). added_per_s: the rows of a generation that one of these goes over per second, about;
+    None: it goes over none. grants: what `headwater grants` prints for its server; None if it has none
     of its own. single_rows: reads and replaces rows of table views; None if it replaces none. clear_rows: finds
     and empties columns in clear; None if it has none. expired_rows: finds and removes rows that expired for good.
     row_remover: only removes those that another store has found. A store has neither if rows of a view there cannot
@@ -30,9 +31,10 @@ class Backend:
 
     store: Callable[[StoreSettings], ViewStore]
     reader: Callable[[StoreSettings], RowReader]
-    beside_rows: Callable[[View, StoreSettings], Mapping[str, Compared]] = lambda _view, _settings: {}
+    beside_rows: Callable[[View, StoreSettings, Sequence[Target]], Mapping[str, Compared]] = lambda *_: {}
     missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
     add_missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
+    added_per_s: float | None = None
     grants: Callable[[StoreSettings], str] | None = None
     single_rows: Callable[[StoreSettings], SingleRows] | None = None
     clear_rows: Callable[[StoreSettings], ClearRows] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from importlib import import_module
@@ -11,7 +11,7 @@ from projections.settings import StoreSettings
 from projections.stores.backend import Backend
 from projections.stores.declared import STORES
 from projections.stores.row_reader import Compared, RowReader
-from projections.stores.store import ViewStore
+from projections.stores.store import Target, ViewStore
 from projections.view import View
 
 
@@ -48,6 +48,9 @@ def open_reader(name: str, settings: StoreSettings) -> RowReader:
     return backend(name).reader(settings)
 
 
-def compared_of(name: str, view: View, settings: StoreSettings) -> dict[str, Compared]:
-    """What can be compared of a view in the store with this name: rows, and in Valkey the entries of rankings."""
-    return {name: Compared(open_reader(name, settings)), **backend(name).beside_rows(view, settings)}
+def compared_of(name: str, view: View, settings: StoreSettings, targets: Sequence[Target] = ()) -> dict[str, Compared]:
+    """What can be compared of a view in the store with this name: rows, and in Valkey the entries of rankings.
+
+    targets: the generations that are compared.
+    """
+    return {name: Compared(open_reader(name, settings)), **backend(name).beside_rows(view, settings, targets)}

@@ -455,6 +455,30 @@ def test_a_row_that_changed_since_it_was_read_is_read_again(server: Server, stor
     assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
 
 
+def test_contributions_are_read_again_if_a_writer_that_died_has_changed_them(server: Server, store_name: str) -> None:
+    if "rows read" not in MOMENTS[store_name]:
+        pytest.skip("it combines in the server")
+    told, target = history(PER_TOWN, events_of(PER_TOWN), 9), created(server, PER_TOWN)
+    (partition,) = (each for each, records in told.patches.items() if any(record.patch for record in records))
+    behind: list[str] = []
+
+    def dies(moment: str) -> None:
+        if moment == "rows written":
+            raise Crash
+
+    def overtake(moment: str) -> None:
+        if moment == "rows read" and not behind:
+            behind.append(moment)
+            with pytest.raises(Crash):
+                server.open(dies).apply([target], {partition: told.batch(partition, 0, 20)})
+
+    late, end = server.open(overtake), len(told.patches[partition])
+    late.apply([target], {partition: told.batch(partition, 0, end // 2)})
+    late.apply([target], {partition: told.batch(partition, end // 2, end)})  # takes back what was counted before
+    assert behind
+    assert server.rows(PER_TOWN) == fold(PER_TOWN, told.sources)
+
+
 def test_a_generation_dropped_since_a_row_was_read_stays_dropped(server: Server, store_name: str) -> None:
     if "rows read" not in MOMENTS[store_name]:
         pytest.skip("it reads and writes rows in one transaction")

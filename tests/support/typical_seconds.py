@@ -50,7 +50,7 @@ TYPICAL_S: Final = {
     "tests/unit/projections_spark/test_stream_queries.py": 46,
     "tests/integration/projections_spark/test_catch_up.py": 44,
     "tests/contracts/test_event_log.py": 43,
-    "tests/integration/projections/test_added_indexes.py": 43,
+    "tests/integration/projections/test_added_in_place.py": 43,
     "tests/integration/api/test_api_fuzz.py": 41,
     "tests/contracts/test_topic_store.py": 39,
     "tests/unit/projections_spark/test_damaged_checkpoints.py": 39,

@@ -14,6 +14,8 @@ from projections.view import View
 
 _STORES: Final = {f"{kind.__name__}(": kind for kind in STORES.values()}
 """By the beginning of their text in a declaration."""
+FIRST_LINES: Final = 3
+"""The tag, the key, and its name."""
 EXPIRES: Final = "expires "
 """Begins the line of a declaration that says when its rows are removed."""
 
@@ -95,11 +97,12 @@ def _lasting(declaration: Sequence[str]) -> list[str]:
 
 
 def _of_rows(declaration: Sequence[str]) -> list[str]:
-    """A declaration without what is not about rows."""
-    return [
+    """A declaration without what is not about rows: also not the order of its stores, events and fields."""
+    lines = [
         next((kind.of_rows(line) for word, kind in _STORES.items() if line.startswith(word)), line)
         for line in declaration
     ]
+    return [*lines[:FIRST_LINES], *sorted(lines[FIRST_LINES:])]
 
 
 def previous(

@@ -145,9 +145,10 @@ class ElasticsearchStore:
             try:
                 if fresh:
                     versions = {partition: known[partition].version for partition in batches}
-                    for some in (self._groups_of(target, fresh, versions), fresh):
+                    first, read = self._groups_of(target, fresh, versions)
+                    for some in (first, fresh):
                         for group in self._groups.of(target, by_key(some)):
-                            self._write_rows(target, group, versions)
+                            self._write_rows(target, group, versions, read)
             except LedgerChanged:
                 self._ledgers.look_again(target)
                 continue
@@ -159,24 +160,35 @@ class ElasticsearchStore:
             return bool(fresh)
         raise StoreUnavailable(NAME, f'the ledgers of "{target.view.name}" lost {ATTEMPTS} compare-and-set races')
 
-    def _groups_of(self, target: Target, patches: Sequence[Patch], versions: Mapping[int, Version]) -> list[Patch]:
-        """The patches of groups that patches of contributions make.
+    def _groups_of(
+        self, target: Target, patches: Sequence[Patch], versions: Mapping[int, Version]
+    ) -> tuple[list[Patch], dict[str, Row]]:
+        """The patches of groups that patches of contributions make, and the contributions.
 
         Groups are written first: a contribution says that its groups have it. If they do not all have it yet, because
         of a crash, the same patches are made again, and the guards of groups skip those that they have.
         """
         retraction = target.view.layout.retraction
         if retraction is None:
-            return []
-        found: dict[str, State] = {}
+            return [], {}
+        read: dict[str, Row] = {}
         for group in self._groups.of(target, by_key(patches)):
-            found |= {key: state for key, (state, *_) in self._read_rows(target, list(group), versions).items()}
-        return retraction.patches(patches, found)
+            read |= self._read_rows(target, list(group), versions)
+        return retraction.patches(patches, {key: state for key, (state, *_) in read.items()}), read
 
-    def _write_rows(self, target: Target, patches: dict[str, list[Patch]], versions: Mapping[int, Version]) -> None:
+    def _write_rows(
+        self,
+        target: Target,
+        patches: dict[str, list[Patch]],
+        versions: Mapping[int, Version],
+        read: Mapping[str, Row],
+    ) -> None:
+        """Write the rows that patches change. read: rows as they were read before; they are changed here."""
         form, layout, clear = DocumentForm.of(target.view), target.view.layout, self._clear(target)
         for _ in range(ATTEMPTS):
-            found = self._read_rows(target, list(patches), versions)
+            is_read = patches.keys() <= read.keys()
+            found = {key: read[key] for key in patches} if is_read else self._read_rows(target, list(patches), versions)
+            read = {}  # if one has changed since, it is read again
             self._fault("rows read")
             changed: dict[str, Row] = {}
             for key, (state, guard, version) in found.items():

@@ -13,11 +13,15 @@ from projections.stores.postgres.rows import PostgresRows
 from projections.stores.postgres.single_rows import PostgresSingleRows
 from projections.stores.postgres.store import PostgresStore
 
+INDEXED_PER_S: Final = 500_000.0
+"""Of integers five times as many, on two cores shared with the servers; of long texts fewer."""
+
 BACKEND: Final = Backend(
     PostgresStore,
     PostgresRows,
     missing=missing,
     add_missing=add_missing,
+    added_per_s=INDEXED_PER_S,
     grants=grants,
     single_rows=PostgresSingleRows,
     clear_rows=PostgresClearRows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,9 @@ class RowForm:
     rankings: Rankings
 
     @classmethod
-    def of(cls, target: Target, environment: str) -> RowForm:
-        rankings = Rankings.of(environment, target.view, target.generation)
+    def of(cls, target: Target, environment: str, kept: Collection[str]) -> RowForm:
+        """kept: the rankings to keep, see KnownLedgers."""
+        rankings = Rankings.kept(environment, target.view, target.generation, kept)
         return cls(DocumentForm.of(target.view), target.view.layout, rankings)
 
     def changed(self, key: str, state_json: bytes | None, new: Sequence[Patch], guard: Guard) -> tuple[Any, ...]:

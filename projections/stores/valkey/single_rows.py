@@ -16,7 +16,7 @@ from projections.stores.row_reader import without_empty
 from projections.stores.single_rows import StoredRow, applied_to, covers
 from projections.stores.store import Target
 from projections.stores.valkey.client import NAME, connect, translated
-from projections.stores.valkey.known_ledgers import KnownLedgers
+from projections.stores.valkey.known_ledgers import KnownLedgers, looked_up
 from projections.stores.valkey.row_form import RowForm
 from projections.stores.valkey.scripts import CHANGED, DELETE_ROW, GONE, WRITE_ROW, run
 from projections.table.monoids import State
@@ -43,11 +43,11 @@ class ValkeySingleRows:
 
     def replace(self, target: Target, key: str, before: StoredRow, state: State | None) -> bool:
         state_json, guard_json = before.version
-        form = RowForm.of(target, self._settings.environment)
         guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
         with closing(connect(self._settings.valkey)) as client:
             for _ in range(ATTEMPTS):
                 known, partition = self._known(client, target, key)
+                form = RowForm.of(target, self._settings.environment, known.kept)
                 keys = [self._row(target, key), cache_ledger(self._settings.environment, *target.id)]
                 place: list[Any] = [partition, known.digest(partition), guard_json or b""]
                 if state is None:
@@ -70,9 +70,7 @@ class ValkeySingleRows:
     def _known(self, client: Any, target: Target, key: str) -> tuple[KnownLedgers, int]:
         """The ledgers, and the partition of the row's patches; raises GenerationMissing."""
         partition = patch_partition(target.view, target.tag, key, self._settings.patch_partitions)
-        with translated():
-            found = client.hgetall(cache_ledger(self._settings.environment, *target.id))
-        known = KnownLedgers.of({int(each): entry for each, entry in found.items()})
+        (known,) = looked_up(client, self._settings.environment, [target])
         if partition not in known.ledgers:
             raise GenerationMissing(*target.id)
         return known, partition

@@ -26,12 +26,14 @@ from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.stores.valkey.bulk import ValkeyWriter
 from projections.stores.valkey.client import NAME, connect, translated
 from projections.stores.valkey.eviction import Eviction
-from projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json
+from projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json, looked_up, only_ledgers
 from projections.stores.valkey.rankings import Rankings
 from projections.stores.valkey.row_form import RowForm
 from projections.stores.valkey.scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW, run
-from projections.table.monoids import State
 from projections.table.patch import Patch, places_from_json
+
+StoredRow = tuple[bytes | None, bytes | None]
+"""The state and guard of a row."""
 
 
 class _LedgerChanged(Exception):
@@ -107,7 +109,8 @@ class ValkeyStore:
         return found
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
-        return [known.ledgers for known in self._look_up(targets)]
+        self._refuse_evictions(targets)
+        return only_ledgers(self._client, self._settings.environment, targets)
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         for _ in range(ATTEMPTS):
@@ -121,21 +124,23 @@ class ValkeyStore:
         advanced: list[tuple[Target, KnownLedgers]] = []
         changed: list[Target] = []
         for target, known in zip(targets, self._look_up(targets), strict=True):
+            form = RowForm.of(target, self._settings.environment, known.kept)
             ledgers.check(NAME, target, known.ledgers, batches)
             first, fresh = list[Patch](), list[Patch]()
+            read: dict[str, StoredRow] = {}
             partitions: dict[str, int] = {}
             for partition, batch in batches.items():
                 new = ledgers.take_new(known.ledgers[partition], batch, target.tag)
-                groups = self._groups_of(target, new)
+                groups, contributions = self._groups_of(target, new)
+                read |= contributions
                 partitions |= {patch.key: partition for patch in (*groups, *new)}
                 first += groups
                 fresh += new
             try:
                 for some in (first, fresh):
                     for group in self._groups.of(target, by_key(some)):
-                        self._write_rows(
-                            target, group, {key: (partitions[key], known.digest(partitions[key])) for key in group}
-                        )
+                        at = {key: (partitions[key], known.digest(partitions[key])) for key in group}
+                        self._write_rows(target, form, group, at, read)
             except _LedgerChanged:
                 changed.append(target)
             else:
@@ -145,17 +150,18 @@ class ValkeyStore:
         self._fault("ledger written")
         return changed
 
-    def _groups_of(self, target: Target, patches: Sequence[Patch]) -> list[Patch]:
-        """The patches of groups that patches of contributions make; see ElasticsearchStore."""
+    def _groups_of(self, target: Target, patches: Sequence[Patch]) -> tuple[list[Patch], dict[str, StoredRow]]:
+        """The patches of groups that patches of contributions make, and the contributions; see ElasticsearchStore."""
         retraction = target.view.layout.retraction
         if retraction is None:
-            return []
-        found: dict[str, State] = {}
+            return [], {}
+        read: dict[str, StoredRow] = {}
         for group in self._groups.of(target, by_key(patches)):
             names = [cache_key(self._settings.environment, *target.id, key) for key in group]
-            states = (state for state, _ in self._read_rows(names))
-            found |= {key: orjson.loads(state) for key, state in zip(group, states, strict=True) if state}
-        return retraction.patches(patches, found)
+            read |= zip(group, self._read_rows(names), strict=True)
+        return retraction.patches(
+            patches, {key: orjson.loads(state) for key, (state, _) in read.items() if state}
+        ), read
 
     def settle(self, *, now: bool = False) -> None:
         """Nothing to do: ledgers are written with each batch."""
@@ -165,24 +171,31 @@ class ValkeyStore:
         self._client.close()
 
     def _look_up(self, targets: Sequence[Target]) -> list[KnownLedgers]:
+        self._refuse_evictions(targets)
+        return looked_up(self._client, self._settings.environment, targets)
+
+    def _refuse_evictions(self, targets: Sequence[Target]) -> None:
         self._eviction.refuse([self._ledgers_key(target) for target in targets])
-        with translated(), self._client.pipeline(transaction=False) as pipeline:
-            for target in targets:
-                pipeline.hgetall(self._ledgers_key(target))
-            found = pipeline.execute()
-        return [KnownLedgers.of({int(partition): entry for partition, entry in each.items()}) for each in found]
 
     def _write_rows(
-        self, target: Target, patches: dict[str, list[Patch]], looked_up: Mapping[str, tuple[int, str]]
+        self,
+        target: Target,
+        rows: RowForm,
+        patches: dict[str, list[Patch]],
+        at: Mapping[str, tuple[int, str]],
+        read: Mapping[str, StoredRow],
     ) -> None:
-        """Write the rows that patches change. looked_up: by row, the partition of its patches and the ledger's digest.
+        """Write the rows that patches change.
+
+        at: by row, the partition of its patches and the ledger's digest. read: rows as they were read before.
 
         Raises _LedgerChanged; then any of the rows may have been written.
         """
-        rows, environment = RowForm.of(target, self._settings.environment), self._settings.environment
-        names = {key: cache_key(environment, *target.id, key) for key in patches}
+        names = {key: cache_key(self._settings.environment, *target.id, key) for key in patches}
         for _ in range(ATTEMPTS):
-            found = self._read_rows([names[key] for key in patches])
+            is_read = patches.keys() <= read.keys()
+            found = [read[key] for key in patches] if is_read else self._read_rows([names[key] for key in patches])
+            read = {}  # if one has changed since, it is read again
             self._fault("rows read")
             written: list[str] = []
             calls: list[tuple[Any, ...]] = []
@@ -196,7 +209,7 @@ class ValkeyStore:
                     sets, *values = rows.changed(key, state_json, new, guard)
                 written.append(key)
                 keys = (names[key], self._ledgers_key(target), *sets)
-                calls.append((len(keys), *keys, *looked_up[key], guard_json or b"", *values))
+                calls.append((len(keys), *keys, *at[key], guard_json or b"", *values))
                 size += sum(len(value) for value in values if isinstance(value, bytes))
             self._groups.note(target, len(written), size)
             outcomes = run(self._client, WRITE_ROW, calls)
@@ -209,7 +222,7 @@ class ValkeyStore:
                 return
         raise StoreUnavailable(NAME, f'row "{next(iter(patches))}" lost {ATTEMPTS} compare-and-set races')
 
-    def _read_rows(self, names: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:
+    def _read_rows(self, names: Sequence[str]) -> list[StoredRow]:
         with translated(), self._client.pipeline(transaction=False) as pipeline:
             for name in names:
                 pipeline.hmget(name, ["state", "guard"])
@@ -221,7 +234,7 @@ class ValkeyStore:
         """Write these ledgers, and return the targets of which one has changed meanwhile."""
         places = [(target, known, partition) for target, known in advanced for partition in partitions]
         calls = [
-            (1, self._ledgers_key(target), each, known.digest(each), ledger_to_json(known.ledgers[each]))
+            (1, self._ledgers_key(target), each, known.digest(each), known.advanced(each))
             for target, known, each in places
         ]
         changed: dict[tuple[str, int], Target] = {}

@@ -18,6 +18,9 @@ from eventlog.topics import COMMANDS, INBOX, PROCESSES
 from projections.generations.rebuild.build import Step
 from projections.generations.rebuild.rebuild import Rebuilder
 from projections.loading.dead_letters import DeadLetters
+from projections.registry import ViewRegistry
+from projections.service import Service
+from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.stores.names import cache_ranking
 from projections.stores.store import Target
 from projections.table.reference import fold
@@ -37,11 +40,16 @@ def rebuilder(deployed: Deployed) -> Rebuilder:
 def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_with(
     deployed: Deployed, replay: Command
 ) -> None:
-    rebuilder(deployed).rebuild(by_group)
+    rebuilder(deployed).rebuild(replace(by_group, stores=(Postgres(), Elasticsearch(), Cache())))
     deployed.append(things(60))
     deployed.emit([by_group])
     with deployed.served([by_group]):
+        (planned,) = replay("plan", "by_group").document["views"]
+        assert (planned["action"], planned["changes"]) == ("add in place", ["+ ranking -total"])
+        assert 0 < planned["seconds"] < 60
         with deployed.traffic(iter(things(20_000, seed=9)), [by_group]):
+            service = Service(deployed.settings, deployed.stores, ViewRegistry([("here", by_group)]))
+            assert service.add_to_stores() == {("by_group", 1)}
             told = replay("verify", "by_group")
         assert (told.code, told.document["failed"]) == (0, []), told.complaint
         assert "by_group: compare" in told.complaint.splitlines(), "progress goes to standard error"
@@ -240,7 +248,7 @@ def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
     monkeypatch.setattr("tests.integration.replay.things.by_group", same_version)
     told = replay("plan")
     (planned,) = (each for each in told.document["views"] if each["view"] == "by_group")
-    assert (told.code, planned["action"]) == (3, "refuse")
+    assert (told.code, planned["action"], planned["seconds"] > 0) == (3, "refuse", True), "how long a rebuild takes"
     assert any(line.startswith("- latest=") for line in planned["changes"])
 
     next_version = replace(same_version, version=2)

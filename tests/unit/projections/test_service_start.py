@@ -93,7 +93,7 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
     monkeypatch.setattr(Generations, "prepare", lambda _: None)  # a unit test needs no server
     monkeypatch.setattr(Service, "build_missing", lambda _, only_folded: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts, __: made.of(parts))
-    monkeypatch.setattr(Service, "add_to_stores", lambda _: None)
+    monkeypatch.setattr(Service, "add_to_stores", lambda *_: set())
     monkeypatch.setattr("projections.supervise._part", part)
     return made
 

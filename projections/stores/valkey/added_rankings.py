@@ -1,0 +1,213 @@
+"""Rankings that a view declares since its rows were built: filled while loaders write, and read once they are complete.
+
+While a ranking is filled, each ledger of the generation has its mark (`known_ledgers.MARK`), so each writer keeps it: a
+script writes no row unless the ledger is the one that its caller has read. A filler goes over all rows meanwhile, and
+adds each to the ranking unless it has changed since it was read. At the end the marks say that the ranking is complete.
+
+It begins with empty sorted sets. If it is killed, the next one goes over all rows again: those that are in the ranking
+stay there. If a ledger has lost its mark, because a release that knows none has written it, the ranking is made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import Any, Final
+
+import orjson
+
+from projections.errors import GenerationMissing, StoreUnavailable
+from projections.limits import CHUNK_ROWS
+from projections.settings import StoreSettings
+from projections.stores.documents import DocumentForm
+from projections.stores.ledgers import loadable
+from projections.stores.names import cache_key, cache_ledger, cache_ranking
+from projections.stores.store import Target, no_fault
+from projections.stores.valkey.client import NAME, connect, translated
+from projections.stores.valkey.known_ledgers import MARK, looked_up, missing
+from projections.stores.valkey.rankings import Ranked, Rankings
+from projections.stores.valkey.scripts import CHANGED, GONE, run
+
+log = logging.getLogger(__name__)
+
+FILLS: Final = 3
+"""How often a ranking is made anew because a ledger has lost its mark: then loaders of an earlier release run."""
+
+# Each script has the ledgers of a generation as KEYS[1], and the two marks of a ranking (being filled, complete) as
+# ARGV[1] and ARGV[2]: texts at the end of a ledger, before its last brace.
+_MARKED: Final = f"""
+local held, marked = redis.call('HGETALL', KEYS[1]), 0
+if #held == 0 then return {GONE} end
+for number = 2, #held, 2 do
+    for mark = 1, 2 do
+        if string.find(held[number], ARGV[mark], 1, true) then marked = marked + 1 end
+    end
+end
+"""
+_REPLACE: Final = """
+local function replace(text, old, new)
+    local first, last = string.find(text, old, 1, true)
+    if not first then return text end
+    return string.sub(text, 1, first - 1) .. new .. string.sub(text, last + 1)
+end
+"""
+
+# Removes the marks from all ledgers, unless all have one: then it is filled already.
+CLEAR: Final = f"""{_REPLACE}{_MARKED}
+if 2 * marked == #held then return 0 end
+for number = 1, #held, 2 do
+    local ledger = replace(replace(held[number + 1], ARGV[1], ''), ARGV[2], '')
+    redis.call('HSET', KEYS[1], held[number], ledger)
+end
+return 1
+"""
+
+# KEYS: then the sorted sets of the ranking, which are removed if no ledger has a mark: nobody writes to them.
+EMPTY: Final = f"""{_MARKED}
+if marked > 0 then return 0 end
+for number = 2, #KEYS do redis.call('UNLINK', KEYS[number]) end
+return 1
+"""
+
+# Adds the first mark to all ledgers, if none has one. 1: all have one now; 0: some do.
+BEGIN: Final = f"""{_MARKED}
+if marked > 0 then return (2 * marked == #held) and 1 or 0 end
+for number = 1, #held, 2 do
+    redis.call('HSET', KEYS[1], held[number], string.sub(held[number + 1], 1, -2) .. ARGV[1] .. '}}')
+end
+return 1
+"""
+
+# Puts the second mark in place of the first. 1: all ledgers have it now; 0: one had none.
+COMPLETE: Final = f"""{_REPLACE}{_MARKED}
+if 2 * marked ~= #held then return 0 end
+for number = 1, #held, 2 do
+    redis.call('HSET', KEYS[1], held[number], replace(held[number + 1], ARGV[1], ARGV[2]))
+end
+return 1
+"""
+
+# KEYS: the ledgers, a row, and its sorted set. ARGV: a partition, the first mark, the state of the row as it was read,
+# its score and its member. 1: it is in the set; 0: the row has changed.
+FILL_ROW: Final = f"""
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if not held then return {GONE} end
+if not string.find(held, ARGV[2], 1, true) then return {CHANGED} end
+if (redis.call('HGET', KEYS[2], 'state') or '') ~= ARGV[3] then return 0 end
+redis.call('ZADD', KEYS[3], ARGV[4], ARGV[5])
+return 1
+"""
+
+
+def missing_rankings(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """The rankings that a view declares, and that its generation does not have completely; raises StoreUnavailable."""
+    with closing(connect(settings.valkey)) as client:
+        (known,) = looked_up(client, settings.environment, [target])
+    return [f"ranking {each.name}" for each in missing(target.view, known)]
+
+
+def add_rankings(settings: StoreSettings, target: Target, fault: Callable[[str], None] = no_fault) -> Sequence[str]:
+    """Fill them, and return them; raises StoreUnavailable, GenerationMissing, and Unloadable.
+
+    fault: called with a name at each moment at which a crash must do no harm; for tests.
+    """
+    added = []
+    with closing(connect(settings.valkey)) as client:
+        (known,) = looked_up(client, settings.environment, [target])
+        for ranked in missing(target.view, known):
+            _Filling(client, settings.environment, target, ranked, fault).run(min(known.ledgers))
+            added.append(f"ranking {ranked.name}")
+    return added
+
+
+class _Filling:
+    """Fills one ranking of a generation."""
+
+    def __init__(
+        self, client: Any, environment: str, target: Target, ranked: Ranked, fault: Callable[[str], None]
+    ) -> None:
+        self._client, self._environment, self._target, self._fault = client, environment, target, fault
+        self._name, self._form = ranked.name, DocumentForm.of(target.view)
+        self._rankings = Rankings(environment, *target.id, (ranked,))
+        self._ledgers = cache_ledger(environment, *target.id)
+        self._marks = [f',"{MARK}{ranked.name}":{number}' for number in (0, 1)]
+
+    def run(self, partition: int) -> None:
+        """Fill it and say that it is complete. partition: any that the generation has a ledger of."""
+        for _ in range(FILLS):
+            while self._run(CLEAR):
+                self._fault("marks removed")
+                sets = self._sets()
+                for start in range(0, len(sets), CHUNK_ROWS):
+                    self._run(EMPTY, *sets[start : start + CHUNK_ROWS])
+                self._fault("sets removed")
+                if self._run(BEGIN):
+                    break
+            self._fault("marked")
+            self._fill(partition)
+            self._fault("filled")
+            if self._run(COMPLETE):
+                return
+            log.warning("a ledger of %s g%d has lost the mark of ranking %s", *self._target.id, self._name)
+        problem = f'the ranking "{self._name}" was made anew {FILLS} times: do loaders of an earlier release run?'
+        raise StoreUnavailable(NAME, problem)
+
+    def _fill(self, partition: int) -> None:
+        """Add every row, until another filler has completed the ranking."""
+        for chunk in self._chunks():
+            names = chunk
+            while names:
+                with translated(), self._client.pipeline(transaction=False) as pipeline:
+                    for name in names:
+                        pipeline.hget(name, "state")
+                    states: list[bytes | None] = pipeline.execute()
+                placed = list(self._placed(names, states))
+                self._fault("rows read")
+                calls = [
+                    (3, self._ledgers, name, ranking, partition, self._marks[0], state, *place)
+                    for name, state, ranking, place in placed
+                ]
+                outcomes = run(self._client, FILL_ROW, calls)
+                if GONE in outcomes:
+                    raise GenerationMissing(*self._target.id)
+                if CHANGED in outcomes:
+                    return
+                names = [name for (name, *_), outcome in zip(placed, outcomes, strict=True) if outcome == 0]
+
+    def _placed(
+        self, names: Sequence[bytes], states: Sequence[bytes | None]
+    ) -> Iterator[tuple[bytes, bytes, str, tuple[float, bytes]]]:
+        """Of each row that belongs to the ranking: its name, its state, the sorted set and its place in it."""
+        for name, state in zip(names, states, strict=True):
+            if state is not None:
+                key = name.decode().removeprefix(self._prefix)
+                with loadable(NAME):
+                    places = self._rankings.places(self._form, key, orjson.loads(state))
+                for ranking, place in places.items():
+                    yield name, state, ranking, place
+
+    @property
+    def _prefix(self) -> str:
+        return cache_key(self._environment, *self._target.id, "")
+
+    def _chunks(self) -> Iterator[list[bytes]]:
+        """The names of all rows that are there from now on until the end; those that come later are kept already."""
+        with translated():
+            found = self._client.scan_iter(match=f"{self._prefix}*", count=CHUNK_ROWS)
+            while names := list(islice(found, CHUNK_ROWS)):
+                yield names
+
+    def _sets(self) -> list[bytes]:
+        """The names of the ranking's sorted sets."""
+        whole = cache_ranking(self._environment, *self._target.id, self._name, "").encode()
+        with translated():
+            found = set(self._client.scan_iter(match=whole + b"*", count=CHUNK_ROWS))
+        return [name for name in found if name == whole or name.startswith(whole + b":")]
+
+    def _run(self, script: str, *names: bytes) -> bool:
+        (outcome,) = run(self._client, script, [(1 + len(names), self._ledgers, *names, *self._marks)])
+        if outcome == GONE:
+            raise GenerationMissing(*self._target.id)
+        return bool(outcome)
