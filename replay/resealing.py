@@ -11,7 +11,7 @@ pass over them, and compaction removes them. A topic cannot be renamed, so it is
 
 Then the copy is deleted. It has one partition more than the topic, with the notes of how far it is: so what must be
 known to go on lives exactly as long as what it is about. Each step may be repeated, after a kill at any moment. While
-the copy is there, handlers, projections and rebuilds refuse to start (see `ResealUnfinished`).
+the copy is there, handlers, projections, the API and rebuilds refuse to start (see `ResealUnfinished`).
 """
 
 from __future__ import annotations

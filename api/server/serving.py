@@ -28,6 +28,7 @@ from api.settings import CANNOT_START, GRACE_S, ApiSettings
 from api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
 from commands.errors import CommandError
 from eventlog.errors import EventLogError, SettingError
+from eventlog.kafka.admin import check_resealed
 from eventlog.programs.logs import complain
 from eventlog.programs.metrics import collecting, serve_metrics
 from eventlog.programs.workers import call_without_parent, number_of_worker
@@ -91,6 +92,7 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     """
     try:
         service = compose_service(settings)
+        check_resealed(settings.log)  # what it accepted would be lost
         app = create_app(service)
         serve_metrics(os.environ, "api", number_of_worker())
     except (EventLogError, CommandError, ProjectionError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -37,6 +37,8 @@ from eventlog.topics import (
 TIMEOUT_S = 30.0
 ANSWER_S = 5.0
 """How long a request may take on which an answer of the API depends."""
+GLANCE_S = 2.0
+"""How long a start may wait for an answer that it can do without."""
 ABSENT_CODES = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 REFUSED_CODES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 """Errors that no retry fixes: the settings of this client or of the broker are wrong."""
@@ -89,6 +91,19 @@ def missing_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> list[st
     except KafkaException as error:
         raise LogUnavailable("listing the topics", error.args[0].str()) from error
     return [settings.topic(spec.name) for spec in specs if settings.topic(spec.name) not in existing]
+
+
+def check_resealed(settings: LogSettings) -> None:
+    """Raise ResealUnfinished if a topic of the deployment is being copied.
+
+    If Kafka does not answer within GLANCE_S, it is not known, and nothing is raised.
+    """
+    client = _client(settings)
+    try:
+        existing = client.list_topics(timeout=GLANCE_S).topics
+    except KafkaException:
+        return
+    _refuse_copied(existing, map(settings.topic, sorted(RESEALED)))
 
 
 def topic_id(settings: LogSettings, topic: str, client: AdminClient | None = None) -> str:
@@ -216,8 +231,12 @@ def _reached(settings: LogSettings) -> AdminClient:
 
 def _check_resealed(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
     """Raise ResealUnfinished if one of these topics is being copied: it may be missing, and must not be made anew."""
-    existing = client.list_topics(timeout=TIMEOUT_S).topics
-    for name in (settings.topic(spec.name) for spec in specs if spec.name in RESEALED):
+    names = [settings.topic(spec.name) for spec in specs if spec.name in RESEALED]
+    _refuse_copied(client.list_topics(timeout=TIMEOUT_S).topics, names)
+
+
+def _refuse_copied(existing: Container[str], names: Iterable[str]) -> None:
+    for name in names:
         if name + RESEALING in existing:
             raise ResealUnfinished(name)
 

@@ -221,9 +221,9 @@ def resealed(variables: Mapping[str, str]) -> None:
     eventually(lambda: "programs are running" not in replay(variables, "replay", "reseal").err, "all have left")
     for line in ("events: sealing partition 1", "events: copying partition 1 back"):
         killed_at(variables, line)
-        for words in (("handler",), ("projections",), ("replay", "rebuild", "--all")):
+        for words, code in ((["handler"], 1), (["projections"], 1), (["api"], 2), (["replay", "rebuild", "--all"], 1)):
             waits = replay(variables, *words)
-            assert (waits.code, "run `replay reseal` until it is done" in waits.err) == (1, True), waits
+            assert (waits.code, "run `replay reseal` until it is done" in waits.err) == (code, True), waits
     done = replay(variables, "replay", "reseal", "--yes", "--json")
     assert (done.code, json.loads(done.out)["unfinished"]) == (0, [EVENTS]), done
     assert "done" in replay(variables, "audit", "--verb", "replay reseal").out
