@@ -73,6 +73,7 @@ class Meaning:
 
 
 INTERNAL: Final = Meaning(500, "internal_error", "Internal error")
+WITHOUT_LOG: Final = Meaning(503, "log_unavailable", "The log is unavailable", retry_after_s=2)
 WITHOUT_STORE: Final = Meaning(503, "store_unavailable", "A store is unavailable", ("store",), 2)
 WITHOUT_KEYS: Final = Meaning(503, "keys_unavailable", "The keys of persons are unavailable", retry_after_s=2)
 MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigured")
@@ -156,7 +157,8 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.TopicMismatch: MISCONFIGURED,
     eventlog.NotAnEnvelope: INTERNAL,
     eventlog.NotRecorded: INTERNAL,
-    eventlog.LogUnavailable: Meaning(503, "log_unavailable", "The log is unavailable", retry_after_s=2),
+    eventlog.LogUnavailable: WITHOUT_LOG,
+    eventlog.ResealUnfinished: WITHOUT_LOG,
     eventlog.KeysUnavailable: WITHOUT_KEYS,
     eventlog.ValueWithheld: WITHOUT_KEYS,
     eventlog.UnknownKey: INTERNAL,

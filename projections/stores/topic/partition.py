@@ -55,6 +55,17 @@ TRANSACTION_ROWS: Final = 2_000
 logger = logging.getLogger(__name__)
 
 
+def becomes_readable(log: EventLog, topic: str, partition: int, noted: Progress, within_s: float) -> bool:
+    """Wait until readers see this progress, which was committed, for at most `within_s`; raises LogUnavailable."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        value = log.last(topic, partition, LEDGER)
+        if value is not None and progress_from_json(value) == noted:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 class PublishedMeanwhile(LogUnavailable):
     """Another generation was published while a partition was taken over, as in each swap: take it over again."""
 
@@ -195,12 +206,7 @@ class OwnedPartition:
 
     def wait_until_readable(self) -> None:
         """Return once readers see the ledger that was written last, or after READABLE_S; raises LogUnavailable."""
-        deadline = time.monotonic() + READABLE_S
-        while time.monotonic() < deadline:
-            value = self._log.last(self._topic, self._partition, LEDGER)
-            if value is not None and progress_from_json(value) == self._noted:
-                return
-            time.sleep(0.01)
+        becomes_readable(self._log, self._topic, self._partition, self._noted, READABLE_S)
 
     def close(self) -> None:
         """Give the partition up."""

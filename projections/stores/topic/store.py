@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Final
 
 from eventlog.errors import Fenced, LeftOpen, LogUnavailable
 from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
@@ -22,7 +23,7 @@ from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from projections.stores.topic.bulk import TopicWriter, count_rows
-from projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile
+from projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile, becomes_readable
 from projections.stores.topic.publications import Publications
 from projections.stores.topic.records import (
     LEDGER,
@@ -34,6 +35,9 @@ from projections.stores.topic.records import (
     progress_to_json,
     topics_of,
 )
+
+NOTED_S: Final = 60.0
+"""How long Kafka may take until readers see what was committed while a generation is built."""
 
 
 class TopicStore:
@@ -158,12 +162,18 @@ class TopicStore:
         self._owned[place] = owned
 
     def _note(self, target: Target, partition: int, progress: Progress) -> None:
-        """Write the progress of a partition that no loader has."""
+        """Write the progress of a partition that no loader has; when it returns, readers see it.
+
+        Else `finish` might miss what `create` wrote just before, and take the generation for a lost one.
+        """
         writer = self._log.own(partition, building_role(target))
         with abort_on_error(writer.begin()) as begun:
             begun.append([Entry(generation_topic(target), LEDGER, progress_to_json(progress), now_ms())])
             begun.commit()
         writer.close()
+        topic = generation_topic(target)
+        if not becomes_readable(self._log, topic, partition, progress, NOTED_S):
+            raise LogUnavailable(f'waiting for the end of a transaction in "{topic}"', f"none for {NOTED_S:g} s")
 
     def _taken_over(self, target: Target, partition: int) -> OwnedPartition:
         """Take a partition over, once again if another generation is published meanwhile."""
