@@ -45,12 +45,14 @@ class Role(NamedTuple):
     owns: the topics to which nobody else appends; the first one is compacted, and keeps the next offset under
     NEXT_OFFSET.
     partitions: of `reads` and `owns`; None: as many as `commands` has.
+    with_heartbeats: those of `owns` to which others append heartbeats, between the owner's records.
     """
 
     name: str
     reads: str
     owns: tuple[str, ...]
     partitions: int | None = None
+    with_heartbeats: tuple[str, ...] = ()
 
 
 HANDLER = Role("handler", topics.COMMANDS, (topics.SNAPSHOTS, topics.EVENTS, topics.RECEIPTS))

@@ -82,8 +82,9 @@ def _connect(producer: Producer, topic: str) -> None:
 class KafkaTransaction:
     """An open transaction of a KafkaWriter.
 
-    Nobody else appends to the owner's topics. So once it knows their ends, it predicts the offsets of its next records,
-    and appends them without waiting; `commit` waits, and fails if a record has another offset.
+    Nobody else appends to the owner's topics, except for heartbeats to some. So once it knows the ends of the others,
+    it predicts the offsets of its next records, and appends them without waiting; `commit` waits, and fails if a
+    record has another offset.
     """
 
     def __init__(
@@ -96,9 +97,10 @@ class KafkaTransaction:
 
     def append(self, entries: Sequence[Entry]) -> list[int]:
         """See Transaction.append."""
+        shared = {*SHARED_TOPICS, *self._role.with_heartbeats}
         with translated("appending", self._partition):
             batches = [
-                _Batch(topic, list(same), self._ends.get(topic))
+                _Batch(topic, list(same), self._ends.get(topic), shared=topic in shared)
                 for topic, same in groupby(entries, attrgetter("topic"))
             ]
             for batch in batches:
@@ -142,13 +144,12 @@ class _Batch:
     """Records of one topic being sent; their offsets are consecutive, so two reports suffice for all.
 
     Only the owner writes to its partition, an idempotent producer keeps the order, and a gap is an error. In topics to
-    which others append as well (dead letters, commands), every record is reported.
+    which others append as well (dead letters, commands, heartbeats), every record is reported.
     """
 
-    def __init__(self, topic: str, entries: list[Entry], first: int | None) -> None:
-        """first: the offset of the first record, if known."""
-        self.topic, self._entries, self._first = topic, entries, first
-        self.shared = topic in SHARED_TOPICS
+    def __init__(self, topic: str, entries: list[Entry], first: int | None, *, shared: bool) -> None:
+        """first: the offset of the first record, if known. shared: whether others append to the topic."""
+        self.topic, self._entries, self._first, self.shared = topic, entries, first, shared
         self._reports = len(entries) if self.shared else min(2, len(entries))
         self._found: dict[int, int] = {}
         self._error: KafkaError | None = None
@@ -187,12 +188,14 @@ class _Batch:
         for index, entry in enumerate(self._entries):
             key = entry.key
             report = self._on_delivery(index) if shared or index in (0, last) else None
-            partition = self._shared_partition(key, settings) if shared else owned
+            partition = self._partition(key, settings, owned) if shared else owned
             key_bytes = key.encode(errors="surrogateescape")
             produce(topic, entry.value, key_bytes, partition, report, None, entry.timestamp_ms or FIRST_RECORD_MS)
 
-    def _shared_partition(self, key: str, settings: LogSettings) -> int:
-        return partition_of(key, settings.partitions) if self.topic in topics.BY_KEY else 0
+    def _partition(self, key: str, settings: LogSettings, owned: int) -> int:
+        if self.topic in topics.BY_KEY:
+            return partition_of(key, settings.partitions)
+        return 0 if self.topic in topics.SINGLE else owned
 
     def _on_delivery(self, index: int) -> Any:
         def report(error: KafkaError | None, message: Message) -> None:

@@ -25,7 +25,7 @@ from eventlog.errors import EventLogError, Fenced, LeftOpen, LogUnavailable
 from eventlog.kafka import admin
 from eventlog.kafka.log import KafkaLog
 from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, ROUTER, Entry, EventLog
+from eventlog.ports import HANDLER, ROUTER, Entry, EventLog, abort_on_error
 from eventlog.settings import LogSettings
 from eventlog.topics import (
     COMMANDS,
@@ -475,6 +475,22 @@ def test_what_a_stranger_pushed_to_other_offsets_than_foretold_is_not_committed(
         pushed.abort()
         settle(log)
         assert keys(log) == ["a", "b", "stranger"]
+    finally:
+        log.close()
+
+
+def test_heartbeats_of_others_between_an_owners_records_do_no_harm(log_settings: LogSettings) -> None:
+    """Only Kafka has others; the live query appends to the topic of a view that views read."""
+    log = KafkaLog(log_settings)
+    try:
+        writer = log.own(0, HANDLER._replace(with_heartbeats=(EVENTS,)))
+        other = ordered_producer(log_settings.bootstrap)
+        for number, key in enumerate(("a", "b", "c")):
+            with abort_on_error(writer.begin()) as begun:
+                assert begun.append([entry(key), entry(key)]) == [4 * number, 4 * number + 1]
+                begun.commit()
+            other.produce(log_settings.topic(EVENTS), b"{}", "heartbeat", 0)
+            stored(other)
     finally:
         log.close()
 

@@ -77,9 +77,12 @@ def building_role(target: Target) -> Role:
 
 
 def showing_role(target: Target) -> Role:
-    """The role of the owner of a partition of a published generation: of all generations of a view, one shows it."""
+    """The role of the owner of a partition of a published generation: of all generations of a view, one shows it.
+
+    If other views read the public topic, the live query appends heartbeats to it.
+    """
     public = public_topic(target.view.name)
-    return Role(public, PATCHES, (generation_topic(target), public))
+    return Role(public, PATCHES, (generation_topic(target), public), with_heartbeats=(public,))
 
 
 def progress_to_json(progress: Progress) -> bytes:
