@@ -25,6 +25,7 @@ from api.reads.log import LogReader
 from api.reads.observations import ObservationReader
 from api.reads.postgres import PostgresReader
 from api.reads.registry import LiveGenerations
+from api.reads.topics import TopicLedgers
 from api.reads.valkey import ValkeyReader
 from api.requests.large_bodies import Bodies
 from api.service import Service
@@ -115,7 +116,9 @@ def compose_service(settings: ApiSettings) -> Service:
         "elasticsearch": elasticsearch,
         "valkey": cache,
     }
-    waiter = Waiter(events, captured, generations, settings.log.partitions, settings.log.patch_partitions)
+    partitions, patch_partitions = settings.log.partitions, settings.log.patch_partitions
+    topics = TopicLedgers(log, patch_partitions)
+    waiter = Waiter(events, captured, generations, topics, views.views, partitions, patch_partitions)
     observations = ObservationRegistry.load(settings.log.modules)
     personal = PersonalValues(commands, observations)
     lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
@@ -134,6 +137,7 @@ def compose_service(settings: ApiSettings) -> Service:
         observed,
         instances,
         captured,
+        topics,
         database,
         elasticsearch,
         cache,

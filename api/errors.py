@@ -27,7 +27,6 @@ ApiError
 ├── NotInstalledHere     the command of an action is not installed where the API runs
 ├── TooManyFollowers     the process already serves its maximum of clients that follow changes
 ├── NotFollowed          the view counts rows: patches do not name the rows that change
-├── NotAwaited           the view is made from rows of other views, so no position can be awaited
 ├── NeverChanges         the view was made with --as, so its rows never change
 ├── MadeEarlier          the view was made from an earlier version of a declared view
 ├── NoSearch             the view is not in the store that searches
@@ -283,18 +282,6 @@ class NotFollowed(ApiError):
         super().__init__(
             f'view "{view}" counts rows by "{key}", and which groups a change touches is not sent: '
             f"read its rows again, or follow a view of the rows themselves, with current()"
-        )
-        self.view = view
-
-
-class NotAwaited(ApiError):
-    """The view is made from rows of other views: which events these rows have is known only there."""
-
-    def __init__(self, view: str, read: Sequence[str]) -> None:
-        names = " and ".join(f'"{each}"' for each in read)
-        super().__init__(
-            f'view "{view}" is made from rows of the view {names}, and which positions these rows include is known '
-            f"only there: read {names} with after=, or this view without it"
         )
         self.view = view
 

@@ -23,7 +23,6 @@ from api.errors import (
     MalformedTarget,
     NeverChanges,
     NoSearch,
-    NotAwaited,
     NotCaughtUp,
     NotFollowed,
     NotInstalledHere,
@@ -105,7 +104,6 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     SeveralWorkers: Meaning(409, "several_workers", "Each worker has metrics of its own"),
     NotInstalledHere: Meaning(409, "not_installed_here", "The command is not installed here"),
     OneWorkerOnly: Meaning(409, "one_worker_only", "The console needs a process of its own"),
-    NotAwaited: Meaning(409, "not_awaited", "Positions cannot be awaited in the view", ("view",)),
     NotFollowed: Meaning(409, "not_followed", "Changes of the view cannot be followed", ("view",)),
     NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
     MadeEarlier: Meaning(

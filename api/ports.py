@@ -19,7 +19,7 @@ from commands.sending.outgoing import Options, Outgoing
 from eventlog.audit.record import AuditRecord
 from eventlog.capturing.capture_progress import Commit
 from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.declaring import Source
 from eventlog.envelope import Envelope, Position
 from eventlog.letters import Letter
 from eventlog.ports import Record
@@ -28,6 +28,7 @@ from projections.generations.registry.generation import Generation
 from projections.generations.registry.rebuild_progress import RebuildProgress
 from projections.generations.upkeep.view_metrics import Sample
 from projections.table.patch import Place
+from projections.table.rows import RowClass
 from projections.view import View
 from replay.parts import Part
 
@@ -110,7 +111,10 @@ class EventReader(Protocol):
 
 
 class CapturedSources(Protocol):
-    """Captured databases, as far as the log has them. Each method raises LogUnavailable. name: of a source."""
+    """Captured databases, and the topics of rows, as far as the log has them. Each method raises LogUnavailable.
+
+    name: of a source.
+    """
 
     @property
     def sources(self) -> Mapping[str, Source]:
@@ -128,7 +132,7 @@ class CapturedSources(Protocol):
     async def committed_ends(self, sources: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last committed record of each of these partitions, by its id."""
 
-    async def changed_rows(self, table: type[Captured], source: str, start: int, end: int) -> Mapping[str, int]:
+    async def changed_rows(self, table: RowClass, source: str, start: int, end: int) -> Mapping[str, int]:
         """The last offset of each row that was changed from `start` to `end` in a partition, by the row's key."""
 
     async def snapshot(self, name: str) -> Snapshot | None:
@@ -295,17 +299,32 @@ class Page:
     matches: Sequence[Mapping[str, Any]] = ()
 
 
-class ViewReader(Protocol):
-    """Reads one store. A row that does not fulfil `Live.conditions` is answered like one that is missing.
+class LedgerReader(Protocol):
+    """Reads what one store has applied.
 
-    Raises StoreUnavailable, or GenerationGone if the generation was dropped.
+    Raises StoreUnavailable or LogUnavailable, or GenerationGone if the generation was dropped.
 
-    has_guards: whether rows say themselves what was applied to them. needs_refresh: whether it is a Searcher, whose
-    `find` and `search` lack what was applied since the last `refresh`.
+    has_guards: whether rows say themselves what was applied to them.
     """
 
     name: str
     has_guards: bool
+
+    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
+        """What the guards of these rows say was applied to them; without rows that have none."""
+
+    async def ledger(self, live: Live) -> Mapping[int, Applied]:
+        """What the generation has applied, by `patches` partition."""
+
+
+class ViewReader(LedgerReader, Protocol):
+    """Reads one store. A row that does not fulfil `Live.conditions` is answered like one that is missing.
+
+    Raises StoreUnavailable, or GenerationGone if the generation was dropped.
+
+    needs_refresh: whether it is a Searcher, whose `find` and `search` lack what was applied since the last `refresh`.
+    """
+
     needs_refresh: bool
 
     async def get(self, live: Live, key: str) -> Row | None:
@@ -316,12 +335,6 @@ class ViewReader(Protocol):
 
         columns: the required columns (empty: all), so that a store need not send the others.
         """
-
-    async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
-        """What the guards of these rows say was applied to them; without rows that have none."""
-
-    async def ledger(self, live: Live) -> Mapping[int, Applied]:
-        """What the generation has applied, by `patches` partition."""
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The `patches` offset up to which the generation has applied everything, by partition."""

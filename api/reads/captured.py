@@ -10,9 +10,10 @@ from api.limits.threads import Threads
 from api.waiting.awaited import row_key
 from eventlog.capturing.capture_progress import Commit, Progress
 from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.declaring import Captured, Source
+from eventlog.capturing.declaring import Source
 from eventlog.ports import EventLog
 from eventlog.source_positions import source_ends, source_id, topic_and_partition
+from projections.table.rows import RowClass
 
 
 class CapturedReader:
@@ -70,7 +71,7 @@ class CapturedReader:
         """The offset after the last committed record of each of these sources; raises LogUnavailable."""
         return await self._threads.run(source_ends, self._log, sources)
 
-    async def changed_rows(self, table: type[Captured], source: str, start: int, end: int) -> Mapping[str, int]:
+    async def changed_rows(self, table: RowClass, source: str, start: int, end: int) -> Mapping[str, int]:
         """The last offset of each row that was changed from `start` to `end`, by the row's key.
 
         Raises LogUnavailable.

@@ -11,11 +11,14 @@ from typing import Final
 from api.limits.requests import Limits
 from api.ports import Applied, Live
 from api.requests.parameters import read_integer
-from eventlog.capturing.declaring import Captured
+from commands.declaring.view_rows import ViewRow
+from eventlog.envelope import Position
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.ports import Record
-from eventlog.source_positions import SourcePosition
-from projections.table.changes import NotAChange, key_text
+from eventlog.source_positions import SourcePosition, topic_and_partition
+from projections.table.changes import NotAChange, key_columns, key_text, view_key
 from projections.table.patch import Place
+from projections.table.rows import RowClass
 
 FIRST_PAUSE_S: Final = 0.002
 MAX_PAUSE_S: Final = 0.020
@@ -95,10 +98,19 @@ def first_unapplied(live: Live, ledger: Mapping[int, Applied], source: str, patc
     return max(slowest.offset + 1, live.bulk_ends.get(source, 0))
 
 
-def row_key(table: type[Captured], record: Record) -> str | None:
-    """The key of the row that a record of a captured table is about; None if it is about none, as a heartbeat."""
+def row_key(table: RowClass, record: Record) -> str | None:
+    """The key of the row that a record of a captured table, or of a view, is about; None if it is about none, as a
+    heartbeat."""
+    if is_heartbeat_key(record.key, table.topic()):
+        return None
     key = record.key.encode(errors="surrogateescape")
     try:
-        return key_text([table.columns[name] for name in table.key], key)
+        return view_key(key) if issubclass(table, ViewRow) else key_text(key_columns(table), key)
     except NotAChange:
         return None
+
+
+def place_before(source: str, end: int) -> SourcePosition:
+    """The last place in a source before this offset."""
+    topic, partition = topic_and_partition(source)
+    return SourcePosition(topic, Position(partition, end - 1))

@@ -8,13 +8,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.ports import Applied, GenerationGone, Generations, Live, ViewReader
+from api.ports import Applied, GenerationGone, Generations, LedgerReader, Live
 from projections.view import View
 
 MIN_INTERVAL_S: Final = 0.004
 """Between the starts of two polls, however many requests begin to wait meanwhile."""
 LINGER_S: Final = 0.1
 """How long a poll that nobody waits for stays: those who wait come back for the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A store in which views are looked at. generations: which generation of a view is meant."""
+
+    reader: LedgerReader
+    generations: Generations
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +50,20 @@ class _Look:
 class Polls:
     """The polls of one process, one per view and store that is waited for; each is a task that ends by itself."""
 
-    def __init__(self, generations: Generations) -> None:
-        self._generations = generations
+    def __init__(self) -> None:
         self._running: dict[tuple[str, str, str], _Poll] = {}
 
     async def look(
-        self, view: View, reader: ViewReader, within_s: float, keys: Set[str], needs_ledger: bool
+        self, view: View, reading: Reading, within_s: float, keys: Set[str], needs_ledger: bool
     ) -> Seen | None:
         """What the view has applied, read within this time, or earlier for others; None if its generation was dropped.
 
         keys: of rows whose guards are needed. Raises GenerationMissing or StoreUnavailable.
         """
-        name = (view.name, view.tag, reader.name)
+        name = (view.name, view.tag, reading.reader.name)
         poll = self._running.get(name)
         if poll is None or poll.task.done():
-            poll = self._running[name] = _Poll(view, reader, self._generations)
+            poll = self._running[name] = _Poll(view, reading)
             poll.task.add_done_callback(lambda _: self._end(name, poll))
         look = _Look(asyncio.get_running_loop().time() + within_s, keys, needs_ledger)
         poll.add(look)
@@ -73,8 +80,8 @@ class Polls:
 class _Poll:
     """Reads one view in one store again and again, while somebody waits."""
 
-    def __init__(self, view: View, reader: ViewReader, generations: Generations) -> None:
-        self._view, self._reader, self._generations = view, reader, generations
+    def __init__(self, view: View, reading: Reading) -> None:
+        self._view, self._reading = view, reading
         self._looks: list[_Look] = []
         self._added = asyncio.Event()
         self.task = asyncio.create_task(self._run())
@@ -127,11 +134,11 @@ class _Poll:
                 each.answer.set_result(seen)
 
     async def _read(self, looks: list[_Look]) -> Seen:
-        live = await self._generations.live(self._view)
+        live, reader = await self._reading.generations.live(self._view), self._reading.reader
         keys = sorted(set().union(*(each.keys for each in looks)))
         guards, ledger = await asyncio.gather(
-            self._reader.guards(live, keys) if keys else _nothing(),
-            self._reader.ledger(live) if any(each.needs_ledger for each in looks) else _nothing(),
+            reader.guards(live, keys) if keys else _nothing(),
+            reader.ledger(live) if any(each.needs_ledger for each in looks) else _nothing(),
         )
         return Seen(live, guards or {}, ledger)
 

@@ -6,22 +6,39 @@ change of a captured row, the key of the view's row decides the partition of its
 own guard) that must cover its offset. If the record cannot be read any more, every partition's ledger must cover it;
 heartbeats move these within a second. What a position in a captured database stands for is found by
 `api/waiting/captured.py`.
+
+A view over other views reads their rows in their public topics. So these are awaited first: a topic has an event once
+the ledger in the topic of the generation that it shows has it, because rows and ledger are written together. All rows
+that the public topic has then are awaited in the view over it, like changes of captured rows; and so on in a chain.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import count
+from typing import NamedTuple
 
-from api.errors import BadParameter, NotAwaited, NotCaughtUp, ViewPaused
+from api.errors import BadParameter, NotCaughtUp, ViewPaused
 from api.limits.admission import Admission
-from api.ports import Applied, CapturedSources, EventReader, GenerationGone, Generations, Live, ViewReader
+from api.ports import (
+    Applied,
+    CapturedSources,
+    EventReader,
+    GenerationGone,
+    Generations,
+    LedgerReader,
+    Live,
+    Made,
+    ViewReader,
+)
 from api.waiting.awaited import After, Awaited, first_unapplied, pause_s, row_key
 from api.waiting.captured import MARK, CapturedWaiter, DatabasePosition
-from api.waiting.polls import Polls, Seen
+from api.waiting.changed_rows import ChangedRows
+from api.waiting.polls import Polls, Reading, Seen
 from commands.declaring.view_rows import ViewRow
-from eventlog.capturing.declaring import Captured
 from eventlog.errors import LogUnavailable
 from eventlog.source_positions import SourcePosition
 from eventlog.topics import EVENTS
@@ -36,28 +53,60 @@ MAX_WAITING = 2_000
 """Requests of one process that wait at once."""
 
 
+class Token(NamedTuple):
+    """What a request names in `after=`: positions in the log, and in captured databases."""
+
+    places: tuple[SourcePosition, ...]
+    positions: tuple[DatabasePosition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The generations that public topics show; of these, only the ledgers say what they have.
+
+    What bulk has read is in the topic of a generation before the public topic has it.
+    """
+
+    generations: Generations
+
+    async def live(self, view: View, fresh: bool = False) -> Live:
+        """See `Generations`."""
+        return replace(await self.generations.live(view, fresh), bulk_ends={})
+
+    async def made(self, fresh: bool = False) -> Mapping[str, Made]:
+        """See `Generations`."""
+        return await self.generations.made(fresh)
+
+    async def paused_since(self, view: View) -> datetime | None:
+        """See `Generations`."""
+        return await self.generations.paused_since(view)
+
+
 class Waiter:
-    """Waits for views; `partitions` are those of a source's topic, `patch_partitions` those of `patches`."""
+    """Waits for views; `partitions` are those of a source's topic, `patch_partitions` those of `patches`.
+
+    topics: reads what the public topics of views have. views: all that are declared, by name.
+    """
 
     def __init__(
         self,
         events: EventReader,
         sources: CapturedSources,
         generations: Generations,
+        topics: LedgerReader,
+        views: Mapping[str, View],
         partitions: int,
         patch_partitions: int,
     ) -> None:
-        self._events, self._generations = events, generations
-        self._polls, self._admission = Polls(generations), Admission("requests with after=", MAX_WAITING, 0)
-        self._captured = CapturedWaiter(sources, generations, patch_partitions)
+        self._events, self._generations, self._views = events, generations, views
+        self._topics = Reading(topics, Shown(generations))
+        self._polls, self._admission = Polls(), Admission("requests with after=", MAX_WAITING, 0)
+        self._captured, self._rows = CapturedWaiter(sources), ChangedRows(sources, patch_partitions)
         self._asking: dict[tuple[str, str, str], asyncio.Task[int | None]] = {}
         self.partitions, self._patch_partitions = partitions, patch_partitions
 
-    def read_token(self, token: str) -> tuple[tuple[SourcePosition, ...], tuple[DatabasePosition, ...]]:
-        """The positions in a token, a comma-separated list: those in the log, and those in captured databases.
-
-        Raises BadParameter.
-        """
+    def read_token(self, token: str) -> Token:
+        """The positions in a token, a comma-separated list; raises BadParameter."""
         parts = token.split(",")
         if len(parts) > MAX_POSITIONS:
             raise BadParameter(
@@ -74,43 +123,59 @@ class Waiter:
                     "after", f"names {place}, which is out of range: the log has {self.partitions} partitions"
                 )
         positions = {self._captured.read(part) for part in parts if MARK in part}
-        return tuple(sorted(places)), tuple(sorted(positions))
+        return Token(tuple(sorted(places)), tuple(sorted(positions)))
 
     async def wait(self, view: View, reader: ViewReader, after: After | None) -> None:
         """Return when `view` has applied every position; immediately if there is none.
 
-        Raises NotAwaited for a view over other views, BadParameter, SourceNotCaughtUp, NotCaughtUp, ViewPaused (at
-        once), GenerationMissing, LogUnavailable, StoreUnavailable or Overloaded.
+        Raises BadParameter, SourceNotCaughtUp, NotCaughtUp, ViewPaused (at once), GenerationMissing, LogUnavailable,
+        StoreUnavailable or Overloaded. NotCaughtUp and ViewPaused may be about another view, whose rows it reads.
         """
-        read = [table.view for table in view.tables.values() if issubclass(table, ViewRow)]
-        if after is not None and read:
-            raise NotAwaited(view.name, read)
-        await self.reach(view, reader, after)
+        if after is not None:
+            async with self._admission.place():
+                token = self.read_token(after.token)
+                await self._wait_with_inner(view, Reading(reader, self._generations), token, after)
 
     async def reach(self, view: View, reader: ViewReader, after: After | None) -> None:
         """Likewise, but a view over other views need only have read every position: rows of these may come later."""
         if after is not None:
             async with self._admission.place():
-                await self._wait(view, reader, after)
+                reading = Reading(reader, self._generations)
+                await self._wait(view, reading, self.read_token(after.token), [], after)
 
-    async def _wait(self, view: View, reader: ViewReader, after: After) -> None:
-        places, positions = self.read_token(after.token)
-        missing = [Awaited(each, None) for each in places if each.topic in view.topics]
-        missing += await self._captured.awaited(view, reader, positions, after)
-        for poll in count():
-            if not missing:
-                return
+    async def _wait_with_inner(self, view: View, reading: Reading, token: Token, after: After) -> bool:
+        """Wait for the views that it reads, each in its public topic, then for itself; returns what `_wait` does."""
+        topics = [
+            table.topic()
+            for table in view.tables.values()
+            if issubclass(table, ViewRow)
+            and await self._wait_with_inner(self._views[table.view], self._topics, token, after)
+        ]
+        return await self._wait(view, reading, token, topics, after)
+
+    async def _wait(self, view: View, reading: Reading, token: Token, topics: Sequence[str], after: After) -> bool:
+        """Wait for the positions that the view itself reads. topics: also for the rows that these have now.
+
+        Returns whether any position concerns the view: whether it may have changed one of its rows.
+        """
+        topics = [*topics, *await self._captured.captured(view, token.positions, after)]
+        missing = [Awaited(each, None) for each in token.places if each.topic in view.topics]
+        missing += await self._rows.lacked(view, reading, topics, after)
+        concerned, polls = bool(topics), count()
+        while missing:
             left_s = after.left_s
             if any(each.is_unknown for each in missing):
                 # a position that does not exist yet may appear while we wait
                 missing = await self._look_up(view, missing)
             if missing:
+                concerned, poll = True, next(polls)
                 within_s = min(pause_s(poll), max(left_s, 0.0))
-                missing = await self._not_applied(view, reader, missing, poll, within_s)
-            if missing and (since := await self._generations.paused_since(view)) is not None:
+                missing = await self._not_applied(view, reading, missing, poll, within_s)
+            if missing and (since := await reading.generations.paused_since(view)) is not None:
                 raise ViewPaused(view.name, after.token, since)
             if missing and left_s <= 0:
-                raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reader))
+                raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reading))
+        return concerned
 
     async def _look_up(self, view: View, missing: Sequence[Awaited]) -> list[Awaited]:
         found = [each for each in missing if not each.is_unknown]
@@ -120,9 +185,10 @@ class Waiter:
         awaited = []
         for place in places:
             table = view.tables.get(place.topic)
-            if table is not None and issubclass(table, Captured):
-                key = await self._row_key(table, place)
-                awaited.append(Awaited(place, key and view.layout.patched_key(place.topic, key)))
+            if table is not None:
+                record = await self._events.record_at(place)
+                key = None if record is None else row_key(table, record)
+                awaited.append(Awaited(place, None if key is None else view.layout.patched_key(place.topic, key)))
                 continue
             event = await self._events.event_at(place.position) if place.topic == EVENTS else None
             rows = None if event is None else view.rows_of(event)
@@ -133,18 +199,14 @@ class Waiter:
                 awaited += [Awaited(place, key, number) for key, number in last.items()]
         return awaited
 
-    async def _row_key(self, table: type[Captured], place: SourcePosition) -> str | None:
-        """The key of the row that a captured change is about; None if it is not known."""
-        record = await self._events.record_at(place)
-        return None if record is None else row_key(table, record)
-
     async def _not_applied(
-        self, view: View, reader: ViewReader, awaited: Sequence[Awaited], poll: int, within_s: float
+        self, view: View, reading: Reading, awaited: Sequence[Awaited], poll: int, within_s: float
     ) -> list[Awaited]:
         """Those of `awaited` that a poll within this time does not find applied."""
-        keys = {each.key for each in awaited if reader.has_guards and each.is_guarded and each.key is not None}
-        needs_ledger = not (poll % LEDGER_EVERY and reader.has_guards and all(each.is_guarded for each in awaited))
-        seen = await self._polls.look(view, reader, within_s, keys, needs_ledger)
+        has_guards = reading.reader.has_guards
+        keys = {each.key for each in awaited if has_guards and each.is_guarded and each.key is not None}
+        needs_ledger = not (poll % LEDGER_EVERY and has_guards and all(each.is_guarded for each in awaited))
+        seen = await self._polls.look(view, reading, within_s, keys, needs_ledger)
         if seen is None:  # swapped and dropped a moment ago: the next poll uses the new one
             return list(awaited)
         return [each for each in awaited if not self._is_applied(view, seen, each)]
@@ -163,22 +225,22 @@ class Waiter:
         every = range(self._patch_partitions)
         return all(awaited.applied(ledger.get(partition, {})) for partition in every)
 
-    async def _lag(self, view: View, reader: ViewReader) -> int | None:
+    async def _lag(self, view: View, reading: Reading) -> int | None:
         """Offsets between the ends of the log and what every partition's ledger has applied; None if unknown.
 
         Requests that ask at the same time share one answer.
         """
-        name = (view.name, view.tag, reader.name)
+        name = (view.name, view.tag, reading.reader.name)
         asking = self._asking.get(name)
         if asking is None:
-            asking = self._asking[name] = asyncio.create_task(self._ask_lag(view, reader))
+            asking = self._asking[name] = asyncio.create_task(self._ask_lag(view, reading))
             asking.add_done_callback(lambda _: self._asking.pop(name, None))
         return await asyncio.shield(asking)  # one client that leaves does not end it for the others
 
-    async def _ask_lag(self, view: View, reader: ViewReader) -> int | None:
+    async def _ask_lag(self, view: View, reading: Reading) -> int | None:
         try:
-            live = await self._generations.live(view, fresh=True)
-            ledger = await reader.ledger(live)
+            live = await reading.generations.live(view, fresh=True)
+            ledger = await reading.reader.ledger(live)
             ends = await self._events.ends(view.topics)
         except (GenerationGone, GenerationMissing, StoreUnavailable, LogUnavailable):
             return None

@@ -67,8 +67,9 @@ def topics_of(target: Target, settings: LogSettings) -> list[TopicSpec]:
 
 def published_topic(settings: LogSettings) -> TopicSpec:
     """The topic that says which generations are published."""
-    users = frozenset({Program.PROJECTIONS, Program.OPERATOR})
-    return TopicSpec(PUBLISHED, 1, compact_settings(settings), users, users)
+    writers = frozenset({Program.PROJECTIONS, Program.OPERATOR})
+    readers = writers | {Program.API}  # which waits until the public topic has an event
+    return TopicSpec(PUBLISHED, 1, compact_settings(settings), readers, writers)
 
 
 def building_role(target: Target) -> Role:

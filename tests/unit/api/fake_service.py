@@ -19,6 +19,7 @@ from api.reads.audit import AuditReader
 from api.reads.captured import CapturedReader
 from api.reads.instances import InstanceReader
 from api.reads.observations import ObservationReader
+from api.reads.topics import TopicLedgers
 from api.requests.cursor import typed_beyond
 from api.requests.query import DISTANCE, RELEVANCE, Query
 from api.service import Service
@@ -361,7 +362,7 @@ def fake_service(
     events, generations, log = FakeEvents(), FakeGenerations(), log or MemoryLog(PARTITIONS)
     readers = readers or {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
     captured = CapturedReader(log, found.sources.sources)
-    waiter = Waiter(events, captured, generations, PARTITIONS, PARTITIONS)
+    waiter = Waiter(events, captured, generations, TopicLedgers(log, PARTITIONS), views, PARTITIONS, PARTITIONS)
     lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands), PersonalValues(commands, observations))
     return FakeService(
         commands=commands,

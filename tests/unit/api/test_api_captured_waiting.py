@@ -15,8 +15,9 @@ from msgspec import structs
 from api.app import create_app
 from api.errors import BadParameter, NotCaughtUp
 from api.reads.captured import CapturedReader
+from api.reads.topics import TopicLedgers
 from api.service import Service
-from api.waiting import captured as captured_waiting
+from api.waiting import changed_rows
 from api.waiting.awaited import After
 from api.waiting.captured import CapturedWaiter
 from api.waiting.waiter import Waiter
@@ -166,7 +167,7 @@ def test_records_that_are_stored_but_not_committed_are_awaited(
 @pytest.fixture
 def offsets(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """Of the last changes of eight rows, up to the commit 0x20; they are more rows than are awaited one by one."""
-    monkeypatch.setattr(captured_waiting, "MAX_ROWS", 3)
+    monkeypatch.setattr(changed_rows, "MAX_ROWS", 3)
     changes = {row: changed(log, row) for row in range(1, 9)}
     committed(log, 0x20)
     return changes
@@ -211,7 +212,7 @@ def test_of_many_rows_the_last_in_each_partition_of_patches_is_awaited(
 def test_too_many_records_to_read_are_awaited_by_every_ledger(
     client: AppClient, log: MemoryLog, stored: MemoryReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captured_waiting, "MAX_OFFSETS", 3)
+    monkeypatch.setattr(changed_rows, "MAX_OFFSETS", 3)
     offsets = [changed(log, 1) for _ in range(4)]
     committed(log, 0x20)
     source = f"{CUSTOMERS}/0"
@@ -404,7 +405,8 @@ def waits(log: MemoryLog, reader: MemoryReader) -> bool:
     async def wait() -> None:
         captured = CapturedReader(log, {"shop": shop}, threads=1)
         try:
-            waiter = Waiter(FakeEvents(), captured, FakeGenerations(), PARTITIONS, PARTITIONS)
+            topics = TopicLedgers(log, PARTITIONS)
+            waiter = Waiter(FakeEvents(), captured, FakeGenerations(), topics, {}, PARTITIONS, PARTITIONS)
             await waiter.wait(customer_360, reader, After("shop@0/20", 0))
         finally:
             await captured.close()
@@ -442,7 +444,7 @@ def test_positions_of_mariadb_are_refused_instead_of_awaited(log: MemoryLog) -> 
         id: int
 
     source = Source("crm", (Client,), engine="mariadb")
-    waiter = CapturedWaiter(CapturedReader(log, {"crm": source}), FakeGenerations(), PARTITIONS)
+    waiter = CapturedWaiter(CapturedReader(log, {"crm": source}))
     with pytest.raises(BadParameter, match='positions of "crm" cannot be awaited, because it is mariadb'):
         waiter.read("crm@0/20")
 

@@ -133,7 +133,6 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     ),
     (errors.ReceiptMissing("c"), {"command_id": "c"}),
     (errors.NotFollowed("per_town", "town"), {"view": "per_town"}),
-    (errors.NotAwaited("per_town", ["people"]), {"view": "per_town"}),
     (errors.NeverChanges("then", "listings"), {"view": "then", "source": "listings"}),
     (errors.MadeEarlier("then", "v", 1, 2), {"view": "then", "source": "v", "version": 1, "declared": 2}),
     (errors.TooManyFollowers(9), {"limit": 9}),

@@ -36,10 +36,10 @@ def test_a_read_that_comes_just_as_a_poll_ends_is_answered(monkeypatch: pytest.M
     generations: Any = SimpleNamespace(live=live)
 
     async def scenario() -> None:
-        made = Polls(generations)
+        made, reading = Polls(), polls.Reading(reader, generations)
         for turns in range(200):
             for _ in range(turns % 8):  # at each moment of the end of the poll before
                 await asyncio.sleep(0)
-            assert await made.look(view, reader, 0.0, frozenset(), True) is not None
+            assert await made.look(view, reading, 0.0, frozenset(), True) is not None
 
     asyncio.run(scenario())

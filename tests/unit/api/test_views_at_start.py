@@ -142,17 +142,7 @@ def test_readiness_says_what_views_lack(service: FakeService) -> None:
     assert answer.json()["parts"]["views"].startswith("no view is built yet")
 
 
-def test_a_view_over_another_one_keeps_nobody_waiting_and_no_position_is_awaited_in_it() -> None:
+def test_a_view_over_another_one_keeps_nobody_waiting() -> None:
     service = fake_service(modules=("listings", "tests.integration.replay.followed"))
     catch_up(service)
-    for reader in service.readers.values():
-        reader.rows["per_due"] = {"2026-03-01": {"due": "2026-03-01"}}
     assert Start(service).state() == READY
-    client = AppClient(create_app(service))
-    assert client.get("/views/per_due/2026-03-01").status_code == 200
-    for token in ("2:100", "observations/0:1"):
-        refused = client.get(f"/views/per_due/2026-03-01?after={token}")
-        assert (refused.status_code, refused.json()["view"]) == (409, "per_due")
-        assert refused.json()["type"].endswith("not_awaited")
-        assert 'read "followed" with after=' in refused.json()["detail"]
-    assert client.get("/views/per_due?after=2:100").status_code == 409
