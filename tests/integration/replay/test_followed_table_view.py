@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -21,9 +22,11 @@ from projections.testing.rows import with_rows
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.followed import OVER_VIEWS, copied, followed, followed_groups
 from tests.integration.replay.followed_again import followed as followed_again
+from tests.integration.replay.reading_after import waiting
 from tests.integration.replay.test_replay_under_traffic import part, projections
 from tests.integration.replay.things import things
 from tests.support.processes import kill
+from tests.support.states import differences
 
 Rows = dict[str, dict[str, Any]]
 
@@ -90,6 +93,41 @@ def rows_in(deployed: Deployed, store: str, view: TableView) -> Rows:
     return dict(deployed.servers[store].rows(view))
 
 
+def rows_are_there_after_each_event(
+    deployed: Deployed, events: Iterator[Source], read: TableView, goes_on: Iterator[bool]
+) -> None:
+    """As long as `goes_on`: an event comes, and all views over rows of `read` have it once its position is awaited."""
+    views = {view.name: view for view in (read, *OVER_VIEWS)}
+    with waiting(deployed) as wait:
+        while next(goes_on):
+            append(deployed, events, 1)
+            for view in OVER_VIEWS:
+                wait(view, str(deployed.sources[-1].position))
+                expected = fold(view, with_rows(view, views, deployed.sources))
+                assert differences(rows_in(deployed, "postgres", view), expected) == []
+
+
+def and_a_kill(deployed: Deployed, supervisor: subprocess.Popen[bytes]) -> Iterator[bool]:
+    """So many events, with a kill of what writes the topics before one of them."""
+    for number in range(8):
+        if number == 4:
+            kill(part(supervisor, "load", "topic"))
+        yield True
+    yield False
+
+
+def while_it_is_rebuilt(deployed: Deployed, view: TableView) -> Iterator[bool]:
+    """As long as a rebuild takes, and one event longer."""
+    with ThreadPoolExecutor(1) as thread:
+        rebuilt = thread.submit(deployed.replay, "rebuild", view.name)
+        while not rebuilt.done():
+            yield True
+        code, _, complaint = rebuilt.result()
+        assert code == 0, complaint
+    yield True
+    yield False
+
+
 def verify(replay: Command) -> None:
     """Both stores have what a replay computes."""
     verified = replay("verify", followed.name, followed_groups.name, *(view.name for view in OVER_VIEWS))
@@ -150,6 +188,8 @@ def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a
     with projections(deployed) as supervisor:
         rows_become_the_references(deployed, followed, followed_groups)  # from bulk
         rows_over_views_become_the_references(deployed, followed)
+        rows_are_there_after_each_event(deployed, events, followed, and_a_kill(deployed, supervisor))
+        rows_are_there_after_each_event(deployed, events, followed, while_it_is_rebuilt(deployed, followed))
         with deployed.traffic(events):
             for _ in range(3):
                 kill_the_loader(deployed, supervisor)

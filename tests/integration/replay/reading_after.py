@@ -1,0 +1,54 @@
+"""Waits as a query with `after=` does, in a deployment under test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from api.reads.captured import CapturedReader
+from api.reads.database import Database
+from api.reads.log import LogReader
+from api.reads.postgres import PostgresReader
+from api.reads.registry import LiveGenerations
+from api.reads.topics import TopicLedgers
+from api.waiting.awaited import After
+from api.waiting.waiter import Waiter
+from projections.registry import ViewRegistry
+from projections.view import View
+from tests.integration.replay.deployed import Deployed
+from tests.support.waiting import BOUND_S
+
+
+@contextmanager
+def waiting(deployed: Deployed) -> Iterator[Callable[[View, str], None]]:
+    """Gives what returns once a view has a position in PostgreSQL."""
+    settings, environment = deployed.settings, deployed.settings.environment
+    partitions = settings.partitions, settings.patch_partitions
+    views = ViewRegistry.load(settings.modules).views
+
+    async def opened() -> tuple[Waiter, PostgresReader, list[Callable[[], object]]]:
+        events, captured = LogReader(deployed.log), CapturedReader(deployed.log, {})
+        topics = TopicLedgers(deployed.log, settings.patch_partitions)
+        database = Database(deployed.stores.postgres, environment)
+        for each in (events, database):
+            await each.open()
+        generations = LiveGenerations(database, environment)
+        waiter = Waiter(events, captured, generations, topics, views, *partitions)
+        return (
+            waiter,
+            PostgresReader(database, environment),
+            [each.close for each in (events, captured, topics, database)],
+        )
+
+    with asyncio.Runner() as runner:
+        waiter, reader, closing = runner.run(opened())
+
+        def wait(view: View, position: str) -> None:
+            runner.run(waiter.wait(views[view.name], reader, After(position, int(BOUND_S * 1000))))
+
+        try:
+            yield wait
+        finally:
+            for close in closing:
+                runner.run(close())  # type: ignore[arg-type]
