@@ -7,9 +7,14 @@ earlier events can no longer be read: neither by the handler nor by views.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
+
+from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
+from commands.declaring.field_kinds import Inside, insides
+from commands.declaring.field_paths import ITEMS, Path
+from commands.declaring.field_paths import place_of as written
 from commands.declaring.shapes import Shapes
 from eventlog.declaring import quoted
 from eventlog.places import place_of
@@ -17,9 +22,22 @@ from projections.table.types import is_required
 
 Fields = Mapping[str, str]
 """By name in JSON, the kind of each field, such as `int`, or `int | null`."""
-Deployed = Mapping[tuple[str, int], Fields]
-"""By type and version."""
 NULLABLE: Final = " | null"
+
+
+class FirstFields(NamedTuple):
+    """The fields that a version of an event had when it was first deployed.
+
+    nested: likewise inside nested models and lists, by their places, such as `lines[].price`; None: an earlier release
+    deployed it, which did not record them.
+    """
+
+    fields: Fields
+    nested: Fields | None = None
+
+
+Deployed = Mapping[tuple[str, int], FirstFields]
+"""By type and version."""
 
 
 def fields_of(event: type[Event]) -> dict[str, str]:
@@ -28,6 +46,44 @@ def fields_of(event: type[Event]) -> dict[str, str]:
         name: kind.__name__ + ("" if is_required(event, name) else NULLABLE)
         for name, kind in event.history.fields.items()
     }
+
+
+def nested_fields_of(event: type[Event]) -> dict[str, str]:
+    """The fields inside the nested models and lists of an event in its current version, by their places.
+
+    A field that may be missing is written as one that may be null. Of a model inside itself, the first is enough.
+    """
+    return {written(path): kind for path, kind, _ in _nested(event, (), (event,))}
+
+
+def _nested(
+    model: type[BaseModel], path: Path, around: tuple[type[BaseModel], ...]
+) -> Iterable[tuple[Path, str, type[BaseModel]]]:
+    """Below this path: the path of each field, its kind, and the model that has it."""
+    for name, inside in _insides(model).items():
+        place, inner = _model_in(inside, (*path, name))
+        if inner is None or inner in around:
+            continue
+        kinds = _insides(inner)
+        fields = {info.alias or field: info for field, info in inner.model_fields.items()}
+        for own, info in fields.items() if kinds else ():
+            kind = kinds[own].kind
+            may_lack = kind.nullable or not info.is_required()
+            yield (*place, own), kind.kind.__name__ + (NULLABLE if may_lack else ""), inner
+        yield from _nested(inner, place, (*around, inner))
+
+
+def _insides(model: type[BaseModel]) -> Mapping[str, Inside]:
+    """What is inside the fields of a model; nothing if it names a type that is not defined."""
+    is_complete = model.__pydantic_complete__ or model.model_rebuild(raise_errors=False)
+    return insides(model) if is_complete else {}
+
+
+def _model_in(inside: Inside, path: Path) -> tuple[Path, type[BaseModel] | None]:
+    """The nested model in a field, or in the items of its list, and its path."""
+    while inside.model is None and inside.items is not None:
+        inside, path = inside.items(), (*path, ITEMS)
+    return path, inside.model
 
 
 def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list[str]]:
@@ -39,15 +95,33 @@ def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list
             if before is None:
                 continue
             if version == event.version:
-                problem = _changed(before, fields_of(event), version)
+                problem = _changed(before.fields, fields_of(event), version) or _changed_inside(before, event)
             else:
-                problem = _misremembered(before, event.history.shapes_of(version), version)
+                problem = _misremembered(before.fields, event.history.shapes_of(version), version)
             if problem:
                 place = place_of(event)
                 found.setdefault(event.type, []).append(
                     f'event "{event.type}"' + (f" ({place})" if place else "") + f": {problem}"
                 )
     return found
+
+
+def _changed_inside(before: FirstFields, event: type[Event]) -> str:
+    """Likewise for what is inside nested models and lists, as far as earlier events cannot be read with it."""
+    if before.nested is None:
+        return ""
+    nested = list(_nested(event, (), (event,)))
+    now = {written(path): kind for path, kind, _ in nested}
+    strict = {_around(written(path)) for path, _, model in nested if model.model_config.get("extra") == "forbid"}
+    known = before.fields.keys() | before.nested.keys()
+    had = {place: kind for place, kind in before.nested.items() if place in now or _around(place) in strict}
+    new = {place for place, kind in now.items() if not kind.endswith(NULLABLE) and _around(place) in known}
+    return _changed(had, {place: kind for place, kind in now.items() if place in had or place in new}, event.version)
+
+
+def _around(place: str) -> str:
+    """The field that has the nested model, or the list of models, with this place."""
+    return place.rpartition(".")[0].removesuffix(ITEMS)
 
 
 def _changed(before: Fields, now: Fields, version: int) -> str:

@@ -20,7 +20,7 @@ from commands.declaring.aggregate import Event
 from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from projections.generations.registry import statements
 from projections.generations.registry.database import REGISTRY_S, RebuildLock, RegistryDatabase
-from projections.generations.registry.event_versions import Fields, fields_of
+from projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
 from projections.generations.registry.generation import (
     Generation,
     has_declaration_of,
@@ -154,19 +154,19 @@ class Generations(RegistryDatabase):
 
     def note_events(self, events: Iterable[type[Event]]) -> None:
         """Record the fields of the current version of each event, if that version was not deployed before."""
-        known = self.event_versions()
-        new = [each for each in events if (each.type, each.version) not in known]
+        known, unknown = self.event_versions(), FirstFields({})
+        new = [each for each in events if known.get((each.type, each.version), unknown).nested is None]
         if not new:
             return
         with self._connect() as connection, connection.cursor() as cursor:
-            values = [(each.type, each.version, Jsonb(fields_of(each))) for each in new]
+            values = [(each.type, each.version, Jsonb(fields_of(each)), Jsonb(nested_fields_of(each))) for each in new]
             cursor.executemany(self._sql(statements.NOTE_EVENT_VERSION), values)
 
-    def event_versions(self) -> dict[tuple[str, int], Fields]:
+    def event_versions(self) -> dict[tuple[str, int], FirstFields]:
         """By type and version of an event, its fields when that version was first deployed."""
         with self._connect() as connection:
             rows = connection.execute(self._sql(statements.EVENT_VERSIONS)).fetchall()
-        return {(type_, version): fields for type_, version, fields in rows}
+        return {(type_, version): FirstFields(fields, nested) for type_, version, fields, nested in rows}
 
     def note_replays(self, view: View, replays: int, pause_s: float) -> None:
         """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""

@@ -60,6 +60,8 @@ CREATE TABLE IF NOT EXISTS {schema}._event_versions (
     recorded_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (type, version)
 );
+-- those inside nested models and lists, by their places; null: an earlier release recorded the others
+ALTER TABLE {schema}._event_versions ADD COLUMN IF NOT EXISTS nested jsonb;
 
 -- the folders in which read sides keep the state of stream views, and when each was last in use
 CREATE TABLE IF NOT EXISTS {schema}._state_places (
@@ -107,20 +109,28 @@ SELECT id, place, extract(epoch FROM now() - noted_at)::double precision AS age_
 FROM {schema}._state_places ORDER BY noted_at DESC
 """
 
-EVENT_VERSIONS = "SELECT type, version, fields FROM {schema}._event_versions"
+EVENT_VERSIONS = "SELECT type, version, fields, nested FROM {schema}._event_versions"
 
 NOTE_EVENT_VERSION = """
-INSERT INTO {schema}._event_versions (type, version, fields) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO {schema}._event_versions AS known (type, version, fields, nested) VALUES (%s, %s, %s, %s)
+ON CONFLICT (type, version) DO UPDATE SET nested = EXCLUDED.nested
+WHERE known.nested IS NULL AND known.fields = EXCLUDED.fields
 """
 
 TABLES: Final = re.findall(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\w+)", SCHEMA)
-ADDED: Final = re.findall(r"ADD COLUMN IF NOT EXISTS (\w+)", SCHEMA)
+ADDED: Final = [
+    (table, column)
+    for table, added in re.findall(r"ALTER TABLE \{schema\}\.(\w+)([^;]*);", SCHEMA)
+    for column in re.findall(r"ADD COLUMN IF NOT EXISTS (\w+)", added)
+]
+"""Tables, and columns that they have got later."""
 
 # whether SCHEMA has nothing to do: it locks the table, and would wait for everybody who reads it
 IS_PREPARED = """
 SELECT NOT EXISTS (SELECT FROM unnest(%(tables)s::text[]) AS name WHERE to_regclass(name) IS NULL)
-   AND %(columns)s::text[] <@ (SELECT array_agg(attname::text) FROM pg_attribute
-                               WHERE attrelid = to_regclass(%(generations)s) AND NOT attisdropped)
+   AND NOT EXISTS (SELECT FROM unnest(%(added_to)s::text[], %(added)s::text[]) AS added (name, added_column)
+                   WHERE NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(name)
+                                     AND attname = added_column AND NOT attisdropped))
 """
 
 # the connection that holds the rebuild lock waits for hours (PostgreSQL before version 14 has no such limit)

@@ -18,6 +18,7 @@ from commands.declaring.aggregate import Event
 from commands.declaring.steps import after
 from eventlog.settings import LogSettings
 from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
+from projections.generations.registry.event_versions import FirstFields
 from projections.generations.registry.followed import followed
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.state_places import FRESH_S, StatePlace
@@ -247,17 +248,32 @@ def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) 
     generations = registry.generations
     assert generations.event_versions() == {}
     generations.note_events([Removed])
-    assert generations.event_versions() == {("thing.removed", 1): {"thing_id": "str", "group": "str"}}
+    first = FirstFields({"thing_id": "str", "group": "str"}, {})
+    assert generations.event_versions() == {("thing.removed", 1): first}
     other = type("Other", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed")
     later = type(
         "Later", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed", version=2, history=[after(1)]
     )
     generations.note_events([other, later, Restored])
     kept = generations.event_versions()
-    assert kept.pop(("thing.restored", 1)) == {"thing_id": "str", "group": "str", "text": "str"}
-    assert kept == {
-        ("thing.removed", 1): {"thing_id": "str", "group": "str"},
-        ("thing.removed", 2): {"thing_id": "int"},
+    assert kept.pop(("thing.restored", 1)).fields == {"thing_id": "str", "group": "str", "text": "str"}
+    assert kept == {("thing.removed", 1): first, ("thing.removed", 2): FirstFields({"thing_id": "int"}, {})}
+
+
+def test_what_is_inside_an_event_that_an_earlier_release_has_recorded_is_recorded_with_the_same_fields(
+    registry: Registry,
+) -> None:
+    generations = registry.generations
+    generations.note_events([Removed, Restored])
+    with generations._connect() as connection:
+        connection.execute(generations._sql("UPDATE {schema}._event_versions SET nested = NULL"))
+        connection.execute(
+            generations._sql("UPDATE {schema}._event_versions SET fields = '{{}}' WHERE type = 'thing.restored'")
+        )
+    generations.note_events([Removed, Restored])
+    assert {name: found.nested for (name, _), found in generations.event_versions().items()} == {
+        "thing.removed": {},
+        "thing.restored": None,
     }
 
 

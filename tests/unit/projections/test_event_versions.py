@@ -6,10 +6,16 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
 from headwater import after, default, drop, move, rename
-from projections.generations.registry.event_versions import changes, fields_of
+from projections.generations.registry.event_versions import (
+    FirstFields,
+    changes,
+    fields_of,
+    nested_fields_of,
+)
 
 FIRST = {"box_id": "str", "cents": "int", "note": "str | null"}
 HAD = "box_id: str, cents: int, note: str | null"
@@ -22,7 +28,7 @@ def event(version: int = 1, history: Any = (), **fields: Any) -> type[Event]:
 
 
 def problem(declared: type[Event]) -> str:
-    found = changes([declared], {("box.packed", 1): FIRST})
+    found = changes([declared], {("box.packed", 1): FirstFields(FIRST)})
     return " ".join(found.get("box.packed", [])).removeprefix('event "box.packed": ')
 
 
@@ -78,3 +84,66 @@ def test_a_nested_model_that_a_move_made_and_that_was_dropped_later_was_not_ther
     assert "leads to box_id, note, paid, cents: correct" in problem(
         event(3, [other, after(2, drop("paid"))], cents=None)
     )
+
+
+class Point(BaseModel):
+    lat: float
+    lon: float | None
+
+
+class Line(BaseModel):
+    sku: str
+    quantity: int = 1
+    parts: tuple[Line, ...] = ()
+    at: Point | None = None
+
+
+class Exact(Line, extra="forbid"):
+    price: int
+
+
+NESTED = {
+    "place.lat": "float", "place.lon": "float | null", "lines[].sku": "str", "lines[].quantity": "int | null",
+    "lines[].parts": "object | null", "lines[].at": "object | null", "lines[].at.lat": "float",
+    "lines[].at.lon": "float | null",
+}  # fmt: skip
+
+
+def test_what_is_recorded_of_what_is_inside_an_event() -> None:
+    declared = event(place=Point, lines=list[Line], tags=list[str])
+    assert nested_fields_of(declared) == NESTED
+    assert nested_fields_of(event()) == {}
+
+
+@pytest.mark.parametrize(
+    ("had", "expected"),
+    [
+        (NESTED, ""),
+        (None, ""),
+        ({**NESTED, "lines[].sku": "int"}, '"lines[].sku" was int and is str after version 1 was deployed, so earlier '
+         'events cannot be read: declare version=2, and after(1, convert("lines[].sku", …)) in its history'),
+        ({name: kind for name, kind in NESTED.items() if name != "lines[].sku"}, '"lines[].sku" was added after '
+         'version 1 was deployed, so earlier events cannot be read: declare version=2, and after(1, '
+         'default("lines[].sku", …)) in its history'),
+        ({name: kind for name, kind in NESTED.items() if name != "lines[].quantity"}, ""),
+        ({name: kind for name, kind in NESTED.items() if ".at" not in name}, ""),
+        ({**NESTED, "lines[].lon": "float"}, ""),
+        ({**NESTED, "place.lon": "float"}, ""),
+        ({**NESTED, "place.lat": "float | null"}, '"place.lat" was float | null and is float after version 1 was '
+         'deployed, so earlier events cannot be read: declare version=2, and after(1, convert("place.lat", …)) in its '
+         'history'),
+    ],
+    ids=["as before", "unknown", "another kind", "added", "added with a default", "a model that may lack", "removed",
+         "null is allowed now", "null is not allowed any more"],
+)  # fmt: skip
+def test_a_change_inside_without_a_version_says_what_to_write(had: dict[str, str] | None, expected: str) -> None:
+    declared = event(place=Point, lines=list[Line])
+    found = changes([declared], {("box.packed", 1): FirstFields(fields_of(declared), had)})
+    assert " ".join(found.get("box.packed", [])).removeprefix('event "box.packed": ') == expected
+
+
+def test_a_field_that_was_removed_from_a_model_that_forbids_others_is_named() -> None:
+    declared = event(lines=list[Exact])
+    had = {**nested_fields_of(declared), "lines[].gone": "int"}
+    (said,) = changes([declared], {("box.packed", 1): FirstFields(fields_of(declared), had)})["box.packed"]
+    assert 'after(1, drop("lines[].gone")) in its history' in said

@@ -19,7 +19,7 @@ from eventlog.programs.backoff import RETRY_FOREVER
 from eventlog.settings import LogSettings
 from projections import queries, service
 from projections.errors import StoreUnavailable
-from projections.generations.registry.event_versions import Fields, fields_of
+from projections.generations.registry.event_versions import FirstFields, fields_of
 from projections.generations.registry.generation import Generation, served_by
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.state_places import StatePlace, known_id
@@ -169,7 +169,7 @@ class FakeRegistry(Generations):
 
     def __init__(self, live: Sequence[Generation]) -> None:
         self._live = live
-        self.deployed: dict[tuple[str, int], Fields] = {}
+        self.deployed: dict[tuple[str, int], FirstFields] = {}
         self.places: list[StatePlace] = []
 
     def note_state_place(self, place: StatePlace) -> None:
@@ -178,11 +178,11 @@ class FakeRegistry(Generations):
     def being_built(self) -> list[Generation]:
         return []
 
-    def event_versions(self) -> dict[tuple[str, int], Fields]:
+    def event_versions(self) -> dict[tuple[str, int], FirstFields]:
         return self.deployed
 
     def note_events(self, events: Iterable[type[Event]]) -> None:
-        self.deployed = {(each.type, each.version): fields_of(each) for each in events} | self.deployed
+        self.deployed = {(each.type, each.version): FirstFields(fields_of(each)) for each in events} | self.deployed
 
     def prepare(self) -> None:
         """It is there."""
@@ -365,9 +365,9 @@ def test_an_event_that_changed_without_its_version_is_an_error_in_the_log(
     made.build_missing()
     assert ("listing.sold", 1) in registry.deployed
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
-    before = dict(registry.deployed["listing.sold", 1])
-    del before["city"]
-    registry.deployed["listing.sold", 1] = before
+    fields = dict(registry.deployed["listing.sold", 1].fields)
+    del fields["city"]
+    before = registry.deployed["listing.sold", 1] = FirstFields(fields)
     made.build_missing()
     assert 'event "listing.sold" (' in caplog.text
     assert '"city" was added after version 1 was deployed' in caplog.text
