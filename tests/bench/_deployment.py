@@ -42,8 +42,11 @@ class Deployment:
 
 
 @contextmanager
-def services(*modules: str) -> Iterator[Deployment]:
-    """Headwater's processes in an environment of their own; everything of it is removed afterwards."""
+def services(*modules: str, **more: str) -> Iterator[Deployment]:
+    """Headwater's processes in an environment of their own; everything of it is removed afterwards.
+
+    more: further variables of each process.
+    """
     with own_environment() as (settings, stores), ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
         port = free_port()
@@ -51,6 +54,7 @@ def services(*modules: str) -> Iterator[Deployment]:
             "HEADWATER_ENVIRONMENT": settings.environment,
             "HEADWATER_STATE": str(folder),
             "HEADWATER_API_PORT": str(port),
+            **more,
         }
         log = replace(settings, state=folder)
         for module in modules:

@@ -1,0 +1,40 @@
+"""A view with its rows in a topic, and views over them, which the bench `rows_of_views` measures."""
+
+from __future__ import annotations
+
+from commands.declaring.view_rows import ViewRow
+from headwater.samples.listings.domain import Listed, PriceChanged
+from projections.stores.declared import Cache, Elasticsearch, Postgres, Topic
+from projections.table.folds import add, average, count, last
+from projections.table.view import TableView
+
+bench_prices = TableView(
+    name="bench_prices",
+    key="listing_id",
+    columns={
+        "city": last({Listed: "city", PriceChanged: "city"}),
+        "price": last({Listed: "price", PriceChanged: "price"}),
+        "changes": count(PriceChanged),
+    },
+    stores=(Postgres(), Topic()),
+)
+
+
+class Price(ViewRow, view="bench_prices"):
+    """A listing at its price."""
+
+    city: str | None
+    price: int | None
+    changes: int | None
+
+
+bench_markets = TableView(
+    name="bench_markets",
+    key="city",
+    columns={
+        "listings": count(Price),
+        "changes": add({Price: "changes"}),
+        "mean": average({Price: "price"}),
+    },
+    stores=(Postgres(), Elasticsearch(), Cache()),
+)
