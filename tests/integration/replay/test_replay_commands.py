@@ -52,9 +52,10 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
             service = Service(deployed.settings, deployed.stores, ViewRegistry([("here", by_group)]))
             assert service.add_to_stores() == {("by_group", 1)}
             told = replay("verify", "by_group")
-        assert (told.code, told.document["failed"]) == (0, []), told.complaint
-        assert "by_group: compare" in told.complaint.splitlines(), "progress goes to standard error"
         (verified,) = told.document["views"]
+        in_motion = any(each["undecided"] for each in verified["stores"])  # a slow loader never catches up with traffic
+        assert (told.code, told.document["failed"]) == (3 if in_motion else 0, []), told.complaint
+        assert "by_group: compare" in told.complaint.splitlines(), "progress goes to standard error"
         assert {each["store"] for each in verified["stores"]} == {*deployed.servers, "valkey rankings"}
         assert all(each["rows"] > 0 and not each["differences"] for each in verified["stores"])
         deployed.rows_become_the_references(by_group)
