@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # each process of the tests may start a JVM of its own: on two cores, six processes took longer than four
 SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
-PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm",-n auto tests)
+PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm and not programs",-n auto tests)
 
 # what builds images, and their version
 ENGINE ?= $(firstword $(foreach each,docker podman,$(shell command -v $(each))))
@@ -72,7 +72,7 @@ run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAI
 demo: chosen spark ## load samples, check all views, rebuild them, and check again; DOMAINS selects samples, as for run
 	$(PY) -m compose demo $(CHOSEN)
 
-test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers and JVM
+test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers, JVM and other programs
 	@$(if $(FAST),,$(PY) -m compose prepare)
 	$(PY) -m pytest $(PYTEST_OPTIONS)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PACKAGES = ("api", "commands", "compose", "eventlog", "headwater", "projections", "replay")

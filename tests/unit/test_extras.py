@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 
 from headwater.__main__ import EXTRAS
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[2]
 OWN = ("eventlog", "commands", "projections", "replay", "api", "compose", "headwater")
 LATER = {"pymysql", "opentelemetry", "google", "cryptography", "psycopg", "psycopg_pool"}

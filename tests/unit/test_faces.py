@@ -15,6 +15,8 @@ import headwater.folds
 import headwater.testing
 from projections.table import expressions
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[2]
 HEAVY = (
     "pyspark",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.mark.parametrize(
     ("program", "hidden", "command"),

@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.test_deployed_domains import DOMAIN, EXPIRY, VIEWS
 
+pytestmark = pytest.mark.programs
+
 RAISES = "x = 1\n\nraise RuntimeError('no rates\\nfor today')\n"
 NO_STORE = VIEWS.format(events="desk.domain").replace("stores=(Postgres(),)", "stores=()")
 NO_AGGREGATE = VIEWS.format(events="desk.happened")

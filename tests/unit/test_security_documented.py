@@ -26,6 +26,8 @@ from tests.unit.api.issuing import ISSUER, bearer, jwks, token
 from tests.unit.api.serving_clients import serving
 from tests.unit.api.test_guard_settings import certified
 
+pytestmark = pytest.mark.programs
+
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 
 

@@ -13,6 +13,8 @@ from hypothesis import settings
 
 from tests.support.seeds import FAST, LONG, LONGER, SEED, choose_seed, examples, repeats, seed_of, some_of
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -22,6 +22,8 @@ from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService, fake_service
 from tests.unit.api.serving_clients import connected, gone, serving
 
+pytestmark = pytest.mark.programs
+
 SOON = Limits(idle_s=0.5)
 PATIENT = Limits()
 POST = b"POST /commands/listing.sell HTTP/1.1\r\nhost: headwater\r\ncontent-type: application/json\r\n"

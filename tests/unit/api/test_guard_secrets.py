@@ -26,6 +26,8 @@ from tests.unit.api.issuing import AUDIENCE, ISSUER, bearer, token
 from tests.unit.api.serving_clients import serving
 from tests.unit.api.test_guard_tokens import Known
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture
 def every_log(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> Any:

@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService, fake_service
 from tests.unit.api.serving_clients import connected, gone, serving
 
+pytestmark = pytest.mark.programs
+
 STALL_S = 1.0
 LIMITS = Limits(stall_s=STALL_S)
 ROWS, ROW_BYTES = 100, 200_000

@@ -14,6 +14,8 @@ from api.server.workers import listen
 from api.settings import CANNOT_START, ApiSettings
 from eventlog.errors import SettingError
 
+pytestmark = pytest.mark.programs
+
 
 def test_an_address_that_is_taken_is_named() -> None:
     with listen(ApiSettings(port=0)) as taken, pytest.raises(SettingError, match="HEADWATER_API_PORT"):

@@ -10,6 +10,8 @@ import pytest
 from compose.ports import free_port
 from tests.integration.sources.watching import watching
 
+pytestmark = pytest.mark.programs
+
 VARIABLES = {
     "HEADWATER_MODULES": "shop",
     "HEADWATER_SHOP_DATABASE": "postgresql://shop_capture:secret@127.0.0.1:1/shop",

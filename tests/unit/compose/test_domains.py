@@ -14,6 +14,8 @@ from compose.errors import DomainsError
 from compose.samples.shipped import sample_of, to_try
 from eventlog.programs.modules import shipped_domains
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[3]
 ALL = (
     "buses, checkouts, listings, orders, payments, sales, saved_searches, sensors, shop, shop_floor, ski_lifts, "

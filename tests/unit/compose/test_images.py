@@ -29,6 +29,8 @@ from projections.running_parts import EVERYTHING, ready_file
 from tests.support.served import served
 from tests.unit.test_extras import installed_by
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "compose" / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -18,6 +18,8 @@ from compose.settings import StackSettings
 from compose.testing.shared import own_folder
 from projections.supervision.supervisor import Supervisor
 
+pytestmark = pytest.mark.programs
+
 NOBODY = (65534, 65534)
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from compose.publishing import release
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[3]
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n\n- Something.\n"
 UV = """#!/bin/sh

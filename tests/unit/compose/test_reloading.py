@@ -17,6 +17,8 @@ from projections.supervision.process import ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.programs
+
 NAMES = ("commands", "projections", "api")
 
 

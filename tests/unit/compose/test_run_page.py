@@ -29,6 +29,8 @@ from eventlog.programs.modules import shipped_domains
 from eventlog.settings import LogSettings
 from projections.registry import ViewRegistry
 
+pytestmark = pytest.mark.programs
+
 API = "http://127.0.0.1:18080"
 SETTINGS = StackSettings(Path("/home/ada/.headwater"))
 

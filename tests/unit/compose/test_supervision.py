@@ -19,6 +19,8 @@ from projections.supervision.process import ProcessSpec, State
 from projections.supervision.supervisor import Supervisor
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.programs
+
 supervised = logging.getLogger("projections.supervision.supervised")
 
 LIMIT, LIMIT_AT_FIRST = 3, 2

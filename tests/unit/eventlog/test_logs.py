@@ -19,6 +19,8 @@ from pydantic import BaseModel
 from eventlog.errors import SettingError
 from eventlog.programs.logs import FACTS, JsonLines, WithoutValues, about, formatter_of, log_to_stderr, trace_id_of
 
+pytestmark = pytest.mark.programs
+
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 ALWAYS = {"time", "level", "process", "pid", "logger", "message"}

@@ -12,6 +12,8 @@ import pytest
 
 from headwater.__main__ import PARTS
 
+pytestmark = pytest.mark.programs
+
 HELP_OF_EACH = """
 import json, sys
 from contextlib import redirect_stdout

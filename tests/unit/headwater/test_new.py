@@ -11,6 +11,8 @@ import pytest
 
 from headwater.new import main, wrong_name
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -22,6 +22,8 @@ from eventlog.errors import SettingError
 from eventlog.settings import LogSettings
 from headwater import new
 
+pytestmark = pytest.mark.programs
+
 STARTED = """
 import contextlib, compose.testing.deployment as deployment, compose.testing.servers as servers
 

@@ -14,6 +14,8 @@ from projections.folding.forking import NEEDED, start_server
 from replay.__main__ import folds_here
 from tests.support.waiting import BOUND_S
 
+pytestmark = pytest.mark.programs
+
 
 def test_processes_begin_with_what_a_fold_needs() -> None:
     start_server()
