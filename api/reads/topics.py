@@ -77,7 +77,7 @@ class TopicLedgers:
         return {
             partition: progress.ledger.applied
             for partition, progress in found.items()
-            if progress is not None and progress.complete and progress.shown == publication.offset
+            if progress is not None and progress.shown == publication.offset
         }
 
     def _publication(self, view: str, end: int) -> Publication | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -24,11 +25,15 @@ from projections.stores.declared import Postgres, Topic
 from projections.stores.names import patch_partition
 from projections.stores.store import LAST_NUMBER, Ledger
 from projections.stores.topic.records import LEDGER, PUBLISHED, Progress, progress_to_json
+from projections.stream.declaring.columns import INTEGER, TEXT
+from projections.stream.declaring.sources import events
+from projections.stream.declaring.view import StreamView
 from projections.table.folds import add, count, current, last
 from projections.table.patch import Place
 from projections.table.retraction import contribution_key
 from projections.table.rows import Deleted
 from projections.table.view import TableView
+from projections.view import View
 from tests.support.seeds import examples, seed_of
 from tests.unit.api.fake_service import PARTITIONS, FakeEvents, FakeGenerations, MemoryReader, event
 
@@ -63,7 +68,40 @@ copied = TableView(
 )
 owners = TableView(name="owners", key="owner", columns={"accounts": count(AccountRow)}, stores=(Postgres(), Topic()))
 sizes = TableView(name="sizes", key="accounts", columns={"owners": add({OwnerRow: 1})}, stores=(Postgres(),))
-VIEWS = {view.name: view for view in (accounts, copied, owners, sizes)}
+
+
+def opened_per_owner(opened: Any) -> Any:
+    return opened.groupBy("owner").count()
+
+
+hours = StreamView(
+    name="hours",
+    key="owner",
+    columns={"owner": TEXT, "opened": INTEGER},
+    sources={"opened": events(Opened, late_after="1h")},
+    query=opened_per_owner,
+    stores=(Postgres(), Topic()),
+)
+
+
+class HourRow(ViewRow, view="hours"):
+    opened: int | None
+
+
+busiest = TableView(name="busiest", key="opened", columns={"owners": count(HourRow)}, stores=(Postgres(),))
+renames = TableView(
+    name="renames", key="owner", columns={"name": last({Renamed: "name"})}, stores=(Postgres(), Topic())
+)
+
+
+class NameRow(ViewRow, view="renames"):
+    owner: str | None
+
+
+known = TableView(
+    name="known", key="owner", columns={"rows": count(AccountRow, NameRow)}, stores=(Postgres(),), key_name="owner"
+)
+VIEWS: dict[str, View] = {view.name: view for view in (accounts, copied, owners, sizes, hours, busiest, renames, known)}
 
 
 class World:
@@ -74,7 +112,7 @@ class World:
         self.events, self.generations = FakeEvents(), FakeGenerations()
         self.publications: dict[str, int] = {}
 
-    def lacks(self, view: TableView, token: str) -> str | None:
+    def lacks(self, view: View, token: str) -> str | None:
         """The view that a request for rows of `view` would wait for; None if it is answered at once."""
 
         async def wait() -> None:
@@ -96,28 +134,28 @@ class World:
         self.events.events[position] = event(f"account/{account}", 1, "account.opened", account_id=account, owner="Ada")
         return str(position)
 
-    def publish(self, view: TableView, generation: int = 1) -> None:
+    def publish(self, view: View, generation: int = 1) -> None:
         entry = Entry(PUBLISHED, view.name, str(generation).encode(), 0)
         self.publications[view.name] = self.log.submit(entry, 0).result()
 
-    def note(self, view: TableView, partition: int, applied: dict[str, int], *, shown: bool = True) -> None:
+    def note(self, view: View, partition: int, applied: dict[str, int], *, shown: bool = True) -> None:
         """The ledger in the topic of the view's generation; shown: whether its public topic has these rows."""
         places = {source: Place(offset, LAST_NUMBER) for source, offset in applied.items()}
         progress = Progress(Ledger(0, places), 0, self.publications[view.name] if shown else -1)
         self.log.submit(Entry(f"views.{view.name}.g1", LEDGER, progress_to_json(progress), 0), partition)
 
-    def show(self, view: TableView, key: str) -> tuple[str, int]:
+    def show(self, view: View, key: str) -> tuple[str, int]:
         """A row in the public topic; returns its source and offset."""
         partition = partition_of(view, key)
         topic = f"views.{view.name}"
         return f"{topic}/{partition}", self.log.submit(Entry(topic, key, b"{}", 0), partition).result()
 
-    def beat(self, view: TableView, partition: int) -> int:
+    def beat(self, view: View, partition: int) -> int:
         topic = f"views.{view.name}"
         return self.log.submit(Entry(topic, heartbeat_key(partition, topic), b"{}", 0), partition).result()
 
 
-def partition_of(view: TableView, key: str) -> int:
+def partition_of(view: View, key: str) -> int:
     return patch_partition(view, view.tag, key, PARTITIONS)
 
 
@@ -178,6 +216,35 @@ def test_every_view_of_a_chain_is_awaited(world: World) -> None:
     assert world.lacks(sizes, token) == "sizes"
     world.reader.applied = {partition_of(sizes, contribution_key("views.owners", "Ada")): {groups: change}}
     assert world.lacks(sizes, token) is None
+
+
+def test_every_view_that_is_read_is_awaited_for_each_of_several_positions(world: World) -> None:
+    tokens = [world.opened("A", Position(2, 7)), "1:4"]
+    renamed = event("owner/Ada", 1, "owner.renamed", owner="Ada", name="B")
+    world.events.events[Position(1, 4)] = renamed
+    world.publish(renames)
+    world.note(accounts, partition_of(accounts, "A"), {"2": 7})
+    assert world.lacks(known, ",".join(tokens)) == "renames"
+    source, offset = world.show(renames, "Ada")
+    world.note(renames, partition_of(renames, "Ada"), {"1": 4})
+    assert world.lacks(known, ",".join(tokens)) == "known"
+    assert world.lacks(known, tokens[0]) is None, "which the other view does not read"
+    world.reader.applied = {partition_of(known, contribution_key("views.renames", "Ada")): {source: offset}}
+    assert world.lacks(known, ",".join(tokens)) is None
+
+
+def test_a_stream_view_that_is_read_must_have_read_the_event_in_every_partition(world: World) -> None:
+    """Which of its rows an event changes is known to its query only."""
+    token = world.opened("A", Position(2, 7))
+    world.publish(hours)
+    for partition in range(PARTITIONS):
+        assert world.lacks(busiest, token) == "hours"
+        world.note(hours, partition, {"2": 7})
+    assert world.lacks(busiest, token) is None
+    source, offset = world.show(hours, "Ada")
+    assert world.lacks(busiest, token) == "busiest"
+    world.reader.applied = {partition_of(busiest, contribution_key("views.hours", "Ada")): {source: offset}}
+    assert world.lacks(busiest, token) is None
 
 
 def test_a_position_that_changes_no_row_below_counts_as_applied(world: World) -> None:
