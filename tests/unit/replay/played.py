@@ -15,6 +15,7 @@ from eventlog.source_positions import sources_of
 from eventlog.topics import EVENTS
 from projections.errors import GenerationMissing, ProjectionError, RebuildFailed
 from projections.generations.rebuild.build import Options, Rebuilt, Step
+from projections.generations.registry.event_versions import FirstFields
 from projections.generations.registry.generation import Generation, served_by
 from projections.generations.upkeep.lag import Lag
 from projections.stores.row_reader import Size
@@ -32,11 +33,11 @@ class Registry:
     generations: list[Generation] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
     dropped: list[tuple[str, int]] = field(default_factory=list)
-    deployed: dict[tuple[str, int], dict[str, str]] = field(default_factory=dict)
+    deployed: dict[tuple[str, int], FirstFields] = field(default_factory=dict)
 
     def prepare(self) -> None: ...
 
-    def event_versions(self) -> dict[tuple[str, int], dict[str, str]]:
+    def event_versions(self) -> dict[tuple[str, int], FirstFields]:
         return self.deployed
 
     def all(self) -> list[Generation]:
