@@ -21,8 +21,9 @@ SETTINGS = {
     "cluster.name": "headwater",
     "node.name": "local",
     "discovery.type": "single-node",
-    # A developer's nearly full disk would make every index read-only.
+    # A developer's nearly full disk would make every index read-only, and let no segments be merged.
     "cluster.routing.allocation.disk.threshold_enabled": "false",
+    "indices.merge.disk.check_interval": "0s",
 }
 
 
