@@ -69,6 +69,7 @@ def test_a_message_about_what_never_came_says_where_the_threads_are() -> None:
 
     says = r"the rows: not within 0\.01 s\n(.|\n)*works_on:\n(.|\n)*stop\.wait\(\)"
     with pytest.raises(AssertionError, match=says), running(works_on):
+        eventually(lambda: "stop.wait()" in stacks())
         eventually(lambda: False, "the rows", 0.01)
 
 
@@ -86,9 +87,15 @@ def test_the_work_of_the_test_is_shown_first_and_idle_threads_of_libraries_last_
         ends.wait()
 
     others = [threading.Thread(target=ends.wait, name="of a library"), threading.Thread(target=of_the_test, name="own")]
+
+    def all_wait() -> bool:
+        found = stacks()
+        return found.count("stop.wait()") == 2 and "ends.wait()" in found and "of a library is in wait " in found
+
     with running(older, newer):
         for each in others:
             each.start()
+        eventually(all_wait)
         shown = stacks()
     ends.set()
     for each in others:
@@ -108,7 +115,7 @@ def test_work_that_does_not_end_fails_the_test_with_its_stack(monkeypatch: pytes
 
     says = r"goes_on has not ended 0\.01 s after(.|\n)*ends\.wait\(\)"
     with pytest.raises(AssertionError, match=says), running(goes_on):
-        pass
+        eventually(lambda: "ends.wait()" in stacks())
     ends.set()
 
 

@@ -226,7 +226,7 @@ def test_what_a_client_submitted_before_it_went_away_is_decided(client: httpx.Cl
     for each in ids:
         receipt = eventually(lambda each=each: asked(client, each), "the receipt is there")  # type: ignore[misc]
         assert receipt["outcome"] == "accepted"
-    assert is_ready(client)
+    eventually(lambda: is_ready(client), "the API is ready")
 
 
 def asked(client: httpx.Client, command_id: str) -> Any:

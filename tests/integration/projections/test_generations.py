@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -155,10 +153,12 @@ def test_whoever_reads_the_registry_in_a_transaction_stops_no_start_and_no_swap(
 
 def test_a_swap_needs_the_lock_of_its_rebuild(registry: Registry, servers: dict[str, RealServer]) -> None:
     made = registry.generations.begin(V1, {}, {}).generation
-    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s"
     with registry.generations.rebuilding(BY_GROUP.name) as lock:
+        with lock.transaction() as connection:
+            holder = connection.info.backend_pid
         with psycopg.connect(servers["postgres"].settings.postgres, autocommit=True) as operator:
-            assert operator.execute(ended, [f"replay, process {os.getpid()} on %"]).fetchall() == [(True,)]
+            ended = operator.execute("SELECT pg_terminate_backend(%s, 240000)", [holder]).fetchall()
+            assert ended == [(True,)], "and its connection has ended, too"
         with pytest.raises(StoreUnavailable, match="lock on rebuilding"):
             registry.generations.swap(BY_GROUP.name, made, lock=lock)
     assert registry.generations.live() == {}
@@ -189,13 +189,17 @@ def test_until_when_a_generation_was_kept_up_is_known_by_store_also_if_an_earlie
         connection.execute(sql.SQL("ALTER TABLE {} DROP COLUMN kept").format(table))
     registry.generations.prepare()
     assert registry.generations.of(BY_GROUP.name)[0].kept == {}
+    began_s = time.time()
     for store, age_s in (("postgres", 0.0), ("valkey", 7200.5), ("postgres", 60.0)):
         registry.generations.note_kept(BY_GROUP.name, 1, store, age_s)
+    took_s = time.time() - began_s
     registry.build(V1)
     retired, live = registry.generations.of(BY_GROUP.name)
     assert live.kept == {}
-    ages = {store: round((datetime.now(UTC).timestamp() - at) / 60) for store, at in retired.kept.items()}
-    assert ages == {"postgres": 1, "valkey": 120}
+    assert retired.kept == {
+        "postgres": pytest.approx(began_s - 60.0, abs=took_s + 1.0),
+        "valkey": pytest.approx(began_s - 7200.5, abs=took_s + 1.0),
+    }
 
 
 def stored_before(registry: Registry) -> None:

@@ -19,6 +19,7 @@ from api.service import Service
 from commands.receipt import Receipt, ReceiptError
 from commands.sending.outgoing import Outgoing
 from eventlog.errors import LogUnavailable
+from tests.support.settled import settled
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeGateway, FakeService, fake_service, receipt
 
@@ -193,13 +194,6 @@ class Wire:
             "headers": [(b"content-type", b"application/x-ndjson")],
         }
         await create_app(service)(scope, self.receive, self.send)
-
-
-async def settled() -> None:
-    """Let everything run that can run: then nothing but this is ready in the loop."""
-    await asyncio.sleep(0)
-    while asyncio.get_running_loop()._ready:  # type: ignore[attr-defined]  # noqa: ASYNC110
-        await asyncio.sleep(0)
 
 
 def held(**limits: Any) -> tuple[Service, HeldGateway]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from api.limits.capacity import Capacity
+from tests.support.settled import settled
 
 
 async def take(capacity: Capacity, items: Sequence[int], taken: list[Sequence[int]]) -> None:
@@ -17,10 +18,10 @@ def test_items_are_taken_in_their_order_as_places_become_free() -> None:
     async def scenario() -> None:
         capacity, taken = Capacity(3), list[Sequence[int]]()
         tasks = [asyncio.create_task(take(capacity, items, taken)) for items in ([1, 2, 3, 4, 5], [6], [])]
-        await asyncio.wait(tasks, timeout=0.01)
+        await settled()
         assert (taken, [task.done() for task in tasks]) == ([[1, 2, 3]], [False, False, True])
         capacity.give_back(1)
-        await asyncio.wait(tasks, timeout=0.01)
+        await settled()
         assert taken == [[1, 2, 3], [4]]
         capacity.give_back(3)
         await asyncio.wait_for(asyncio.gather(*tasks), 60)
@@ -41,10 +42,10 @@ def test_items_wait_until_there_are_bytes_for_them_and_the_largest_one_until_it_
         for returned, expected in ((0, [[40, 60]]), (40, [[40, 60], [1]]), (60, [[40, 60], [1]])):
             if returned:
                 capacity.give_back(1, returned)
-            await asyncio.wait([task], timeout=0.01)
+            await settled()
             assert taken == expected
         capacity.give_back(1, 1)
-        await asyncio.wait([task], timeout=0.01)
+        await settled()
         assert taken == [[40, 60], [1], [900]]
         capacity.give_back(1, 900)
         await asyncio.wait_for(task, 60)

@@ -155,6 +155,7 @@ def test_a_rule_that_does_not_return_delays_no_other_partition_and_is_taken_over
     log = Group()
     with owners(log, doors, 2):
         log.give(range(PARTITIONS), [])
+        eventually(lambda: log.taken == dict.fromkeys(range(PARTITIONS), 1), "all are taken")
         hanging = log.send_to(0, waits=True)
         assert doors.waiting.acquire(timeout=240)
         log.give([], range(PARTITIONS))
@@ -184,6 +185,7 @@ def test_a_partition_that_comes_back_waits_for_its_earlier_worker(
     log = Group()
     with owners(log, doors, 1):
         log.give(range(PARTITIONS))
+        eventually(lambda: log.taken == dict.fromkeys(range(PARTITIONS), 1), "all are taken")
         hanging = log.send_to(0, waits=True)
         assert doors.waiting.acquire(timeout=240)
         log.give([1, 2])

@@ -22,7 +22,7 @@ from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, PartitionWriter, Record, Role
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
-from tests.support.waiting import eventually
+from tests.support.waiting import BOUND_S, eventually
 
 REGISTRY = CommandRegistry.load(["listings"])
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
@@ -132,15 +132,23 @@ def test_a_store_that_fails_after_the_commit_is_restored_and_nothing_is_repeated
 def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.owning.ownership.TRANSACTION_GAP_S", 1.0)
+    class Crowd(threading.Event):
+        """Two more commands come while the worker waits, however long that takes."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            for number in (3, 4):
+                submit(disk.log, number, price=number + 1)
+            return False
+
+    monkeypatch.setattr("commands.owning.ownership.TRANSACTION_GAP_S", BOUND_S)
     disk.room.set()
     submit(disk.log, 0)
     submit(disk.log, 1, price=2)
     worker = PartitionWorker(disk.log, HANDLER, 0, disk.open)
+    monkeypatch.setattr(worker, "_stopped", Crowd())
     worker.start()
     receipts(disk.log, 2)
-    for number in (2, 3, 4):
-        submit(disk.log, number, price=number + 1)
+    submit(disk.log, 2, price=3)
     receipts(disk.log, 5)
     worker.stop()
     worker.join()
