@@ -96,6 +96,7 @@ class VaultResource:
 def compose_service(settings: ApiSettings) -> Service:
     """The service on Kafka and the three stores; connects to nothing yet. Raises DeclarationError and its like."""
     environment, stores = settings.log.environment, settings.stores
+    patch_partitions = settings.log.patch_partitions
     commands = CommandRegistry.load(settings.log.modules)
     views = ViewRegistry.load(settings.log.modules)
     log = KafkaLog(settings.log)
@@ -109,20 +110,19 @@ def compose_service(settings: ApiSettings) -> Service:
     )
     database = Database(stores.postgres, environment)
     generations = LiveGenerations(database, environment)
-    elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
+    elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, patch_partitions)
     cache = ValkeyReader(stores.valkey, environment)
     readers: dict[str, ViewReader] = {
         "postgres": PostgresReader(database, environment),
         "elasticsearch": elasticsearch,
         "valkey": cache,
     }
-    partitions, patch_partitions = settings.log.partitions, settings.log.patch_partitions
     topics = TopicLedgers(log, patch_partitions)
-    waiter = Waiter(events, captured, generations, topics, views.views, partitions, patch_partitions)
+    waiter = Waiter(events, captured, generations, topics, views.views, settings.log.partitions, patch_partitions)
     observations = ObservationRegistry.load(settings.log.modules)
     personal = PersonalValues(commands, observations)
     lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
-    feeds = ChangeFeeds(log, generations, readers, lookups, settings.log.patch_partitions, settings.limits.followers)
+    feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     guard = settings.guard.open_guard(
         declared_names(commands, observations, views.views), settings.log.state / "api" / environment

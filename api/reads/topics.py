@@ -13,9 +13,6 @@ from eventlog.ports import EventLog
 from projections.stores.topic.publications import Publication, Publications
 from projections.stores.topic.records import LEDGER, PUBLISHED, Progress, progress_from_json, topic_of
 
-Place = tuple[str, int]
-"""A topic and a partition."""
-
 
 class _Known(NamedTuple):
     """The last ledger before the end of a partition; None: there is none."""
@@ -38,8 +35,8 @@ class TopicLedgers:
         self._log, self._patch_partitions = log, patch_partitions
         self._publications, self._published_end = Publications(log), -1
         self._publishing = threading.Lock()
-        self._known: dict[str, dict[Place, _Known]] = {}
-        """By view."""
+        self._known: dict[str, dict[tuple[str, int], _Known]] = {}
+        """By view, then by the topic of its generation and the partition."""
         self._threads = Threads(threads, "topic-ledgers")
 
     async def open(self) -> None:
@@ -71,12 +68,11 @@ class TopicLedgers:
         if publication is None or publication.generation != live.generation:
             return {}
         earlier = self._known.get(live.view.name, {})
-        known = {place: self._last(place, ends[place], earlier.get(place)) for place in places}
+        known = {place: self._last(*place, ends[place], earlier.get(place)) for place in places}
         self._known[live.view.name] = known
-        found = {partition: known[topic, partition].progress for _, partition in places}
         return {
             partition: progress.ledger.applied
-            for partition, progress in found.items()
+            for (_, partition), (_, progress) in known.items()
             if progress is not None and progress.shown == publication.offset
         }
 
@@ -87,11 +83,11 @@ class TopicLedgers:
             self._published_end = end
         return publication
 
-    def _last(self, place: Place, end: int, known: _Known | None) -> _Known:
+    def _last(self, topic: str, partition: int, end: int, known: _Known | None) -> _Known:
         """The last ledger before `end`; known: before an earlier end."""
         if known is None or known.end > end or known.progress is None:
-            value = self._log.last(*place, LEDGER)
+            value = self._log.last(topic, partition, LEDGER)
             return _Known(end, None if value is None else progress_from_json(value))
-        values = [record.value for record in self._log.read(*place, known.end, end) if record.key == LEDGER]
+        values = [record.value for record in self._log.read(topic, partition, known.end, end) if record.key == LEDGER]
         last = values[-1] if values else None
         return _Known(end, known.progress if last is None else progress_from_json(last))

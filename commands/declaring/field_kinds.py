@@ -194,7 +194,9 @@ class Inside:
 
 
 def insides(model: type[BaseModel]) -> Mapping[str, Inside]:
-    """What is inside the fields of a model, by their names in JSON. The model must be complete."""
+    """What is inside the fields of a model, by their names in JSON; none if it names a type that is not defined yet."""
+    if not (model.__pydantic_complete__ or model.model_rebuild(raise_errors=False)):
+        return {}
     schemas, definitions = _schemas(model)
     kinds = field_kinds(model)
     return {

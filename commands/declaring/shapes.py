@@ -46,9 +46,7 @@ def object_of(fields: Shapes, of: Shape | None = None) -> Shape:
 
 def shapes_of(model: type[BaseModel]) -> dict[str, Shape]:
     """What each field of a model holds; if it names a type that is not defined yet, not what is inside."""
-    kinds = field_kinds(model)
-    is_complete = model.__pydantic_complete__ or model.model_rebuild(raise_errors=False)
-    inside = insides(model) if is_complete else {}
+    kinds, inside = field_kinds(model), insides(model)
     personal = {info.alias or name for name, info in model.model_fields.items() if is_personal(info)}
     return {name: _shape(kind, inside.get(name), is_personal=name in personal) for name, kind in kinds.items()}
 

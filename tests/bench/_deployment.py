@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,6 +96,15 @@ def process(words: Sequence[str], variables: Mapping[str, str], log: Path, cwd: 
             started.wait()
 
 
+async def paced(rate: float, number: int) -> AsyncIterator[float]:
+    """At a steady rate, so many times, when each was due, in seconds of `time.perf_counter`; at once if it is late."""
+    start = time.perf_counter()
+    for each in range(number):
+        due = start + each / rate
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        yield due
+
+
 async def send(
     url: str,
     rate: int,
@@ -111,10 +120,7 @@ async def send(
         answered(key, due, time.perf_counter())
 
     async with httpx.AsyncClient(base_url=url, timeout=30) as client, asyncio.TaskGroup() as group:
-        start = time.perf_counter()
-        for number in range(int(rate * seconds)):
-            due = start + number / rate
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        async for due in paced(rate, int(rate * seconds)):
             key = uuid.uuid4().hex
             if sent is not None:
                 sent[key] = due

@@ -19,7 +19,7 @@ import httpx
 import psycopg
 
 from eventlog.kafka.log import KafkaLog
-from tests.bench._deployment import JSON, Deployment, accepted, quantiles, services
+from tests.bench._deployment import JSON, Deployment, accepted, paced, quantiles, services
 from tests.bench._followed_views import bench_markets
 from tests.bench._listing import LISTING
 from tests.bench._waiting import eventually
@@ -87,10 +87,7 @@ async def _timed(deployment: Deployment, seconds: int) -> dict[str, list[float]]
             each.append(elapsed)
 
     async with httpx.AsyncClient(base_url=deployment.url, timeout=60) as client, asyncio.TaskGroup() as group:
-        start = time.perf_counter()
-        for number in range(RATE * seconds):
-            due = start + number / RATE
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        async for due in paced(RATE, RATE * seconds):
             group.create_task(one(client, due))
     return took
 

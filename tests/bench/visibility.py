@@ -46,6 +46,7 @@ from tests.bench._deployment import (
     Deployment,
     accepted,
     in_every_view,
+    paced,
     quantiles,
     send,
     services,
@@ -164,9 +165,7 @@ async def _all(deployment: Deployment, seen: Seen) -> None:
 async def _load(settings: LogSettings, rate: int, seconds: int) -> None:
     """Append commands to Kafka at a steady rate; their receipts are nobody's here."""
     producer = Producer(client_config(settings, **WRITER))
-    start = time.perf_counter()
-    for number in range(rate * seconds):
-        await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
+    async for _ in paced(rate, rate * seconds):
         key, now = uuid.uuid4().hex, datetime.now(UTC)
         command = Envelope(key, ListProperty.type, f"listing/{key}", now, {"listing_id": key, **LISTING})
         producer.produce(

@@ -6,13 +6,13 @@ earlier events can no longer be read: neither by the handler nor by views.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pydantic import BaseModel
 
 from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import Inside, insides
+from commands.declaring.field_kinds import Inside, field_kinds, insides
 from commands.declaring.field_paths import ITEMS, Path
 from commands.declaring.field_paths import place_of as written
 from commands.declaring.shapes import Shapes
@@ -53,30 +53,24 @@ def nested_fields_of(event: type[Event]) -> dict[str, str]:
 
     A field that may be missing is written as one that may be null. Of a model inside itself, the first is enough.
     """
-    return {written(path): kind for path, kind, _ in _nested(event, (), (event,))}
+    return {written(path): kind for path, kind, _ in _nested(event)}
 
 
-def _nested(
-    model: type[BaseModel], path: Path, around: tuple[type[BaseModel], ...]
-) -> Iterable[tuple[Path, str, type[BaseModel]]]:
-    """Below this path: the path of each field, its kind, and the model that has it."""
-    for name, inside in _insides(model).items():
+def _nested(event: type[Event]) -> list[tuple[Path, str, type[BaseModel]]]:
+    """Of each field inside a nested model or a list: its path, its kind, and the model that has it."""
+    return [(path, kind, model) for path, kind, model in _fields(event) if len(path) > 1]
+
+
+def _fields(
+    model: type[BaseModel], path: Path = (), around: tuple[type[BaseModel], ...] = ()
+) -> Iterator[tuple[Path, str, type[BaseModel]]]:
+    """Likewise of the fields of a model, whose path is given, and of what is inside these."""
+    kinds, around = field_kinds(model), (*around, model)
+    for name, inside in insides(model).items():
+        yield (*path, name), kinds[name].kind.__name__ + ("" if is_required(model, name) else NULLABLE), model
         place, inner = _model_in(inside, (*path, name))
-        if inner is None or inner in around:
-            continue
-        kinds = _insides(inner)
-        fields = {info.alias or field: info for field, info in inner.model_fields.items()}
-        for own, info in fields.items() if kinds else ():
-            kind = kinds[own].kind
-            may_lack = kind.nullable or not info.is_required()
-            yield (*place, own), kind.kind.__name__ + (NULLABLE if may_lack else ""), inner
-        yield from _nested(inner, place, (*around, inner))
-
-
-def _insides(model: type[BaseModel]) -> Mapping[str, Inside]:
-    """What is inside the fields of a model; nothing if it names a type that is not defined."""
-    is_complete = model.__pydantic_complete__ or model.model_rebuild(raise_errors=False)
-    return insides(model) if is_complete else {}
+        if inner is not None and inner not in around:
+            yield from _fields(inner, place, around)
 
 
 def _model_in(inside: Inside, path: Path) -> tuple[Path, type[BaseModel] | None]:
@@ -110,7 +104,7 @@ def _changed_inside(before: FirstFields, event: type[Event]) -> str:
     """Likewise for what is inside nested models and lists, as far as earlier events cannot be read with it."""
     if before.nested is None:
         return ""
-    nested = list(_nested(event, (), (event,)))
+    nested = _nested(event)
     now = {written(path): kind for path, kind, _ in nested}
     strict = {_around(written(path)) for path, _, model in nested if model.model_config.get("extra") == "forbid"}
     known = before.fields.keys() | before.nested.keys()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from api.ports import Resource
 from api.reads.captured import CapturedReader
 from api.reads.database import Database
 from api.reads.log import LogReader
@@ -24,31 +25,23 @@ from tests.support.waiting import BOUND_S
 def waiting(deployed: Deployed) -> Iterator[Callable[[View, str], None]]:
     """Gives what returns once a view has a position in PostgreSQL."""
     settings, environment = deployed.settings, deployed.settings.environment
-    partitions = settings.partitions, settings.patch_partitions
     views = ViewRegistry.load(settings.modules).views
-
-    async def opened() -> tuple[Waiter, PostgresReader, list[Callable[[], object]]]:
-        events, captured = LogReader(deployed.log), CapturedReader(deployed.log, {})
-        topics = TopicLedgers(deployed.log, settings.patch_partitions)
-        database = Database(deployed.stores.postgres, environment)
-        for each in (events, database):
-            await each.open()
-        generations = LiveGenerations(database, environment)
-        waiter = Waiter(events, captured, generations, topics, views, *partitions)
-        return (
-            waiter,
-            PostgresReader(database, environment),
-            [each.close for each in (events, captured, topics, database)],
-        )
+    events, captured = LogReader(deployed.log), CapturedReader(deployed.log, {})
+    topics = TopicLedgers(deployed.log, settings.patch_partitions)
+    database = Database(deployed.stores.postgres, environment)
+    generations, reader = LiveGenerations(database, environment), PostgresReader(database, environment)
+    waiter = Waiter(events, captured, generations, topics, views, settings.partitions, settings.patch_partitions)
+    resources: tuple[Resource, ...] = (events, captured, topics, database)
 
     with asyncio.Runner() as runner:
-        waiter, reader, closing = runner.run(opened())
 
         def wait(view: View, position: str) -> None:
             runner.run(waiter.wait(views[view.name], reader, After(position, int(BOUND_S * 1000))))
 
+        for each in resources:
+            runner.run(each.open())
         try:
             yield wait
         finally:
-            for close in closing:
-                runner.run(close())  # type: ignore[arg-type]
+            for each in resources:
+                runner.run(each.close())
