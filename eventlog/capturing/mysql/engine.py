@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -99,6 +99,14 @@ MARIADB: Final = BinlogEngine(
 MYSQL: Final = BinlogEngine("mysql", "MySQL", "debezium-connector-mysql", "io.debezium.connector.mysql.MySqlConnector")
 
 
+class _Read(NamedTuple):
+    """Where a connector goes on, the size in bytes of each log after that, and why what follows is gone, if it is."""
+
+    place: Mapping[str, Any] | None
+    logs: Mapping[str, int] | None
+    lost: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class BinlogSession:
     """An open connection to a server; see `Database`."""
@@ -111,11 +119,7 @@ class BinlogSession:
         return check_server(self.server, registered)
 
     def lost(self) -> str | None:
-        place, logs = self._place(), self.server.logs()
-        if place is None or logs is None:
-            return None
-        why = gap(place, logs, self._server_id())
-        return None if why is None else self._lost(why)
+        return self._read().lost
 
     def ahead(self) -> str | None:
         """Nothing: `lost` finds a binary log that ends before the connector's place."""
@@ -162,14 +166,24 @@ class BinlogSession:
         self.server.rows(f"EXPLAIN SELECT 1 FROM {quoted(table.table)} WHERE {where}")  # noqa: S608 - it is the user's SQL
 
     def standing(self, is_running: bool) -> Standing:
-        logs = self.server.logs()
-        if logs is None:
+        read = self._read()
+        if read.logs is None:
             return Standing()
-        place, kept = self._place(), sum(logs.values())
-        if place is None:
-            return Standing(retained_bytes=kept)
-        why = gap(place, logs, self._server_id())
-        return Standing(lag_bytes(place, logs), kept, problems=() if why is None else (self._lost(why),))
+        lag = None if read.place is None else lag_bytes(read.place, read.logs)
+        return Standing(lag, sum(read.logs.values()), problems=() if read.lost is None else (read.lost,))
+
+    def _read(self) -> _Read:
+        """The place first, for the logs grow. And again if it is in none: the connector may have left one that is gone.
+
+        Otherwise a connector that captures all would be said to have lost changes.
+        """
+        while True:
+            place, logs = self._place(), self.server.logs()
+            why = None if place is None or logs is None else gap(place, logs, self._server_id())
+            if why is None:
+                return _Read(place, logs)
+            if place == self._place():
+                return _Read(place, logs, self._lost(why))
 
     def _place(self) -> Mapping[str, Any] | None:
         """Where the connector goes on; None during its first snapshot, which begins anew."""
