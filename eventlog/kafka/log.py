@@ -41,6 +41,9 @@ MIN_LOOKS = 20
 """How often an end must not have been visible."""
 WAIT_S = 0.1
 """How long a reader waits at once."""
+FETCH_MS = 1
+"""How long Kafka keeps a fetch for which there is nothing. The client sends one as soon as it has read the last record,
+and the next question to that broker waits for its answer."""
 SUBMIT_TIMEOUT_MS = 5_000
 """After this time, a write fails because the log is unavailable."""
 LINGER_MS = 5
@@ -191,8 +194,7 @@ class KafkaLog:
         """A consumer for one request; it is kept for the next, because connecting takes longer than the request."""
         with self._lock:
             consumer = self._idle_readers.pop() if self._idle_readers else None
-        # a fetch that waits for new records delays the next request
-        consumer = consumer or self._consumer(**{"fetch.wait.max.ms": 10})
+        consumer = consumer or self._consumer(**{"fetch.wait.max.ms": FETCH_MS})
         try:
             yield consumer
             consumer.unassign()

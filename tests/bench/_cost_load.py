@@ -44,13 +44,20 @@ class Client:
         self._idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._slots = asyncio.Semaphore(CONNECTIONS)
 
-    async def post(self, path: str, content: bytes, media: str) -> bytes:
+    async def get(self, path: str) -> bytes:
         """The body of the answer; raises Refused if its status is no success."""
+        return await self._answer(path, f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
+
+    async def post(self, path: str, content: bytes, media: str) -> bytes:
+        """Likewise."""
         head = f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {media}\r\n"
         head += f"Content-Length: {len(content)}\r\n\r\n"
+        return await self._answer(path, head.encode() + content)
+
+    async def _answer(self, path: str, request: bytes) -> bytes:
         async with self._slots:
             reader, writer = await self._connected()
-            writer.write(head.encode() + content)
+            writer.write(request)
             received = (await reader.readuntil(b"\r\n\r\n")).lower()
             body = await _body(reader, received)
             if b"connection: close" in received:
