@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, cast
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Any, Final, TypeVar, cast
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, errors
 from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -15,14 +16,19 @@ from api.limits.portions import fitting_rows, stored_bytes
 from api.ports import GenerationGone
 from projections.errors import LacksRight, StoreUnavailable
 
+Answer = TypeVar("Answer")
+Connection = AsyncConnection[tuple[Any, ...]]
+
 STATEMENT_TIMEOUT_MS = 15_000
+ENDED: Final = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
+"""What the server may say when it ends a connection, before the client sees that it has."""
 CONNECT_S: Final = 3
 """How long it may take to connect, and to get a connection of the pool."""
 ROWS_AT_ONCE: Final = 10
 """Rows that are received together while the size of all is limited."""
 
 
-async def _nothing(connection: AsyncConnection[tuple[Any, ...]]) -> None:
+async def _nothing(connection: Connection) -> None:
     """Reset nothing. With a `reset`, a worker of the pool returns connections: a reader that is cancelled while it
     returned one itself would lose it, and the pool would shrink for good."""
 
@@ -31,13 +37,12 @@ class Database:
     """A pool of read-only connections to one deployment's PostgreSQL."""
 
     def __init__(self, url: str, environment: str, connections: int = 8) -> None:
-        self._pool: AsyncConnectionPool[AsyncConnection[tuple[Any, ...]]] = AsyncConnectionPool(
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
             max_size=connections,
             open=False,
             timeout=CONNECT_S,
-            check=AsyncConnectionPool.check_connection,
             reset=_nothing,
             kwargs={
                 "autocommit": True,
@@ -47,6 +52,7 @@ class Database:
                 "-c timezone=UTC",
             },
         )
+        self._checking: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Start to connect, in the background."""
@@ -58,9 +64,12 @@ class Database:
 
     async def rows(self, statement: Composed, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of one query; raises StoreUnavailable, or GenerationGone (dropped, or of another version)."""
-        async with self._connection() as connection:
+
+        async def read(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(statement, values)
             return await cursor.fetchall()
+
+        return await self._read(read)
 
     async def first_rows(
         self, statement: Composed, values: Sequence[Any], limit: int, budget_bytes: int
@@ -74,28 +83,55 @@ class Database:
             rows = await self.rows(statement, values)
             fitting = fitting_rows(map(stored_bytes, rows), budget_bytes)
             return rows[:fitting], fitting == len(rows)
-        found: list[tuple[Any, ...]] = []
-        async with self._connection() as connection:
+
+        async def read(connection: Connection) -> tuple[list[tuple[Any, ...]], bool]:
+            found, left = list[tuple[Any, ...]](), budget_bytes
             streamed = connection.cursor().stream(statement, values, size=ROWS_AT_ONCE)
             async with aclosing(cast(AsyncGenerator[tuple[Any, ...]], streamed)) as rows_as_they_come:
                 async for row in rows_as_they_come:
                     found.append(row)
-                    budget_bytes -= stored_bytes(row)
-                    if budget_bytes <= 0:
+                    left -= stored_bytes(row)
+                    if left <= 0:
                         return found, False
-        return found, True
+            return found, True
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
-        """A connection of the pool, whose errors are Headwater's."""
-        try:
+        return await self._read(read)
+
+    async def _read(self, read: Callable[[Connection], Awaitable[Answer]]) -> Answer:
+        """What it reads; with another connection if the server has ended that one, as in a restart.
+
+        To ask each connection before its query would take as long as the query.
+        """
+        with _translated():
+            for _ in range(self._pool.max_size):  # others may have been ended, too, and returned since the look at all
+                connection = None
+                try:
+                    async with self._pool.connection() as connection:
+                        return await read(connection)
+                except psycopg.OperationalError as error:
+                    if not isinstance(error, ENDED) and (connection is None or not connection.broken):
+                        raise
+                await self._replace_ended()
             async with self._pool.connection() as connection:
-                yield connection
-        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-            raise GenerationGone(str(error)) from error
-        except psycopg.errors.QueryCanceled as error:
-            raise StoreUnavailable("PostgreSQL", f"no answer within {STATEMENT_TIMEOUT_MS} ms") from error
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise LacksRight("PostgreSQL", str(error).strip()) from error
-        except (psycopg.OperationalError, PoolTimeout) as error:
-            raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
+                return await read(connection)
+
+    async def _replace_ended(self) -> None:
+        """Replace each connection that the server has ended; requests that find one at the same time share the look."""
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._pool.check())
+        await asyncio.shield(self._checking)  # connections would be lost with a client that leaves
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Translate PostgreSQL's errors into Headwater's."""
+    try:
+        yield
+    except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+        raise GenerationGone(str(error)) from error
+    except errors.QueryCanceled as error:
+        raise StoreUnavailable("PostgreSQL", f"no answer within {STATEMENT_TIMEOUT_MS} ms") from error
+    except errors.InsufficientPrivilege as error:
+        raise LacksRight("PostgreSQL", str(error).strip()) from error
+    except (psycopg.OperationalError, PoolTimeout) as error:
+        raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
