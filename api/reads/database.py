@@ -22,6 +22,8 @@ Connection = AsyncConnection[tuple[Any, ...]]
 STATEMENT_TIMEOUT_MS = 15_000
 ENDED: Final = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
 """What the server may say when it ends a connection, before the client sees that it has."""
+RETRIES: Final = 2
+"""More than one, because others may return a connection that has ended, too; few, because the query may be why."""
 CONNECT_S: Final = 3
 """How long it may take to connect, and to get a connection of the pool."""
 ROWS_AT_ONCE: Final = 10
@@ -103,7 +105,7 @@ class Database:
         To ask each connection before its query would take as long as the query.
         """
         with _translated():
-            for _ in range(self._pool.max_size):  # others may have been ended, too, and returned since the look at all
+            for _ in range(RETRIES):
                 connection = None
                 try:
                     async with self._pool.connection() as connection:
