@@ -173,9 +173,8 @@ class BinlogSession:
         return Standing(lag, sum(read.logs.values()), problems=() if read.lost is None else (read.lost,))
 
     def _read(self) -> _Read:
-        """The place first, for the logs grow. And again if it is in none: the connector may have left one that is gone.
-
-        Otherwise a connector that captures all would be said to have lost changes.
+        """The place is read before the logs, which grow; and again if no log has it, which may be one that was removed
+        after the connector had captured it. Otherwise changes would be said to be lost that are not.
         """
         while True:
             place, logs = self._place(), self.server.logs()

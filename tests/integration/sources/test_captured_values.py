@@ -409,11 +409,15 @@ def test_rows_that_are_gone_when_their_long_values_are_read_again_stop_nothing(
     topic = connector.topic(Long)
     for key in (11, 12, 13):
         insert(connection, Long, key, LONG)
-    with connection.transaction():  # its changes come after its commit
+    connector.wait_equal(topic)
+    connector.ask("PUT", "stop")  # PostgreSQL sends a transaction a moment before others see its rows
+    eventually(lambda: connector.ask("GET", "status").json()["tasks"] == [], "it is stopped")
+    with connection.transaction():
         connection.execute("UPDATE long SET number = 2 WHERE id > 10")
         connection.execute("DELETE FROM long WHERE id = 11")
         connection.execute("UPDATE long SET id = 14 WHERE id = 12")
         connection.execute("UPDATE long SET text = 'new' WHERE id = 13")
+    connector.ask("PUT", "resume")
     connector.wait_equal(topic)
     assert topic.compacted() == topic.comparable()
     changes = [each.change for each in topic.records if each.change.key in {"11", "12", "13", "14"}]
