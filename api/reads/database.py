@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 import psycopg
 from psycopg import AsyncConnection, errors
 from psycopg.sql import Composed
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 
 from api.limits.portions import fitting_rows, stored_bytes
 from api.ports import GenerationGone
@@ -135,5 +135,5 @@ def _translated() -> Iterator[None]:
         raise StoreUnavailable("PostgreSQL", f"no answer within {STATEMENT_TIMEOUT_MS} ms") from error
     except errors.InsufficientPrivilege as error:
         raise LacksRight("PostgreSQL", str(error).strip()) from error
-    except (psycopg.OperationalError, PoolTimeout) as error:
+    except psycopg.OperationalError as error:
         raise StoreUnavailable("PostgreSQL", str(error).strip()) from error

@@ -27,6 +27,7 @@ from eventlog.kafka import admin
 from eventlog.settings import LogSettings
 from projections.settings import StoreSettings
 from tests.bench._listing import LISTING
+from tests.bench._waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,6 +161,12 @@ def in_every_view(url: str, key: str) -> bool:
     rows = [f"listings/{key}", f"listing_search/{key}", f"listing_card/{key}", "city_market/SACRAMENTO"]
     paths = [f"{url}/views/{row}" for row in rows] + [f"{url}/streams/listing/{key}"]
     return all(httpx.get(path, timeout=30).status_code == 200 for path in paths)
+
+
+def wait_live(url: str) -> None:
+    """Return once commands are answered, and every view of `listings` shows the first one."""
+    eventually(lambda: accepted(url, "first"), "commands are answered", 120)
+    eventually(lambda: in_every_view(url, "first"), "every view is live", 300)
 
 
 def quantiles(took_ms: list[float]) -> dict[str, Any]:

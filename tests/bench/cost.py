@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
-from tests.bench._deployment import ROOT, accepted, in_every_view, process
+from tests.bench._deployment import ROOT, accepted, in_every_view, process, wait_live
 from tests.bench._processes import COMPILING, KafkaRequests, pid_of, spent_s
 from tests.bench._servers import answers
 from tests.bench._waiting import eventually
@@ -178,8 +178,7 @@ def deployment(checkout: Path, *, handlers: int = 1, workers: int = 1) -> Iterat
             roots |= {name: start(name, name) for name in ("commands", "projections", "api")}
             roots |= {f"commands{number}": start(f"commands{number}", "commands") for number in range(2, handlers + 1)}
             url = f"http://127.0.0.1:{port}"
-            eventually(lambda: accepted(url, "first"), "commands are answered", 120)
-            eventually(lambda: in_every_view(url, "first"), "every view is live", 300)
+            wait_live(url)
             yield Running(url, roots, KafkaRequests(pid_of("kafka", roots["servers"])))
         except BaseException:
             for file in sorted(folder.glob("*.log")):

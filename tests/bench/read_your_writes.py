@@ -14,15 +14,13 @@ from typing import Any
 
 import orjson
 
-from headwater.samples.listings.views import listing_card, listing_search, listings
+from headwater.samples.listings.views import listings
 from projections.table.view import TableView
 from tests.bench._cost_load import Client
-from tests.bench._deployment import accepted, in_every_view, quantiles, services
-from tests.bench._listing import LISTING
-from tests.bench._waiting import eventually
+from tests.bench._deployment import body, quantiles, services, wait_live
+from tests.bench.visibility import VIEWS
 
 NAMES = ("read_your_writes",)
-VIEWS = {"postgres": listings, "elasticsearch": listing_search, "valkey": listing_card}
 CLIENTS = (1, 32)
 WARM_UP_S, SECONDS = 30, 15
 
@@ -30,8 +28,7 @@ WARM_UP_S, SECONDS = 30, 15
 def run(name: str) -> Iterator[dict[str, Any]]:
     """A line per store and number of clients."""
     with services("commands", "projections", "api", HEADWATER_MODULES="listings") as deployment:
-        eventually(lambda: accepted(deployment.url, "first"), "commands are answered", 60)
-        eventually(lambda: in_every_view(deployment.url, "first"), "every view is live", 300)
+        wait_live(deployment.url)
         asyncio.run(_took(deployment.url, listings, max(CLIENTS), WARM_UP_S))
         for store, view in VIEWS.items():
             for clients in CLIENTS:
@@ -53,10 +50,9 @@ async def _took(url: str, view: TableView, clients: int, seconds: float) -> list
     async def one_after_the_other() -> None:
         while (sent := time.perf_counter()) < until:
             key = uuid.uuid4().hex
-            body = orjson.dumps({"listing_id": key, **LISTING})
-            position = orjson.loads(await client.post("/commands/listing.list_property", body, "application/json"))
+            receipt = orjson.loads(await client.post("/commands/listing.list_property", body(key), "application/json"))
             answered = time.perf_counter()
-            await client.get(f"/views/{view.name}/{key}?after={position['position']}&wait_ms=30000")
+            await client.get(f"/views/{view.name}/{key}?after={receipt['position']}&wait_ms=30000")
             took.append((sent, answered, time.perf_counter()))
 
     try:

@@ -50,6 +50,7 @@ from tests.bench._deployment import (
     quantiles,
     send,
     services,
+    wait_live,
 )
 from tests.bench._listing import LISTING
 from tests.bench._waiting import eventually
@@ -120,8 +121,7 @@ class Seen:
 def _measured() -> dict[str, Seen]:
     """What both benches read, by condition, of one deployment."""
     with services("commands", "projections", "api") as deployment:
-        eventually(lambda: accepted(deployment.url, "first"), "commands are answered", 60)
-        eventually(lambda: in_every_view(deployment.url, "first"), "every view is live", 300)
+        wait_live(deployment.url)
         asyncio.run(_load(deployment.log, FULL_RATE, WARM_UP_S))
         _settle(deployment.url)
         quiet = _watch(deployment, _watched)

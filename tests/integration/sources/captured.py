@@ -192,6 +192,11 @@ class Connector:
         tasks = answer.json()["tasks"] if answer.is_success else []
         return tasks[0] if tasks else {"state": ""}
 
+    def stop(self) -> None:
+        """Stop it, and return once it has no task any more; `resume` lets it go on."""
+        self.ask("PUT", "stop")
+        eventually(lambda: self.ask("GET", "status").json()["tasks"] == [], "it is stopped")
+
     def wait_running(self) -> None:
         """Return once the task runs, also if it failed before; the failure of the test has its last error."""
         errors = [""]

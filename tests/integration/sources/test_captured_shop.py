@@ -116,8 +116,7 @@ def test_a_server_that_is_killed_costs_no_change(servers: Stack, connector: Conn
 def proxy(servers: Stack, connector: Connector) -> Iterator[HeldProxy]:
     """In front of PostgreSQL for the connector, while a test uses it; everything else connects directly."""
     made = HeldProxy("127.0.0.1", servers.settings.ports.postgres)
-    connector.ask("PUT", "stop")
-    eventually(lambda: connector.ask("GET", "status").json()["tasks"] == [], "it is stopped")
+    connector.stop()
     connector.put(database_port=str(made.port))
     yield made
     connector.put()
