@@ -21,12 +21,9 @@ from commands.owning.slow_code import SlowCode
 from eventlog.errors import EventLogError, Fenced
 from eventlog.ports import EventLog, PartitionWriter, Record, Role
 from eventlog.programs.logs import about
+from eventlog.rounds import until_round_s
 
 BATCH_RECORDS = 2_000
-TRANSACTION_GAP_S = 0.04
-"""The pause between two transactions under load. A transaction costs the broker more than its records: without this
-pause, 500 commands per second in four partitions kept two cores busy.
-"""
 POLL_S = 0.2
 """How long a worker may take to notice a stop if no record comes."""
 MEMBER_POLL_S = 0.2
@@ -252,7 +249,7 @@ class PartitionWorker(threading.Thread):
                     self._stopped.wait(gap_s)
                     records = [*records, *tail.poll(self._limit(), 0.0)]
                 if records or task.wait_s() <= 0:
-                    not_before = time.monotonic() + TRANSACTION_GAP_S if len(records) > 1 else float("-inf")
+                    not_before = time.monotonic() + until_round_s() if len(records) > 1 else float("-inf")
                     self._work_through(writer, task, records)
                 if not self._stopped.is_set():  # else the last transaction may have left records
                     self.position = tail.position(self.partition)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Unpack
+from typing import Final, Unpack
 
 from commands.codec import Body
 from commands.declaring.registry import CommandRegistry
@@ -30,7 +30,13 @@ from commands.sending.waiting import Waiting, WaitingCommands, receipt_of
 from eventlog import topics
 from eventlog.envelope import CLIENT, partition_of
 from eventlog.ports import EventLog
+from eventlog.rounds import SENT_BEFORE_S, until_round_s
 from eventlog.tracing.spans import Span
+
+MANY: Final = 8
+"""So many commands wait for their receipts under load. New ones wait for the next round then, to be sent together: each
+request costs Kafka, the handler and this process as much as the commands in it.
+"""
 
 
 class CommandGateway:
@@ -56,6 +62,8 @@ class CommandGateway:
         self.registry = registry
         self._log = log
         self._waiting = WaitingCommands(timeout_s)
+        self._gathered: list[Waiting] = []
+        """Those that wait for the next round to be appended."""
         self._turns: dict[str, asyncio.Future[None]] = {}  # by stream, while one of its commands looks for its receipt
         self._follower = ReceiptFollower(
             log, open_index or (lambda: RecentReceipts(remembered)), self._waiting, self._waiting.deliver, remembered
@@ -81,7 +89,8 @@ class CommandGateway:
         self._follower.start()
 
     async def close(self) -> None:
-        """Stop following; those that still wait get Unanswered after their timeout."""
+        """Append what is gathered, and stop following; those that still wait get Unanswered after their timeout."""
+        self._append_gathered()
         await asyncio.to_thread(self._follower.close)
 
     async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
@@ -117,7 +126,10 @@ class CommandGateway:
                 answers.append(asyncio.create_task(self._send_in_turn(command, place, before, turn)))
                 # also of one that fails, or is cancelled before it begins
                 answers[-1].add_done_callback(partial(self._end_turn, command.stream, turn))
-        self._append(new, linger)
+        if linger:
+            self._append(new, linger=True)
+        else:
+            self._append_soon(new)
         for command, answer in zip(commands, answers, strict=True):
             if command.span is not None:
                 answer.add_done_callback(partial(_end_span, command.span))
@@ -146,7 +158,22 @@ class CommandGateway:
             raise AmbiguousReceipt(command_id, [(each.stream, each.origin) for each in found])
         return found[0] if found else None
 
-    def _append(self, waiting: Sequence[Waiting], linger: bool = False) -> None:
+    def _append_soon(self, waiting: Sequence[Waiting]) -> None:
+        """Append them, but if many wait, with others, just before the next round."""
+        is_due = not self._gathered and bool(waiting)
+        self._gathered.extend(waiting)
+        if not is_due:
+            return  # with others that are there, which these must not overtake
+        if len(self._waiting) - len(waiting) < MANY:
+            self._append_gathered()
+        else:
+            asyncio.get_running_loop().call_later(until_round_s(SENT_BEFORE_S), self._append_gathered)
+
+    def _append_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self._append(gathered)
+
+    def _append(self, waiting: Sequence[Waiting], *, linger: bool = False) -> None:
         by_partition = defaultdict[int, list[Waiting]](list)
         for each in waiting:
             by_partition[partition_of(each.command.stream, self._log.partitions)].append(each)
@@ -182,7 +209,7 @@ class CommandGateway:
         """The answer to a command whose id has this receipt, or none that is known."""
         if earlier is None or was_not_decided(earlier):
             again = self._waiting.add(command)
-            self._append([again])
+            self._append_soon([again])
             return again.answer
         answer = asyncio.get_running_loop().create_future()
         answer.set_result(earlier if command.is_answered_by(earlier) else key_reused(earlier, command))

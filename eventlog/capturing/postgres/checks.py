@@ -152,7 +152,7 @@ def _key_problems(database: CapturedDatabase, declared: type[Captured], found: d
         if unkeyed := [each["partition"] for each in database.rows(UNKEYED, values)]:
             yield (
                 f'updates and deletes in partitions of "{table}" lack its key, and PostgreSQL may refuse them once it '
-                f"is captured: run {_full(unkeyed)}"
+                f"is captured: run {with_old_rows(unkeyed)}"
             )
 
 
@@ -185,7 +185,8 @@ def _without(table: str, heirs: Sequence[str]) -> str:
     return "; ".join(f"ALTER TABLE {each} NO INHERIT {table}" for each in heirs)
 
 
-def _full(tables: Sequence[str]) -> str:
+def with_old_rows(tables: Sequence[str]) -> str:
+    """The SQL that adds the old row to each update and delete of these tables in the log."""
     return "; ".join(f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in tables)
 
 
@@ -206,7 +207,7 @@ def _long_value_problems(
     if reasons:
         yield (
             f'table "{declared.table}" would lose long values that an update leaves unchanged ({", ".join(reasons)}): '
-            f"run {_full(found['without_old_rows'])}"
+            f"run {with_old_rows(found['without_old_rows'])}"
         )
 
 

@@ -156,6 +156,23 @@ SELECT current_setting('server_version_num')::int / 10000 AS version,
            WHERE slot_type = 'physical' AND NOT temporary) AS physical
 """
 
+COMMITS_WAIT: Final = """
+-- whether commits wait for standbys, and are not visible meanwhile
+SELECT current_setting('synchronous_standby_names') <> '' AS wait
+"""
+
+READ_AGAIN: Final = """
+-- tables whose updates lack long values that they leave as they were, so that the connector reads them again
+SELECT format('%%I.%%I', p.relnamespace::regnamespace, p.relname) AS name
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_class p ON p.oid = c.oid OR p.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s
+AND p.relkind = 'r' AND p.relreplident <> 'f' AND p.reltoastrelid <> 0
+AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = p.oid AND a.attname = ANY (%(columns)s)
+    AND a.attnum > 0 AND NOT a.attisdropped AND a.attstorage <> 'p')
+ORDER BY p.oid
+"""
+
 WAL_LIMIT: Final = """
 -- how much write-ahead log slots may keep, in bytes; -1 is without a limit
 SELECT setting::bigint * 1024 * 1024 FROM pg_settings WHERE name = 'max_slot_wal_keep_size' AND setting <> '-1'

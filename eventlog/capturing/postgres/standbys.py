@@ -10,9 +10,10 @@ from typing import Final
 import psycopg
 
 from eventlog.capturing.ports import Server
+from eventlog.capturing.postgres.checks import with_old_rows
 from eventlog.capturing.postgres.database import CapturedDatabase
 from eventlog.capturing.postgres.positions import lsn_text, read_lsn
-from eventlog.capturing.postgres.sql import STANDBYS
+from eventlog.capturing.postgres.sql import COMMITS_WAIT, READ_AGAIN, STANDBYS
 
 AWAITED_VERSION: Final = 17
 """PostgreSQL from this version on can let logical slots wait for standbys."""
@@ -49,8 +50,10 @@ def identity(database: CapturedDatabase) -> Server | None:
 
 
 def warnings(database: CapturedDatabase) -> Iterator[str]:
-    """What loses changes if a standby is promoted, or lets them wait."""
+    """What loses changes if a standby is promoted, or lets them wait; and values that are read before a commit."""
     found = standbys(database)
+    if not found.are_awaited:  # else the connector gets a commit when they have it, and it is visible
+        yield from _early_reads(database)
     if found.version < AWAITED_VERSION:
         return
     for name in sorted(found.physical.keys() - set(found.awaited)):
@@ -66,6 +69,21 @@ def warnings(database: CapturedDatabase) -> Iterator[str]:
             yield (
                 f"synchronized_standby_slots has {name}, which {why}, so that changes wait for its standby: let the "
                 "standby connect, or remove the name"
+            )
+
+
+def _early_reads(database: CapturedDatabase) -> Iterator[str]:
+    """Tables of which the connector may read a row while its commit waits for a standby, so that it finds none."""
+    if not (database.row(COMMITS_WAIT) or {}).get("wait"):
+        return
+    for table in database.source.tables:
+        schema, name = table.table.split(".")
+        found = database.rows(READ_AGAIN, {"schema": schema, "name": name, "columns": list(table.columns)})
+        if found:
+            yield (
+                f'if a transaction inserts a row into "{table.table}" and updates it, or changes its key, its long '
+                "values may be missing until its next change: synchronous_standby_names lets the commit wait, and the "
+                f"connector reads them before it is visible; run {with_old_rows([each['name'] for each in found])}"
             )
 
 

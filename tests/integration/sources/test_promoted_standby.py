@@ -33,7 +33,13 @@ class Person(Captured, table="public.people", key="id"):
     id: int
 
 
+class Note(Captured, table="public.notes", key="id"):
+    id: int
+    text: str | None
+
+
 CRM = Source(name="crm", tables=(Person,))
+NOTES = Source(name="crm", tables=(Note,))
 NAMES = SourceNames.of(CRM, "test")
 LOG = LogSettings(environment="test")
 
@@ -53,9 +59,9 @@ class Capturing:
         return [json.dumps(each).encode() for each in self.notes]
 
     @contextmanager
-    def open(self) -> Iterator[Database]:
+    def open(self, source: Source = CRM) -> Iterator[Database]:
         address = PostgresAddress.read("HEADWATER_DATABASE", self.url)
-        with PostgresEngine().open(CRM, NAMES, address, lambda: {"lsn": self.place}) as database:
+        with PostgresEngine().open(source, NAMES, address, lambda: {"lsn": self.place}) as database:
             yield database
 
     def skipped(self) -> str | None:
@@ -127,6 +133,40 @@ def test_standbys_that_are_not_waited_for_are_named(pair: Pair) -> None:
     source.sql("ALTER SYSTEM RESET synchronized_standby_slots")
     source.sql("SELECT pg_reload_conf()")
     eventually(lambda: "may lack changes" in warnings()[0], "it is reset")
+
+
+def test_tables_whose_rows_may_be_read_before_their_commit_is_visible_are_named(pair: Pair) -> None:
+    source = Capturing(pair.primary)
+    source.sql("CREATE TABLE notes (id int PRIMARY KEY, text text, other text)")
+
+    def named() -> list[str]:
+        with source.open(NOTES) as database:
+            return [each for each in database.warnings() if "before it is visible" in each]
+
+    def let_commits_wait_for(standbys: str) -> None:
+        for setting in ("synchronous_commit = 'local'", f"synchronous_standby_names = '{standbys}'"):
+            source.sql(f"ALTER SYSTEM SET {setting}")
+        source.sql("SELECT pg_reload_conf()")
+
+    assert named() == [], "no commit waits"
+    let_commits_wait_for("standby_1")
+    eventually(lambda: len(named()) == 1, "the table is named")
+    (warning,) = named()
+    assert '"public.notes"' in warning
+    source.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby_1'")
+    source.sql("SELECT pg_reload_conf()")
+    eventually(lambda: named() == [], "the connector waits for the standby, too")
+    source.sql("ALTER SYSTEM RESET synchronized_standby_slots")
+    source.sql("SELECT pg_reload_conf()")
+    eventually(lambda: named() == [warning], "it does not any more")
+    source.sql("ALTER TABLE notes ALTER text SET STORAGE PLAIN")
+    assert named() == [], "only a column that is not captured may be long"
+    source.sql("ALTER TABLE notes ALTER text SET STORAGE EXTENDED")
+    source.sql(warning.partition("; run ")[2])
+    assert named() == [], "the log has the old rows"
+    source.sql("ALTER TABLE notes REPLICA IDENTITY DEFAULT")
+    let_commits_wait_for("")
+    eventually(lambda: named() == [], "no commit waits any more")
 
 
 def test_a_promoted_standby_that_may_lack_captured_changes_is_named(

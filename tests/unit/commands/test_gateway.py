@@ -21,7 +21,7 @@ from commands.handling.command_task import CommandTask
 from commands.local_state.state import MemoryStore
 from commands.owning.ownership import PartitionWorker
 from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
-from commands.sending.gateway import CommandGateway
+from commands.sending.gateway import MANY, CommandGateway
 from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
 from commands.sending.waiting import WOKEN_PER_TURN
 from eventlog.envelope import Envelope, Position, decode, partition_of
@@ -225,6 +225,44 @@ def test_however_many_fail_at_once_little_is_done_in_a_turn_of_the_loop(error: t
         assert (gateway._waiting._by_key, gateway._waiting._by_deadline) == ({}, {})
 
     play(scenario, answered=False, timeout_s=0.05 if error is Unanswered else 60.0)
+
+
+def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[list[str]] = []
+
+    class Noting(MemoryLog):
+        def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
+            sent.append([decode(each.value or b"").id for each in entries])
+
+    monkeypatch.setattr("commands.sending.gateway.until_round_s", lambda _: 0.0)
+
+    async def main() -> None:
+        async with gateway_on(Noting(partitions=1), answered=False, timeout_s=60) as gateway:
+            kind = gateway.registry.command("listing.list_property")
+
+            def send(*ids: str) -> None:
+                gateway.send([prepare(kind, LISTING, datetime.now(UTC), command_id=each) for each in ids])
+
+            few = [f"c{number}" for number in range(MANY)]
+            send(*few[:2])
+            for each in few[2:]:
+                send(each)
+            assert sent == [few[:2], *([each] for each in few[2:])], "at once"
+            sent.clear()
+            send("d1")
+            send("d2", "d3")
+            assert sent == [], "they wait for the round"
+            await asyncio.sleep(0.001)
+            assert sent == [["d1", "d2", "d3"]]
+            for waiting in [*gateway._waiting._by_deadline]:
+                gateway._waiting._fail(waiting, LogUnavailable("appending", "no broker"))
+            send("e1")
+            assert sent[1:] == [["e1"]], "few wait again"
+            send(*few)
+            send("f1")
+        assert sent[2:] == [few, ["f1"]], "what is gathered at the end is sent"
+
+    asyncio.run(main())
 
 
 def test_no_answer_in_time_tells_the_id_to_ask_for_later() -> None:

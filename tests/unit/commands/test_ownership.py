@@ -140,7 +140,7 @@ def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits
                 submit(disk.log, number, price=number + 1)
             return False
 
-    monkeypatch.setattr("commands.owning.ownership.TRANSACTION_GAP_S", BOUND_S)
+    monkeypatch.setattr("commands.owning.ownership.until_round_s", lambda: BOUND_S)
     disk.room.set()
     submit(disk.log, 0)
     submit(disk.log, 1, price=2)
