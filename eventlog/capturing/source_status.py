@@ -16,6 +16,9 @@ from eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
 """A source that has been behind for longer needs attention."""
+AWAITED_S: Final = 5.0
+"""How long a heartbeat is waited for before a connector is called silent: one that was paused sends one soon."""
+LOOK_S: Final = 0.25
 UNKNOWN: Final = "UNKNOWN"
 
 
@@ -121,15 +124,26 @@ def _look_at_rows(operator: Operator, status: SourceStatus) -> None:
 def _look_at_log(operator: Operator, status: SourceStatus) -> None:
     log, names = operator.settings.log, operator.names
     status.snapshot = last_snapshot(log, names)
-    heartbeat_s = last_heartbeat_s(log, names, operator.engine)
-    if heartbeat_s is None:
-        return
-    status.lag_s = max(0.0, time.time() - heartbeat_s)
-    if status.state == "RUNNING" and status.lag_s > LATE_S and not (status.snapshot and status.snapshot.is_running):
+    sends = status.state == "RUNNING" and not (status.snapshot and status.snapshot.is_running)
+    status.lag_s = _since_heartbeat_s(operator, AWAITED_S if sends else 0.0)
+    if sends and status.lag_s is not None and status.lag_s > LATE_S:
         status.problems.append(
             f"nothing has been captured for {status.lag_s:.0f} s, not even a heartbeat: see the log of Kafka Connect, "
             f"or run headwater sources restart {status.source}"
         )
+
+
+def _since_heartbeat_s(operator: Operator, wait_s: float) -> float | None:
+    """Seconds since the last heartbeat; None: there is none. If it is late, the next one is waited for."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        heartbeat_s = last_heartbeat_s(operator.settings.log, operator.names, operator.engine)
+        if heartbeat_s is None:
+            return None
+        since_s = max(0.0, time.time() - heartbeat_s)
+        if since_s <= LATE_S or time.monotonic() >= deadline:
+            return since_s
+        time.sleep(LOOK_S)
 
 
 def uncaptured(operator: Operator) -> str | None:
