@@ -1,4 +1,4 @@
-"""`python -m tests.bench._cost_load`: commands at a steady rate, by a client that costs little.
+"""`python -m tests.bench._cost_load`: commands at a steady rate, by a client that costs little; prints what it saw.
 
 It keeps some connections and reads only what it must of the answers, for a client library would take more of the two
 cores than the API does. A quarter of the commands list a property, the others change the price of one.
@@ -43,6 +43,8 @@ class Client:
         self._host, self._port = address.hostname or "", address.port or 80
         self._idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._slots = asyncio.Semaphore(CONNECTIONS)
+        self.took_ms: list[float] = []
+        """From each request, once it is on its way, to its answer."""
 
     async def get(self, path: str) -> bytes:
         """The body of the answer; raises Refused if its status is no success."""
@@ -57,9 +59,11 @@ class Client:
     async def _answer(self, path: str, request: bytes) -> bytes:
         async with self._slots:
             reader, writer = await self._connected()
+            began = time.perf_counter()
             writer.write(request)
             received = (await reader.readuntil(b"\r\n\r\n")).lower()
             body = await _body(reader, received)
+            self.took_ms.append((time.perf_counter() - began) * 1000)
             if b"connection: close" in received:
                 writer.close()
             else:
@@ -158,12 +162,11 @@ async def _lines(client: Client, content: bytes) -> None:
         raise Refused(wrong[0].decode())
 
 
-async def load(url: str, how: str, run: str, first: int, rate: float, seconds: float) -> int:
+async def load(client: Client, how: str, run: str, first: int, rate: float, seconds: float) -> int:
     """Send as `how` says: list the properties of `run` (`prepare`), or some at a steady rate; returns how many.
 
-    `full` sends `rate * seconds` commands, as fast as they are answered.
+    `full` sends `rate * seconds` commands, as fast as they are answered. Closes the client.
     """
-    client = Client(url)
     try:
         match how:
             case "prepare":
@@ -182,4 +185,8 @@ async def load(url: str, how: str, run: str, first: int, rate: float, seconds: f
 
 if __name__ == "__main__":
     url_, how_, run_, first_, rate_, seconds_ = sys.argv[1:]
-    print(asyncio.run(load(url_, how_, run_, int(first_), float(rate_), float(seconds_))))
+    client_ = Client(url_)
+    number_ = asyncio.run(load(client_, how_, run_, int(first_), float(rate_), float(seconds_)))
+    took_ = sorted(client_.took_ms)
+    p50_, p99_ = (round(took_[int(len(took_) * share)], 2) for share in (0.5, 0.99))
+    print(orjson.dumps({"sent": number_, "p50_ms": p50_, "p99_ms": p99_}).decode())

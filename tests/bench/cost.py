@@ -3,6 +3,7 @@
 It starts servers of its own, the handler, the read side and the API, and reads what all their processes spend, user and
 system time, while commands come at a steady rate; the client is not counted. The time that is measured ends when every
 view shows the last command. So a rate includes what the deployment spends when it is idle, which has a line of its own.
+The last lines are the same way written by hand, without HTTP.
 
 `HEADWATER_BENCH_AGAINST` names another checkout: both are measured in turns, `HEADWATER_BENCH_ROUNDS` times, and each
 line has the ratio of the medians. The client is always this checkout's, and so is the Python that runs both.
@@ -20,10 +21,12 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+import orjson
 
 from compose.ports import free_port, free_ports
 from compose.settings import StackSettings
@@ -56,6 +59,7 @@ def run(name: str) -> Iterator[Line]:
                 found[line["what"]][checkout].append(line["value"])
                 found[f"{line['what']}, without compiling"][checkout].append(line["without_compiling"])
                 yield line | ({"checkout": str(checkout)} if other else {})
+    yield from _by_hand()
     if other:
         yield from (_compared(what, [found[what][each] for each in checkouts]) for what in found)
 
@@ -89,6 +93,42 @@ def _measured(checkout: Path) -> Iterator[Line]:
         yield _line(running, what, partial(load.send, "observations", OBSERVATIONS_A_SECOND, SECONDS))
 
 
+@dataclass(frozen=True)
+class Sent:
+    """What was sent. number: of commands or observations. took: quantiles of the time to the answer of a request."""
+
+    number: int
+    took: Mapping[str, float]
+
+
+BY_HAND: Final = "tests.bench._cost_by_hand"
+
+
+def _by_hand() -> Iterator[Line]:
+    """A line per rate of the same way by hand, on servers of its own: see `_cost_by_hand`."""
+    sent = 0
+    with _servers(ROOT, {}) as servers:
+
+        def run(*words: object) -> None:
+            argv = [sys.executable, "-m", BY_HAND, *map(str, words)]
+            subprocess.run(argv, cwd=ROOT, env=servers.variables, check=True)
+
+        def send(rate: int, seconds: int) -> Sent:
+            nonlocal sent
+            run("send", sent, rate, seconds)
+            sent += rate * seconds
+            return Sent(rate * seconds, {})
+
+        run("prepare")
+        parts = ("decide", "postgres", "elasticsearch", "valkey")
+        roots = servers.roots | {f"by hand {part}": servers.start(part, BY_HAND, part) for part in parts}
+        running = Running("", roots, KafkaRequests(pid_of("kafka", roots["servers"])))
+        for _, rate, seconds in WARM_UP:
+            send(rate, seconds)
+        for rate in RATES:
+            yield _line(running, f"{rate}/s by hand, without HTTP", partial(send, rate, SECONDS))
+
+
 class _Load:
     """Sends with a client in a process of its own."""
 
@@ -96,30 +136,32 @@ class _Load:
         self._url, self._run, self._sent = url, f"cost-{uuid.uuid4().hex[:8]}", 0
         self._client("prepare", 0, 0)
 
-    def send(self, how: str, rate: int, seconds: int) -> int:
-        """Send, and wait until every view shows it; returns how many were sent. how: see `_cost_load.load`."""
+    def send(self, how: str, rate: int, seconds: int) -> Sent:
+        """Send, and wait until every view shows it. how: see `_cost_load.load`."""
         sent = self._client(how, rate, seconds)
-        self._sent += sent
+        self._sent += sent.number
         if how == "observations":
             return sent
         settle(self._url)
-        return sent + AFTER_ALL
+        return replace(sent, number=sent.number + AFTER_ALL)
 
-    def _client(self, how: str, rate: int, seconds: int) -> int:
+    def _client(self, how: str, rate: int, seconds: int) -> Sent:
         words = [sys.executable, "-m", "tests.bench._cost_load", self._url, how, self._run]
         words += map(str, (self._sent, rate, seconds))
-        return int(subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+        found = orjson.loads(subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+        return Sent(found["sent"], {"p50_ms": found["p50_ms"], "p99_ms": found["p99_ms"]})
 
 
-def _idle() -> int:
+def _idle() -> Sent:
     time.sleep(SECONDS)
-    return 0
+    return Sent(0, {})
 
 
-def _line(running: Running, what: str, send: Callable[[], int]) -> Line:
+def _line(running: Running, what: str, send: Callable[[], Sent]) -> Line:
     """What was spent while `send` ran, which returns how much it sent: per command, or per second if nothing."""
     asked, began, spent = running.requests.counts(), time.monotonic(), spent_s(running.roots)
-    sent = send()
+    answered = send()
+    sent = answered.number
     spent, seconds = spent_s(running.roots) - spent, time.monotonic() - began
     asked = running.requests.counts() - asked
     per, unit = (1000 / sent, "ms/command") if sent else (1 / seconds, "cores")
@@ -132,6 +174,7 @@ def _line(running: Running, what: str, send: Callable[[], int]) -> Line:
         "without_compiling": round((spent.total() - spent[COMPILING]) * per, 3),
         "by": by,
         "cores": round(spent.total() / seconds, 3),
+        "answered": answered.took,
         "kafka_requests": round(asked.total() / (sent or seconds), 2),
         "kafka_requests_by": {name: round(count / (sent or seconds), 2) for name, count in asked.most_common(6)},
         "conditions": f"{what}, {sent} in {seconds:.1f} s up to the last row: {parts}",
@@ -153,10 +196,39 @@ def deployment(checkout: Path, *, handlers: int = 1, workers: int = 1) -> Iterat
 
     handlers: processes that decide commands. workers: processes of the API.
     """
+    port = free_port()
+    variables = {
+        "HEADWATER_ENVIRONMENT": "cost",
+        "HEADWATER_API_PORT": str(port),
+        "HEADWATER_API_WORKERS": str(workers),
+    }
+    with _servers(checkout, variables) as servers:
+        roots, start = servers.roots, servers.start
+        roots |= {name: start(name, name) for name in ("commands", "projections", "api")}
+        roots |= {f"commands{number}": start(f"commands{number}", "commands") for number in range(2, handlers + 1)}
+        url = f"http://127.0.0.1:{port}"
+        wait_live(url)
+        yield Running(url, roots, KafkaRequests(pid_of("kafka", roots["servers"])))
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Servers that run. roots: as of Running. start: starts a module, given the name of its log and its arguments, and
+    returns its process. variables: the environment of all of these.
+    """
+
+    roots: dict[str, int]
+    start: Callable[..., int]
+    variables: Mapping[str, str]
+
+
+@contextmanager
+def _servers(checkout: Path, more: Mapping[str, str]) -> Iterator[Servers]:
+    """Servers of this checkout, and what is started beside them. more: variables of their environment."""
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
         folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
-        stack, port = StackSettings(folder, free_ports()), free_port()
+        stack = StackSettings(folder, free_ports())
         ports = {stack.ports.variable(name): str(value) for name, value in asdict(stack.ports).items()}
         variables = {
             **os.environ,
@@ -164,9 +236,7 @@ def deployment(checkout: Path, *, handlers: int = 1, workers: int = 1) -> Iterat
             **stack.endpoints.environment(),
             "PYTHONPATH": str(checkout),
             "HEADWATER_STATE": str(folder),
-            "HEADWATER_ENVIRONMENT": "cost",
-            "HEADWATER_API_PORT": str(port),
-            "HEADWATER_API_WORKERS": str(workers),
+            **more,
         }
 
         def start(name: str, *words: str) -> int:
@@ -175,11 +245,7 @@ def deployment(checkout: Path, *, handlers: int = 1, workers: int = 1) -> Iterat
         try:
             roots = {"servers": start("servers", "compose", "up")}
             _wait_for_servers(stack)
-            roots |= {name: start(name, name) for name in ("commands", "projections", "api")}
-            roots |= {f"commands{number}": start(f"commands{number}", "commands") for number in range(2, handlers + 1)}
-            url = f"http://127.0.0.1:{port}"
-            wait_live(url)
-            yield Running(url, roots, KafkaRequests(pid_of("kafka", roots["servers"])))
+            yield Servers(roots, start, variables)
         except BaseException:
             for file in sorted(folder.glob("*.log")):
                 print(f"--- {file.name}\n{file.read_text(errors='replace')[-2000:]}", file=sys.stderr)
