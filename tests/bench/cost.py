@@ -41,6 +41,7 @@ WARM_UP: Final = (("commands", 20, 10), ("ndjson", 500, 30), ("commands", 200, 1
 RATES: Final = (1, 20, 100, 500)
 SECONDS: Final = 15
 OBSERVATIONS_A_SECOND: Final = 100
+BY_HAND: Final = "tests.bench._cost_by_hand"
 AFTER_ALL: Final = 6
 """Commands at the end of a rate that are waited for in every view, whatever partition they went through."""
 
@@ -99,9 +100,6 @@ class Sent:
 
     number: int
     took: Mapping[str, float]
-
-
-BY_HAND: Final = "tests.bench._cost_by_hand"
 
 
 def _by_hand() -> Iterator[Line]:
@@ -167,6 +165,7 @@ def _line(running: Running, what: str, send: Callable[[], Sent]) -> Line:
     per, unit = (1000 / sent, "ms/command") if sent else (1 / seconds, "cores")
     by = {part: round(value * per, 3) for part, value in spent.most_common()}
     parts = ", ".join(f"{part} {value}" for part, value in by.items())
+    took = "".join(f", {value} ms ({name.removesuffix('_ms')}) to an answer" for name, value in answered.took.items())
     return {
         "what": what,
         "value": round(spent.total() * per, 3),
@@ -177,7 +176,7 @@ def _line(running: Running, what: str, send: Callable[[], Sent]) -> Line:
         "answered": answered.took,
         "kafka_requests": round(asked.total() / (sent or seconds), 2),
         "kafka_requests_by": {name: round(count / (sent or seconds), 2) for name, count in asked.most_common(6)},
-        "conditions": f"{what}, {sent} in {seconds:.1f} s up to the last row: {parts}",
+        "conditions": f"{what}, {sent} in {seconds:.1f} s up to the last row{took}: {parts}",
     }
 
 
