@@ -160,14 +160,13 @@ class CommandGateway:
 
     def _append_soon(self, waiting: Sequence[Waiting]) -> None:
         """Append them, but if many wait, with others, just before the next round."""
-        is_due = not self._gathered and bool(waiting)
-        self._gathered.extend(waiting)
-        if not is_due:
-            return  # with others that are there, which these must not overtake
-        if len(self._waiting) - len(waiting) < MANY:
-            self._append_gathered()
-        else:
+        is_first = not self._gathered
+        if is_first and len(self._waiting) - len(waiting) < MANY:
+            self._append(waiting)
+            return
+        if is_first:
             asyncio.get_running_loop().call_later(until_round_s(SENT_BEFORE_S), self._append_gathered)
+        self._gathered.extend(waiting)  # also if few wait now: these must not overtake the others
 
     def _append_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []

@@ -8,9 +8,9 @@ HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from elasticsearch import Elasticsearch
 
+from tests.bench._deployment import paced
 from tests.bench._listing import LISTING
 from tests.bench._waiting import eventually
 
@@ -108,15 +109,15 @@ def in_valkey() -> Write:
     return write
 
 
-def send(first: int, rate: float, seconds: float) -> None:
+async def send(first: int, rate: float, seconds: float) -> None:
     """Append commands at a steady rate, and wait until the last ones have rows: the client, which is not counted."""
     producer = Producer(_kafka() | {"enable.idempotence": True, "linger.ms": 0})
-    start, after = time.perf_counter(), first + round(rate * seconds)
-    for number in range(first, after):
-        time.sleep(max(0.0, start + (number - first) / rate - time.perf_counter()))
+    number = first
+    async for _ in paced(rate, round(rate * seconds)):
         body = orjson.dumps({"listing_id": f"row-{number}", **LISTING})
         producer.produce(COMMANDS, body, f"row-{number}", number % PARTITIONS)
         producer.poll(0)
+        number += 1
     producer.flush()
     with (
         psycopg.connect(os.environ["HEADWATER_POSTGRES"], autocommit=True) as connection,
@@ -128,9 +129,9 @@ def send(first: int, rate: float, seconds: float) -> None:
             lambda key: bool(client.exists(index=TABLE, id=key)),
             lambda key: cache.exists(f"{TABLE}:{key}") == 1,
         )
-        for number in range(after - PARTITIONS, after):
+        for last in range(number - PARTITIONS, number):
             for is_there in there:
-                eventually(partial(is_there, f"row-{number}"), "a row of each of the last commands", 60)
+                eventually(partial(is_there, f"row-{last}"), "a row of each of the last commands", 60)
 
 
 def _kafka() -> dict[str, str | int | bool]:
@@ -161,7 +162,7 @@ if __name__ == "__main__":
         case "prepare":
             prepare()
         case "send":
-            send(int(words[0]), float(words[1]), float(words[2]))
+            asyncio.run(send(int(words[0]), float(words[1]), float(words[2])))
         case "decide":
             decide()
         case _:

@@ -149,16 +149,13 @@ FROM pg_control_system()
 """
 
 STANDBYS: Final = """
--- the slots of standbys, and those that logical slots wait for, which PostgreSQL has from version 17 on
+-- the slots of standbys, and those that logical slots wait for, which PostgreSQL has from version 17 on; and whether
+-- commits wait for standbys, and are not visible meanwhile
 SELECT current_setting('server_version_num')::int / 10000 AS version,
+       current_setting('synchronous_standby_names') <> '' AS commits_wait,
        string_to_array(replace(current_setting('synchronized_standby_slots', true), ' ', ''), ',') AS awaited,
        (SELECT jsonb_object_agg(slot_name, active) FROM pg_replication_slots
            WHERE slot_type = 'physical' AND NOT temporary) AS physical
-"""
-
-COMMITS_WAIT: Final = """
--- whether commits wait for standbys, and are not visible meanwhile
-SELECT current_setting('synchronous_standby_names') <> '' AS wait
 """
 
 READ_AGAIN: Final = """

@@ -13,7 +13,7 @@ from eventlog.capturing.ports import Server
 from eventlog.capturing.postgres.checks import with_old_rows
 from eventlog.capturing.postgres.database import CapturedDatabase
 from eventlog.capturing.postgres.positions import lsn_text, read_lsn
-from eventlog.capturing.postgres.sql import COMMITS_WAIT, READ_AGAIN, STANDBYS
+from eventlog.capturing.postgres.sql import READ_AGAIN, STANDBYS
 
 AWAITED_VERSION: Final = 17
 """PostgreSQL from this version on can let logical slots wait for standbys."""
@@ -24,11 +24,13 @@ class Standbys:
     """The standbys that a server knows by their slots.
 
     awaited: slots that logical slots wait for. physical: all slots of standbys, each with whether it is in use.
+    commits_wait: whether commits wait for standbys, and are not visible meanwhile.
     """
 
     version: int
     awaited: tuple[str, ...]
     physical: dict[str, bool]
+    commits_wait: bool
 
     @property
     def are_awaited(self) -> bool:
@@ -40,7 +42,7 @@ def standbys(database: CapturedDatabase) -> Standbys:
     """The standbys of a server; raises SourceProblem."""
     found = database.row(STANDBYS) or {}
     awaited = tuple(name for name in found.get("awaited") or () if name)
-    return Standbys(found.get("version", 0), awaited, found.get("physical") or {})
+    return Standbys(found.get("version", 0), awaited, found.get("physical") or {}, found.get("commits_wait", False))
 
 
 def identity(database: CapturedDatabase) -> Server | None:
@@ -52,7 +54,9 @@ def identity(database: CapturedDatabase) -> Server | None:
 def warnings(database: CapturedDatabase) -> Iterator[str]:
     """What loses changes if a standby is promoted, or lets them wait; and values that are read before a commit."""
     found = standbys(database)
-    if not found.are_awaited:  # else the connector gets a commit when they have it, and it is visible
+    if (
+        found.commits_wait and not found.are_awaited
+    ):  # else the connector gets a commit when they have it, and it is visible
         yield from _early_reads(database)
     if found.version < AWAITED_VERSION:
         return
@@ -74,8 +78,6 @@ def warnings(database: CapturedDatabase) -> Iterator[str]:
 
 def _early_reads(database: CapturedDatabase) -> Iterator[str]:
     """Tables of which the connector may read a row while its commit waits for a standby, so that it finds none."""
-    if not (database.row(COMMITS_WAIT) or {}).get("wait"):
-        return
     for table in database.source.tables:
         schema, name = table.table.split(".")
         found = database.rows(READ_AGAIN, {"schema": schema, "name": name, "columns": list(table.columns)})
