@@ -19,6 +19,7 @@ from eventlog.access import (
     Rule,
     account,
 )
+from eventlog.capturing.incomplete_rows import watch_group
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.sweeping import SWEEPS
 from eventlog.kafka.client import READERS
@@ -82,6 +83,7 @@ def _of_sources(declared: Declared) -> Iterator[Rule]:
     for source in declared.sources.values():
         names = SourceNames.of(source, declared.settings.environment)
         yield Rule(Resource.TOPIC, names.topic(""), MAKE | DELETE, is_prefix=True)
+        yield Rule(Resource.GROUP, watch_group(names), JOIN)
     yield Rule(Resource.TRANSACTIONS, f"{declared.settings.environment}.{SWEEPS}.", WRITE, is_prefix=True)
 
 

@@ -15,6 +15,7 @@ from eventlog.capturing.connector_states import (
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
 from eventlog.capturing.holding import BUSY
+from eventlog.capturing.incomplete_rows import IncompleteRows
 from eventlog.capturing.misread_definitions import check_definitions
 from eventlog.capturing.naming import EMPTIED, source_topics, topic_about
 from eventlog.capturing.operated import PAUSED, Operated, is_stopped
@@ -32,6 +33,7 @@ from eventlog.capturing.rereading import (
 )
 from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
 from eventlog.capturing.snapshot_queue import is_after_snapshot
+from eventlog.capturing.sweeping import condition_of, present
 from eventlog.capturing.unread_tables import note_first_snapshot
 from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 
@@ -144,6 +146,28 @@ class Operator(Operated):
             return False
         with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:  # or another command is about to read them
             return is_held and mend_rows(self, again, [], [], timeout_s=timeout_s)
+
+    def read_incomplete(self, rows: IncompleteRows, timeout_s: float) -> list[str]:
+        """Let the connector read rows again that lack values, once it has captured all; returns what helps.
+
+        timeout_s: how long to wait for that. Rows that are not read yet are found again at the next call.
+        """
+        with self.open_database() as database:
+            apart = database.read_apart()
+            found = rows.find(list(apart))
+            there = {table: present(database, table, keys) for table, keys in found.items()}
+            problems = {table: unchunked(self.source, database, [table]) for table, keys in there.items() if keys}
+            readable = {table: there[table] for table, why in problems.items() if not why}
+            parts = [(table, condition_of(database, table, keys)) for table, keys in readable.items()]
+        rows.forget([table for table, keys in there.items() if not keys])
+        if parts:
+            with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:
+                if is_held and mend_rows(self, [], [], [], timeout_s=timeout_s, incomplete=parts):
+                    rows.forget(readable)
+                    for table, keys in readable.items():
+                        lacked = f'rows of table "{table.table}" that lacked long values are read again ({len(keys):,})'
+                        problems[table] = [f"{lacked}: to prevent it, run {apart[table]}"]
+        return [each for named in problems.values() for each in named]
 
     def bring_back_if_left(self) -> bool:
         """Let a connector run that a killed command has left stopped; whether it was. Nothing while a command runs."""

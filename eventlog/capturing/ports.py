@@ -182,6 +182,12 @@ class Database(Protocol):
         """Remove what the source has in the database; returns what was done, a line each."""
         ...
 
+    def read_apart(self) -> Mapping[type[Captured], str]:
+        """Tables whose changes may lack long values, which the connector then reads from the table; each with the SQL
+        that lets them have all values.
+        """
+        ...
+
     def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
         """Which of these keys, given as texts per column, have no row; the database compares them as values."""
         ...

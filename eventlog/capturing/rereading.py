@@ -31,13 +31,15 @@ def mend_rows(
     problems: list[str],
     prepare: Callable[[], object] = bool,
     timeout_s: float | None = None,
+    incomplete: Sequence[Incomplete] = (),
 ) -> bool:
     """Sweep tables, and let the connector read tables again, once it has captured all until now; whether it has.
 
     If rows changed without a change in the log, an earlier change of such a row must not come behind the row as it
     is read: Debezium does not hold back what it has read until it has sent what was changed before. problems: gets
     those of tables that cannot be read again, whose records are incomplete. prepare: called while the connector is
-    stopped. timeout_s: how long to wait for a connector that runs. Raises SourceProblem if it would misread rows.
+    stopped. timeout_s: how long to wait for a connector that runs. incomplete: what else is to be read again. Raises
+    SourceProblem if it would misread rows.
     """
     if not of.has_captured_all(timeout_s):
         return False
@@ -45,9 +47,9 @@ def mend_rows(
     try:
         of.stop()
         note_read(of.settings.log, of.names, of.source, [t.table for t in again], [t.table for t in sweeps])
-        incomplete = sweep_tables(of, sweeps)
+        swept = sweep_tables(of, sweeps)
         read_again(of, again)
-        problems += read_incomplete(of, [each for each in incomplete if each[0] not in again])
+        problems += read_incomplete(of, [each for each in (*swept, *incomplete) if each[0] not in again])
         prepare()
     except BaseException:
         of.let_run()

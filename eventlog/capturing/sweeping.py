@@ -81,8 +81,12 @@ def sweep(log: LogSettings, table: type[Captured], database: Database, check: Ca
                 incomplete += [values[n] for n, key in enumerate(keys) if live[key] and n not in absent]
     except KafkaException as error:
         raise LogUnavailable(f'sweeping "{topic}"', error.args[0].str()) from error
-    where = database.condition(table, incomplete) if 0 < len(incomplete) <= MAX_CONDITION else ""
-    return Swept(deleted, len(incomplete), where, unreadable)
+    return Swept(deleted, len(incomplete), condition_of(database, table, incomplete), unreadable)
+
+
+def condition_of(database: Database, table: type[Captured], incomplete: Sequence[Sequence[str]]) -> str:
+    """The condition of incomplete rows; empty, so that all are read, if they are too many."""
+    return database.condition(table, incomplete) if 0 < len(incomplete) <= MAX_CONDITION else ""
 
 
 def _readable(decoder: ChangeDecoder, keys: Iterable[bytes]) -> dict[bytes, list[str]]:
@@ -136,3 +140,9 @@ def _delete(writer: Producer, topic: str, partition: int, keys: Sequence[bytes],
         writer.produce(topic, key=key, value=value, partition=partition)
         writer.produce(topic, key=key, value=None, partition=partition)
     writer.commit_transaction(TIMEOUT_S)
+
+
+def present(database: Database, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Those of these keys that have a row."""
+    absent = set(database.absent(table, keys)) if keys else set()
+    return [key for number, key in enumerate(keys) if number not in absent]

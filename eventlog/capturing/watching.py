@@ -1,4 +1,4 @@
-"""Restarts connectors that failed, once their databases answer, and lets them read tables that were not read."""
+"""Restarts connectors that failed, once their databases answer, and lets them read tables and rows that were missed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
+from eventlog.capturing.incomplete_rows import IncompleteRows
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.source_status import lost_changes, uncaptured
@@ -23,6 +24,8 @@ CHECKS: Final = RETRY_FOREVER
 
 LOST_S: Final = 10.0
 """Between looks at whether a connector that runs skips changes: the log of the database may pass its place soon."""
+INCOMPLETE_S: Final = 30.0
+"""Between looks for rows that lack values: the connector is stopped for some seconds before it reads them again."""
 STEP_S: Final = 60.0
 """At least between two restarts that keep a connector from skipping changes: statements may come again and again."""
 CAPTURED_S: Final = 5.0
@@ -33,6 +36,7 @@ ABSENT_S: Final = 30.0
 Prepare = Callable[[Operator], Sequence[str]]
 FindLost = Callable[[Operator], str | None]
 ReadLate = Callable[[Operator, float], bool]
+ReadIncomplete = Callable[[Operator, IncompleteRows, float], Sequence[str]]
 BringBack = Callable[[Operator], bool]
 StepOver = Callable[[Operator], bool]
 log = logging.getLogger(__name__)
@@ -42,6 +46,7 @@ log = logging.getLogger(__name__)
 class _Watched:
     """A source and what was done about it.
 
+    rows: those that lack values, as far as they are known.
     restarts: since it last ran steadily.
     checks: that failed in a row.
     due: when to restart it; None if it has not failed.
@@ -50,10 +55,13 @@ class _Watched:
     next_look: when to look whether it skips changes.
     next_step: before then, it is not restarted so that it does not.
     lost: why it does, or why that is not known; None if it does not.
+    next_rows: when to look for rows that lack values.
+    incomplete: what was found out about these, and what helps.
     reported: problems that are not solved yet.
     """
 
     operator: Operator
+    rows: IncompleteRows
     restarts: int = 0
     checks: int = 0
     due: float | None = None
@@ -62,6 +70,8 @@ class _Watched:
     next_look: float = 0.0
     next_step: float = 0.0
     lost: str | None = None
+    next_rows: float = 0.0
+    incomplete: str | None = None
     reported: set[str] = field(default_factory=set)
 
     def report(self, *problems: str) -> None:
@@ -73,9 +83,17 @@ class _Watched:
 
     def note_lost(self, lost: str | None) -> None:
         """Log why changes are lost, or why that is not known, unless the look before has found the same."""
-        if lost is not None and lost != self.lost:
-            log.warning('source "%s": %s', self.operator.source.name, lost)
+        self._warn_anew(lost, self.lost)
         self.lost = lost
+
+    def note_incomplete(self, found: str | None) -> None:
+        """Likewise, what was found out about rows that lack values."""
+        self._warn_anew(found, self.incomplete)
+        self.incomplete = found
+
+    def _warn_anew(self, found: str | None, before: str | None) -> None:
+        if found is not None and found != before:
+            log.warning('source "%s": %s', self.operator.source.name, found)
 
     def forget(self) -> None:
         """Forget the earlier problems, because they are solved."""
@@ -91,8 +109,9 @@ class Watcher:
     Each distinct problem is logged once until the connector runs steadily again. A source that lost changes is named,
     and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
     find_lost: says what a connector that runs has not captured, as `uncaptured` does. read_late: lets it read tables
-    that it should have read before, as `Operator.read_late` does. bring_back: lets one run that a command has left
-    stopped, as `Operator.bring_back_if_left` does. step_over: keeps it from skipping changes at its next start, as
+    that it should have read before, as `Operator.read_late` does. read_incomplete: lets it read rows again that lack
+    values, as `Operator.read_incomplete` does. bring_back: lets one run that a command has left stopped, as
+    `Operator.bring_back_if_left` does. step_over: keeps it from skipping changes at its next start, as
     `Operator.step_over_statements` does. clock: seconds that never go back.
     """
 
@@ -102,12 +121,14 @@ class Watcher:
         prepare: Prepare = Operator.prepare_restart,
         find_lost: FindLost = uncaptured,
         read_late: ReadLate = Operator.read_late,
+        read_incomplete: ReadIncomplete = Operator.read_incomplete,
         bring_back: BringBack = Operator.bring_back_if_left,
         step_over: StepOver = Operator.step_over_statements,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._watched = [_Watched(operator) for operator in operators]
-        self._prepare, self._find_lost, self._read_late, self._clock = prepare, find_lost, read_late, clock
+        self._watched = [_Watched(each, IncompleteRows(each.settings.log, each.names)) for each in operators]
+        self._prepare, self._find_lost, self._clock = prepare, find_lost, clock
+        self._read_late, self._read_incomplete = read_late, read_incomplete
         self._bring_back_if_left, self._step_over = bring_back, step_over
         self._connect_is_away = False
 
@@ -179,6 +200,9 @@ class Watcher:
         if now >= watched.next_look:
             watched.next_look = now + LOST_S
             self._look_for_lost(watched)
+        if now >= watched.next_rows:
+            watched.next_rows = now + INCOMPLETE_S
+            watched.note_incomplete(_why(lambda: self._read_incomplete(watched.operator, watched.rows, CAPTURED_S)))
 
     def _look_for_lost(self, watched: _Watched) -> None:
         """Name what a connector that runs skips. It is left running: what it captures is right, but not all.
@@ -186,33 +210,28 @@ class Watcher:
         Tables that it should have read are read if they were named by the look before, too: a command that was about to
         do that has ended.
         """
-        try:
+
+        def look() -> Sequence[str]:
             lost = self._find_lost(watched.operator)
             if lost is not None and lost == watched.lost and self._read_late(watched.operator, CAPTURED_S):
                 log.info('source "%s": its connector reads tables again', watched.operator.source.name)
             elif self._clock() >= watched.next_step and self._step_over(watched.operator):
                 watched.next_step = self._clock() + STEP_S
                 log.info('source "%s": its connector goes on behind the last statement', watched.operator.source.name)
-        except ConnectError:
-            raise
-        except SourceProblem as error:
-            lost = "; ".join(error.problems)
-        except LogUnavailable as error:
-            lost = str(error)
-        watched.note_lost(lost)
+            return () if lost is None else (lost,)
+
+        watched.note_lost(_why(look))
 
     def _bring_back(self, watched: _Watched) -> None:
         """Let a connector run that a command has left stopped, which has ended, or this watch itself, as it was
         interrupted by a server that went away."""
-        why = None
-        try:
+
+        def bring_back() -> Sequence[str]:
             if self._bring_back_if_left(watched.operator):
                 log.warning('source "%s": its connector was left stopped, and goes on', watched.operator.source.name)
-        except ConnectError:
-            raise
-        except (SourceProblem, LogUnavailable) as error:
-            why = "; ".join(error.problems) if isinstance(error, SourceProblem) else str(error)
-        watched.note_lost(why)
+            return ()
+
+        watched.note_lost(_why(bring_back))
 
     def _handle_failure(self, watched: _Watched, state: ConnectorState) -> None:
         operator = watched.operator
@@ -240,3 +259,16 @@ class Watcher:
         if is_registered:
             watched.restarts += 1
             log.info('source "%s": restart %d of its connector', operator.source.name, watched.restarts)
+
+
+def _why(act: Callable[[], Sequence[str]]) -> str | None:
+    """The problems that it finds, or why it fails; None if there are none. Raises ConnectError."""
+    try:
+        problems = act()
+    except ConnectError:
+        raise
+    except SourceProblem as error:
+        problems = error.problems
+    except LogUnavailable as error:
+        return str(error)
+    return "; ".join(problems) or None

@@ -15,12 +15,12 @@ from eventlog.capturing.naming import MESSAGES, SourceNames
 from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 from eventlog.capturing.postgres import standbys
 from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.checks import check_database
+from eventlog.capturing.postgres.checks import check_database, with_old_rows
 from eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
 from eventlog.capturing.postgres.layouts import missed, read_layouts
 from eventlog.capturing.postgres.positions import lsn_text, offset_lsn
 from eventlog.capturing.postgres.properties import CONNECTOR_CLASS, HEARTBEAT_PREFIX, HEARTBEAT_SQL, properties
-from eventlog.capturing.postgres.rows import absent, condition, unchunked
+from eventlog.capturing.postgres.rows import absent, condition, read_apart, unchunked
 from eventlog.capturing.postgres.sql import HOLD
 
 ALARM_SHARE: Final = 0.5
@@ -177,6 +177,9 @@ class PostgresSession:
             self.database.drop_publication()
             done.append(f"- publication {slot}")
         return done
+
+    def read_apart(self) -> dict[type[Captured], str]:
+        return {table: with_old_rows(names) for table, names in read_apart(self.database).items()}
 
     def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
         return absent(self.database, table, keys)

@@ -11,6 +11,7 @@ from eventlog.capturing.column_checks import why_misread
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.postgres.database import CapturedDatabase
 from eventlog.capturing.postgres.misread_values import misread_values
+from eventlog.capturing.postgres.sql import READ_APART
 
 UNCOMPARED: Final = frozenset({"timestamptz", "timestamp", "time", "timetz"})
 """Debezium 3.6 compares keys of these types with texts if it reads a table in chunks, which PostgreSQL refuses."""
@@ -20,6 +21,19 @@ ARRAYS: Final = frozenset({
     "timestamp", "timestamptz", "time", "timetz",
 })  # fmt: skip
 """Arrays that Debezium 3.6 reads in chunks. Those of enums, addresses, ranges and others may be null after a start."""
+
+
+def read_apart(database: CapturedDatabase) -> dict[type[Captured], list[str]]:
+    """Tables whose long values the connector reads by itself if an update leaves them, each with its partitions, or
+    itself.
+    """
+    found = {}
+    for table in database.source.tables:
+        schema, name = table.table.split(".")
+        parts = database.rows(READ_APART, {"schema": schema, "name": name, "columns": list(table.columns)})
+        if parts:
+            found[table] = [each["name"] for each in parts]
+    return found
 
 
 def absent(database: CapturedDatabase, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:

@@ -158,8 +158,8 @@ SELECT current_setting('server_version_num')::int / 10000 AS version,
            WHERE slot_type = 'physical' AND NOT temporary) AS physical
 """
 
-READ_AGAIN: Final = """
--- tables whose updates lack long values that they leave as they were, so that the connector reads them again
+READ_APART: Final = """
+-- tables whose updates lack long values that they leave as they were, so that the connector reads them from the table
 SELECT format('%%I.%%I', p.relnamespace::regnamespace, p.relname) AS name
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class p ON p.oid = c.oid OR p.oid IN (SELECT relid FROM pg_partition_tree(c.oid))

@@ -13,7 +13,8 @@ from eventlog.capturing.ports import Server
 from eventlog.capturing.postgres.checks import with_old_rows
 from eventlog.capturing.postgres.database import CapturedDatabase
 from eventlog.capturing.postgres.positions import lsn_text, read_lsn
-from eventlog.capturing.postgres.sql import READ_AGAIN, STANDBYS
+from eventlog.capturing.postgres.rows import read_apart
+from eventlog.capturing.postgres.sql import STANDBYS
 
 AWAITED_VERSION: Final = 17
 """PostgreSQL from this version on can let logical slots wait for standbys."""
@@ -78,15 +79,12 @@ def warnings(database: CapturedDatabase) -> Iterator[str]:
 
 def _early_reads(database: CapturedDatabase) -> Iterator[str]:
     """Tables of which the connector may read a row while its commit waits for a standby, so that it finds none."""
-    for table in database.source.tables:
-        schema, name = table.table.split(".")
-        found = database.rows(READ_AGAIN, {"schema": schema, "name": name, "columns": list(table.columns)})
-        if found:
-            yield (
-                f'if a transaction inserts a row into "{table.table}" and updates it, or changes its key, its long '
-                "values may be missing until its next change: synchronous_standby_names lets the commit wait, and the "
-                f"connector reads them before it is visible; run {with_old_rows([each['name'] for each in found])}"
-            )
+    for table, names in read_apart(database).items():
+        yield (
+            f'if a transaction inserts a row into "{table.table}" and updates it, or changes its key, its long values '
+            "may be missing until headwater sources watch has them read again: synchronous_standby_names lets the "
+            f"commit wait, and the connector reads them before it is visible; run {with_old_rows(names)}"
+        )
 
 
 def promoted(database: CapturedDatabase, timeline: int, place: int) -> str | None:

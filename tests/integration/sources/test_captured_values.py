@@ -20,10 +20,12 @@ from compose.stack import Stack
 from eventlog.capturing import Captured, Hashed, Source, Truncated
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.errors import UnreadableChange
+from eventlog.capturing.incomplete_rows import IncompleteRows
 from eventlog.capturing.kafka_connect import KafkaConnect
+from eventlog.capturing.operating import Operator
 from tests.integration.sources.captured import Connector, Record, Topic, captured
 from tests.support.seeds import examples
-from tests.support.waiting import eventually
+from tests.support.waiting import BOUND_S, eventually
 
 
 class Mood(StrEnum):
@@ -472,6 +474,37 @@ def test_sweep_reads_rows_again_whose_long_values_could_not_be_read(
     connection.execute("UPDATE long SET number = 4")
     connector.wait_equal(topic)
     assert topic.compacted() == topic.comparable()
+
+
+def test_the_watch_finds_rows_whose_long_values_could_not_be_read(
+    connector: Connector, connection: psycopg.Connection[Any]
+) -> None:
+    topic = connector.topic(Long)
+    for key in (31, 32, 33):
+        insert(connection, Long, key, LONG)
+    connection.execute("UPDATE long SET number = 2 WHERE id > 30")
+    connector.wait_equal(topic)
+    with psycopg.connect(connector.stack.endpoints.postgres, autocommit=True) as server:
+        server.execute(READING, (connector.log.environment,))
+    connection.execute("UPDATE long SET number = 3 WHERE id > 31")
+    connection.execute("DELETE FROM long WHERE id = 33")
+    connector.wait_equal(topic)
+    assert topic.compacted()["32"].keys() == {"id", "number"}, "or nothing was lost"
+    with Operator(connector.source, connector.settings, KafkaConnect(connector.settings.connect), print) as operator:
+        for _ in range(2):  # the second one as after a restart of the watch
+            rows = IncompleteRows(connector.log, connector.names)
+            assert rows.find([Long]) == {}, "a whole record may follow"
+        assert rows.find([Long]) == {Long: [["32"]]}
+        (again,) = operator.read_incomplete(rows, BOUND_S)
+        assert again == (
+            'rows of table "public.long" that lacked long values are read again (1): '
+            "to prevent it, run ALTER TABLE public.long REPLICA IDENTITY FULL"
+        )
+        eventually(lambda: topic.read() and topic.compacted() == topic.comparable(), "the row is whole")
+        assert [operator.read_incomplete(rows, BOUND_S) for _ in range(2)] == [[], []]
+    assert rows.find([Long]) == {}
+    assert [each.change.key for each in topic.records if each.change.operation is Operation.SNAPSHOT][-1] == "32"
+    assert connector.task()["state"] == "RUNNING"
 
 
 def test_a_deleted_row_leaves_a_tombstone(connector: Connector, connection: psycopg.Connection[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,7 +59,8 @@ class World:
     A task that runs or is paused keeps its configuration when another is registered, as it does for a time in Connect.
 
     reports: its notifications. stored_offset: where it goes on.
-    is_held: another command works with the connector.
+    is_held: another command works with the connector. apart: tables whose changes may lack values. gone: keys of rows
+    that are no more.
     sent: the notes, each with its key. told: the tables of each time that it was told to read some. read: the tables
     that tasks have read again. is_slow: they do not come to that.
     """
@@ -88,6 +89,8 @@ class World:
         self.left: dict[int, str] = {}
         self.found_server: Server | None = Server("7001", 17)
         self.is_held = False
+        self.apart: list[type[Captured]] = []
+        self.gone = set[str]()
 
     def operator(self, source: Source) -> Operator:
         variables = {
@@ -160,6 +163,15 @@ class World:
 
     def unchunked(self, table: type[Captured]) -> str | None:
         return self.uncompared.get(table.table)
+
+    def read_apart(self) -> dict[type[Captured], str]:
+        return {table: f"ALTER {table.table}" for table in self.apart}
+
+    def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
+        return [number for number, (key,) in enumerate(keys) if key in self.gone]
+
+    def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
+        return ", ".join(key for (key,) in keys)
 
     def plan(self, table: type[Captured], where: str) -> None:
         if self.refused:

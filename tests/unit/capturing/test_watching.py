@@ -11,13 +11,15 @@ import pytest
 
 from eventlog.capturing import Captured, Source
 from eventlog.capturing.errors import ConnectError, ConnectUnavailable, SourceProblem
+from eventlog.capturing.incomplete_rows import IncompleteRows
 from eventlog.capturing.kafka_connect import ConnectorState
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.watching import ABSENT_S, EVERY_S, LOST_S, RESTARTS, STEP_S, Watcher
+from eventlog.capturing.watching import ABSENT_S, EVERY_S, INCOMPLETE_S, LOST_S, RESTARTS, STEP_S, Watcher
 from eventlog.errors import LogUnavailable
 
 RUNNING = ConnectorState("RUNNING", "RUNNING")
+PAUSED = ConnectorState("PAUSED", "PAUSED")
 REFUSED = ConnectorState("RUNNING", "FAILED", "Couldn't get timestamp utils: Connection to 127.0.0.1:5432 refused")
 AWAY = "cannot connect to db:5432 as reader (Connection refused): start the server, or correct HEADWATER_CRM_DATABASE"
 REBALANCING = ConnectError("Kafka Connect at http://connect has been rebalancing for 2 s")
@@ -31,7 +33,8 @@ class World:
 
     states: of connectors, by source; an error is raised. restarting: what restarts raise, or the state after them.
     databases: what each database lets a restart find. lost: what the sources skip. looked: when that was looked for.
-    read: when tables were to be read that had not been; can_read: whether they could.
+    read: when tables were to be read that had not been; can_read: whether they could. looked_for_rows: when rows were
+    looked for that lack values; unreadable: why some cannot be read again.
     left: whether a command that has ended has left a connector stopped.
     restarted: when each source's connector was restarted, in
     seconds.
@@ -48,6 +51,8 @@ class World:
         self.looked: list[float] = []
         self.read: list[float] = []
         self.can_read: bool | Exception = False
+        self.looked_for_rows: list[float] = []
+        self.unreadable: Sequence[str] | Exception = ()
         self.left: bool | Exception = False
         self.steps: bool | Exception = False
         self.watcher = Watcher(
@@ -55,6 +60,7 @@ class World:
             self.prepare,
             self.find_lost,
             self.read_late,
+            self.read_incomplete,
             self.bring_back,
             self.step_over,
             lambda: self.now,
@@ -83,6 +89,10 @@ class World:
     def read_late(self, operator: Operator, timeout_s: float) -> bool:
         self.read.append(self.now)
         return found(self.can_read)
+
+    def read_incomplete(self, operator: Operator, rows: IncompleteRows, timeout_s: float) -> Sequence[str]:
+        self.looked_for_rows.append(self.now)
+        return found(self.unreadable)
 
     def bring_back(self, operator: Operator) -> bool:
         if found(self.left):
@@ -261,6 +271,21 @@ def test_a_connector_that_is_not_registered_is_named_until_it_is(caplog: pytest.
     world.states["crm"] = REFUSED
     world.pass_time(60)
     assert world.states["crm"] == RUNNING
+
+
+def test_rows_that_lack_values_are_looked_for_while_the_connector_runs(caplog: pytest.LogCaptureFixture) -> None:
+    world = World("crm")
+    world.states["crm"] = RUNNING
+    world.pass_time(INCOMPLETE_S + 1)
+    assert world.looked_for_rows == [0, INCOMPLETE_S]
+    why = 'the rows of table "public.people" cannot be read again'
+    for unreadable in ([why], LogUnavailable("looking for incomplete rows", "nothing came in time"), [why], []):
+        world.unreadable = unreadable
+        world.pass_time(2 * INCOMPLETE_S)
+    assert [why in each for each in problems(caplog)] == [True, False, True]
+    count, world.states["crm"] = len(world.looked_for_rows), PAUSED
+    world.pass_time(2 * INCOMPLETE_S)
+    assert len(world.looked_for_rows) == count
 
 
 def test_a_worker_that_starts_may_not_know_its_connectors_yet(caplog: pytest.LogCaptureFixture) -> None:
