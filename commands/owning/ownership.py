@@ -21,6 +21,7 @@ from commands.owning.slow_code import SlowCode
 from eventlog.errors import EventLogError, Fenced
 from eventlog.ports import EventLog, PartitionWriter, Record, Role
 from eventlog.programs.logs import about
+from eventlog.programs.stopping import SIGNAL_S
 from eventlog.rounds import until_round_s
 
 BATCH_RECORDS = 2_000
@@ -144,7 +145,8 @@ def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> 
     with ThreadPoolExecutor(len(owners), "owner") as threads:
         running = [threads.submit(owner.run, stopped) for owner in owners]
         try:
-            wait(running, return_when=FIRST_COMPLETED)
+            while not wait(running, SIGNAL_S, FIRST_COMPLETED).done and not stopped.is_set():
+                pass
         finally:
             stopped.set()
         for each in running:

@@ -52,8 +52,8 @@ class RunningCode(NamedTuple):
         return f'"{self.function}" for {about} (id "{self.id[:SHOWN_CHARACTERS]}")'
 
 
-_running: dict[int, RunningCode] = {}
-"""By thread."""
+_running: dict[int, tuple[str, str, str, str, float, str | None]] = {}
+"""By thread, the members of its RunningCode, which is made if somebody asks: each command is noted, few are shown."""
 
 
 class running:  # noqa: N801 - it is used like a function; one of contextlib takes twice as long
@@ -62,7 +62,7 @@ class running:  # noqa: N801 - it is used like a function; one of contextlib tak
     __slots__ = ("_code",)
 
     def __init__(self, function: str, name: str, subject: str, id: str, traceparent: str | None = None) -> None:
-        self._code = RunningCode(function, name, subject, id, time.monotonic(), traceparent)
+        self._code = function, name, subject, id, time.monotonic(), traceparent
 
     def __enter__(self) -> None:
         _running[get_ident()] = self._code
@@ -73,7 +73,8 @@ class running:  # noqa: N801 - it is used like a function; one of contextlib tak
 
 def running_in(thread: int | None) -> RunningCode | None:
     """The code of the user that a thread is running; thread: its `ident`."""
-    return None if thread is None else _running.get(thread)
+    code = None if thread is None else _running.get(thread)
+    return None if code is None else RunningCode(*code)
 
 
 def running_facts() -> Mapping[str, object]:

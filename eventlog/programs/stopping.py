@@ -13,6 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Self
 
+SIGNAL_S: Final = 1.0
+"""The main thread waits in parts of this length: a signal that the kernel gives to another thread, as it does while a
+debugger or profiler holds the main one, does not wake it, and only the main thread handles signals.
+"""
 SET_MS: Final = 100
 """How long the handler of a signal waits until an event is set."""
 LATE_S: Final = 2
@@ -62,6 +66,13 @@ class Stopping(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self._interrupts = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Also notices a signal that another thread gets, within SIGNAL_S."""
+        while timeout is None:
+            if super().wait(SIGNAL_S):
+                return True
+        return super().wait(timeout)
 
     @classmethod
     def by_signals(cls) -> Self:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -14,7 +16,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.errors import LocalStateError
 from commands.handling.command_task import CommandTask
 from commands.local_state.state import MemoryStore
-from commands.owning.ownership import PartitionOwner, PartitionWorker
+from commands.owning.ownership import PartitionOwner, PartitionWorker, run_together
 from commands.owning.resume_offset import resume_offset
 from commands.receipt import Receipt
 from eventlog.envelope import HEARTBEAT, Envelope, decode, encode
@@ -316,3 +318,23 @@ def test_how_far_a_partition_is_worked_through_is_shown_and_never_used(disk: Dis
     eventually(lambda: disk.log.shown[HANDLER] == {0: disk.log.end(COMMANDS, 0)})
     stopped.set()
     serving.join()
+
+
+def test_a_handler_that_serves_notices_a_signal_that_another_thread_gets(disk: Disk) -> None:
+    """The kernel does not give it to the main thread while a debugger or a profiler holds that."""
+    stopped, owner = threading.Event(), PartitionOwner(disk.log, HANDLER, disk.open)
+
+    def signal_itself() -> None:
+        time.sleep(0.1)  # until the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    disk.room.set()
+    before = signal.signal(signal.SIGUSR1, lambda *_: stopped.set())
+    thread = threading.Thread(target=signal_itself)
+    try:
+        thread.start()
+        run_together([owner], stopped)
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert stopped.is_set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +34,20 @@ def test_a_signal_while_a_thread_is_started_is_not_lost_and_does_not_wait_for_it
     with vars(threading)["_active_limbo_lock"]:  # as `Thread.start` has it for a moment
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
+
+
+def test_a_signal_that_another_thread_gets_wakes_a_program_that_waits() -> None:
+    """The kernel does not give it to the main thread while a debugger or a profiler holds that."""
+    stop = Stopping.by_signals()
+
+    def signal_itself() -> None:
+        time.sleep(0.1)  # until the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    thread = threading.Thread(target=signal_itself)
+    thread.start()
+    assert stop.wait()
+    thread.join()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
