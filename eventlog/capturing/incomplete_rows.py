@@ -22,6 +22,7 @@ from eventlog.capturing.values import STAND_IN_BYTES
 from eventlog.errors import LogUnavailable
 from eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
 from eventlog.kafka.log import KafkaLog
+from eventlog.programs.metrics import counter
 from eventlog.settings import LogSettings
 
 WATCH: Final = "watch"
@@ -31,6 +32,10 @@ RECORDS: Final = 100_000
 DOING: Final = "looking for incomplete rows"
 BATCH: Final = 5_000
 POLL_S: Final = 0.2
+
+READ_AGAIN: Final = counter(
+    "source_incomplete_rows", "Rows whose records lacked long values, so that they are read again.", ["source", "table"]
+)
 
 Place = tuple[str, int]
 """A topic, without the environment, and a partition."""

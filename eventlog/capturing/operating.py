@@ -15,7 +15,7 @@ from eventlog.capturing.connector_states import (
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
 from eventlog.capturing.holding import BUSY
-from eventlog.capturing.incomplete_rows import IncompleteRows
+from eventlog.capturing.incomplete_rows import READ_AGAIN, IncompleteRows
 from eventlog.capturing.misread_definitions import check_definitions
 from eventlog.capturing.naming import EMPTIED, source_topics, topic_about
 from eventlog.capturing.operated import PAUSED, Operated, is_stopped
@@ -165,6 +165,7 @@ class Operator(Operated):
                 if is_held and mend_rows(self, [], [], [], timeout_s=timeout_s, incomplete=parts):
                     rows.forget(readable)
                     for table, keys in readable.items():
+                        READ_AGAIN.labels(self.source.name, table.table).inc(len(keys))
                         lacked = f'rows of table "{table.table}" that lacked long values are read again ({len(keys):,})'
                         problems[table] = [f"{lacked}: to prevent it, run {apart[table]}"]
         return [each for named in problems.values() for each in named]

@@ -9,8 +9,10 @@ import pytest
 
 from eventlog.capturing import Captured
 from eventlog.capturing.snapshot_queue import TABLES
+from eventlog.programs.metrics import REGISTRY
 from tests.unit.capturing.captured_world import BOTH, PAUSED, RUNNING, Person, Place, World
 
+COUNTED = "headwater_source_incomplete_rows_total"
 LACKING = {Person: [["1"], ["2"]], Place: [["7"]]}
 
 
@@ -50,11 +52,17 @@ def told(world: World) -> dict[str, str]:
     return {each[f"{TABLES}_id"]: each[f"{TABLES}_additional_condition"] for each in entries}
 
 
+def counted() -> float:
+    return REGISTRY.get_sample_value(COUNTED, {"source": "crm", "table": "public.people"}) or 0.0
+
+
 def test_they_are_read_again_and_forgotten(world: World, rows: Rows) -> None:
+    before = counted()
     assert read_incomplete(world, rows) == [said(2, "people"), said(1, "places")]
     assert told(world) == {"public.people": "1, 2", "public.places": "7"}
     assert rows.forgotten == {Person, Place}
     assert world.connector is RUNNING
+    assert counted() == before + 2
 
 
 def test_rows_that_are_gone_are_forgotten_without_a_stop(world: World, rows: Rows) -> None:
