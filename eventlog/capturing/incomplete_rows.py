@@ -27,8 +27,8 @@ from eventlog.settings import LogSettings
 
 WATCH: Final = "watch"
 """The group whose offsets say how far topics were followed ends with this. Nobody joins it."""
-RECORDS: Final = 100_000
-"""About so many are read in one look: there are other sources."""
+LOOK_S: Final = 2.0
+"""About so long is read in one look, while other sources wait: some 300,000 records."""
 DOING: Final = "looking for incomplete rows"
 BATCH: Final = 5_000
 POLL_S: Final = 0.2
@@ -39,6 +39,8 @@ READ_AGAIN: Final = counter(
 
 Place = tuple[str, int]
 """A topic, without the environment, and a partition."""
+Row = tuple[Place, bytes]
+"""Where the records of a row are, and their key."""
 
 
 def watch_group(names: SourceNames) -> str:
@@ -56,24 +58,30 @@ class IncompleteRows:
         self._log, self._group = log, watch_group(names)
         self._next: dict[Place, int] = {}
         self._committed: dict[Place, int] = {}
-        self._lacking: dict[tuple[Place, bytes], int] = {}
-        """By partition and key, the offset of the last record, if that lacks a value."""
-        self._found: dict[tuple[Place, bytes], int] = {}
+        self._lacking: dict[Row, int] = {}
+        """The offset of the last record, if that lacks a value."""
+        self._lacked: dict[Row, int] = {}
+        """The same at the last call that has read all."""
+        self._found: dict[Row, int] = {}
         """Those that `find` has found last."""
+        self.is_behind = False
+        """Whether the last call has not read all that there was."""
         self._decoders: dict[type[Captured], ChangeDecoder] = {}
 
     def find(self, tables: Sequence[type[Captured]]) -> Mapping[type[Captured], Sequence[Sequence[str]]]:
         """By table, the keys, as texts per column, of rows whose last record lacked a value at the call before, too.
 
-        A row is left until the next call, because a whole record may follow at once. Raises LogUnavailable.
+        A row is left until the next call, because a whole record may follow at once. Nothing is found while it is
+        behind. Raises LogUnavailable.
         """
         by_topic = {table.topic(): table for table in tables}
-        before = dict(self._lacking)
         try:
-            self._read_more({topic: self._decoder(table) for topic, table in by_topic.items()})
+            self.is_behind = not self._read_all({topic: self._decoder(table) for topic, table in by_topic.items()})
         except KafkaException as error:
             raise LogUnavailable(DOING, error.args[0].str()) from error
-        self._found = dict(before.items() & self._lacking.items())
+        self._found = {} if self.is_behind else dict(self._lacked.items() & self._lacking.items())
+        if not self.is_behind:
+            self._lacked = dict(self._lacking)
         found: dict[type[Captured], list[Sequence[str]]] = {}
         for (topic, _), key in self._found:
             if (table := by_topic.get(topic)) is not None:
@@ -93,42 +101,48 @@ class IncompleteRows:
             self._decoders[table] = ChangeDecoder(table)
         return self._decoders[table]
 
-    def _read_more(self, decoders: Mapping[str, ChangeDecoder]) -> None:
+    def _read_all(self, decoders: Mapping[str, ChangeDecoder]) -> bool:
+        """Read on for LOOK_S, and commit how far; returns whether all is read that was there at the beginning."""
         places = [(topic, partition) for topic in decoders for partition in range(self._log.partitions)]
         with closing(KafkaLog(self._log)) as log:
             ends = log.ends(places)
         if all(self._next.get(place) == ends[place] for place in places) and self._following() == self._committed:
-            return
+            return True
         with closing(Consumer(reader_config(self._log, **{"group.id": self._group}))) as consumer:
             if new := [place for place in places if place not in self._next]:
                 for each in consumer.committed([self._at(place) for place in new], timeout=TIMEOUT_S):
                     place = each.topic.removeprefix(self._log.topic("")), each.partition
                     self._next[place] = self._committed[place] = max(each.offset, 0)
-            self._next |= {place: 0 for place in places if self._next[place] > ends[place]}  # it was made again
-            self._read(consumer, decoders, {place for place in places if self._next[place] < ends[place]})
+            for place in [each for each in places if self._next[each] > ends[each]]:
+                self._begin_again(place)
+            unread = {place: ends[place] for place in places if self._next[place] < ends[place]}
+            if unread:
+                self._read(consumer, decoders, unread)
             if (following := self._following()) != self._committed:
                 consumer.commit(offsets=[self._at(*each) for each in following.items()], asynchronous=False)
                 self._committed = following
+        return not unread
 
-    def _read(self, consumer: Consumer, decoders: Mapping[str, ChangeDecoder], unread: set[Place]) -> None:
-        if not unread:
-            return
+    def _begin_again(self, place: Place) -> None:
+        """Read a partition from its beginning, since its topic was deleted and made again."""
+        self._next[place] = 0
+        self._lacking = {row: offset for row, offset in self._lacking.items() if row[0] != place}
+
+    def _read(self, consumer: Consumer, decoders: Mapping[str, ChangeDecoder], unread: dict[Place, int]) -> None:
+        """Read partitions up to these ends, for about LOOK_S; `unread` loses what is read."""
         consumer.assign([self._at(place, self._next[place]) for place in unread])
-        count, deadline = 0, time.monotonic() + TIMEOUT_S
-        while unread and count < RECORDS:
-            if time.monotonic() > deadline:
-                raise LogUnavailable(DOING, "nothing came in time")
+        ends_at = time.monotonic() + LOOK_S
+        while unread and time.monotonic() < ends_at:
             for record in consumer.consume(BATCH, POLL_S):
                 place = (record.topic() or "").removeprefix(self._log.topic("")), record.partition() or 0
                 error, offset = record.error(), record.offset() or 0
                 if error is not None and error.code() != EOF:
                     raise KafkaException(error)
+                if error is None:
+                    self._note(decoders[place[0]], place, offset, record.key() or b"", record.value())
                 self._next[place] = offset if error else offset + 1
-                if error:
-                    unread.discard(place)
-                    continue
-                count, deadline = count + 1, time.monotonic() + TIMEOUT_S
-                self._note(decoders[place[0]], place, offset, record.key() or b"", record.value())
+                if error or self._next[place] >= unread.get(place, 0):
+                    unread.pop(place, None)
 
     def _note(self, decoder: ChangeDecoder, place: Place, offset: int, key: bytes, value: bytes | None) -> None:
         self._lacking.pop((place, key), None)

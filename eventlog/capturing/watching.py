@@ -203,6 +203,8 @@ class Watcher:
         if now >= watched.next_rows:
             watched.next_rows = now + INCOMPLETE_S
             watched.note_incomplete(_why(lambda: self._read_incomplete(watched.operator, watched.rows, CAPTURED_S)))
+            if watched.rows.is_behind:
+                watched.next_rows = now
 
     def _look_for_lost(self, watched: _Watched) -> None:
         """Name what a connector that runs skips. It is left running: what it captures is right, but not all.

@@ -17,7 +17,7 @@ import pytest
 from pydantic import Field
 
 from compose.stack import Stack
-from eventlog.capturing import Captured, Hashed, Source, Truncated
+from eventlog.capturing import Captured, Hashed, Source, Truncated, incomplete_rows
 from eventlog.capturing.changes import Operation
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.incomplete_rows import IncompleteRows
@@ -477,7 +477,7 @@ def test_sweep_reads_rows_again_whose_long_values_could_not_be_read(
 
 
 def test_the_watch_finds_rows_whose_long_values_could_not_be_read(
-    connector: Connector, connection: psycopg.Connection[Any]
+    connector: Connector, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = connector.topic(Long)
     for key in (31, 32, 33):
@@ -491,6 +491,11 @@ def test_the_watch_finds_rows_whose_long_values_could_not_be_read(
     connector.wait_equal(topic)
     assert topic.compacted()["32"].keys() == {"id", "number"}, "or nothing was lost"
     with Operator(connector.source, connector.settings, KafkaConnect(connector.settings.connect), print) as operator:
+        monkeypatch.setattr(incomplete_rows, "LOOK_S", 0.0)
+        rows = IncompleteRows(connector.log, connector.names)
+        assert [rows.find([Long]) for _ in range(3)] == [{}] * 3, "nothing is known before all is read"
+        assert rows.is_behind
+        monkeypatch.setattr(incomplete_rows, "LOOK_S", BOUND_S)
         for _ in range(2):  # the second one as after a restart of the watch
             rows = IncompleteRows(connector.log, connector.names)
             assert rows.find([Long]) == {}, "a whole record may follow"

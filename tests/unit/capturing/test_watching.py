@@ -34,7 +34,7 @@ class World:
     states: of connectors, by source; an error is raised. restarting: what restarts raise, or the state after them.
     databases: what each database lets a restart find. lost: what the sources skip. looked: when that was looked for.
     read: when tables were to be read that had not been; can_read: whether they could. looked_for_rows: when rows were
-    looked for that lack values; unreadable: why some cannot be read again.
+    looked for that lack values; unreadable: why some cannot be read again; is_behind: whether there is more to read.
     left: whether a command that has ended has left a connector stopped.
     restarted: when each source's connector was restarted, in
     seconds.
@@ -53,6 +53,7 @@ class World:
         self.can_read: bool | Exception = False
         self.looked_for_rows: list[float] = []
         self.unreadable: Sequence[str] | Exception = ()
+        self.is_behind = False
         self.left: bool | Exception = False
         self.steps: bool | Exception = False
         self.watcher = Watcher(
@@ -92,6 +93,7 @@ class World:
 
     def read_incomplete(self, operator: Operator, rows: IncompleteRows, timeout_s: float) -> Sequence[str]:
         self.looked_for_rows.append(self.now)
+        rows.is_behind = self.is_behind
         return found(self.unreadable)
 
     def bring_back(self, operator: Operator) -> bool:
@@ -283,6 +285,9 @@ def test_rows_that_lack_values_are_looked_for_while_the_connector_runs(caplog: p
         world.unreadable = unreadable
         world.pass_time(2 * INCOMPLETE_S)
     assert [why in each for each in problems(caplog)] == [True, False, True]
+    count, world.is_behind = len(world.looked_for_rows), True
+    world.pass_time(2 * INCOMPLETE_S)
+    assert len(world.looked_for_rows) > count + INCOMPLETE_S - 2, "it reads on at each look"
     count, world.states["crm"] = len(world.looked_for_rows), PAUSED
     world.pass_time(2 * INCOMPLETE_S)
     assert len(world.looked_for_rows) == count
