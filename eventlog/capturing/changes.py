@@ -15,11 +15,11 @@ from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.mysql.positions import BinlogPosition, file_number
 from eventlog.capturing.postgres.positions import WalPosition, commit_lsn
 from eventlog.capturing.values import (
-    STAND_IN_BYTES,
     TYPES,
     converter,
     is_stand_in,
     is_stored_apart,
+    may_lack_value,
     timestamp,
 )
 
@@ -165,7 +165,7 @@ class ChangeDecoder:
         values = msgspec.structs.astuple(record.after)
         row = dict(zip(self._names, values, strict=True))
         unchanged: tuple[str, ...] = ()
-        if self._short or any(each in encoded for each in STAND_IN_BYTES):
+        if self._short or may_lack_value(encoded):
             unchanged = self._leave_out(row, record.before)
         if msgspec.UNSET in values:
             self._fill_absent(row)

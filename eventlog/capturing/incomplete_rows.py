@@ -18,7 +18,7 @@ from eventlog.capturing.changes import ChangeDecoder, Operation
 from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.values import STAND_IN_BYTES
+from eventlog.capturing.values import may_lack_value
 from eventlog.errors import LogUnavailable
 from eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
 from eventlog.kafka.log import KafkaLog
@@ -146,7 +146,7 @@ class IncompleteRows:
 
     def _note(self, decoder: ChangeDecoder, place: Place, offset: int, key: bytes, value: bytes | None) -> None:
         self._lacking.pop((place, key), None)
-        if value is not None and any(each in value for each in STAND_IN_BYTES):
+        if value is not None and may_lack_value(value):
             with suppress(UnreadableChange):
                 if decoder.operation(value) is not Operation.DELETE:
                     self._lacking[place, key] = offset

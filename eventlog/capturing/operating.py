@@ -156,8 +156,8 @@ class Operator(Operated):
             apart = database.read_apart()
             found = rows.find(list(apart))
             there = {table: present(database, table, keys) for table, keys in found.items()}
-            problems = {table: unchunked(self.source, database, [table]) for table, keys in there.items() if keys}
-            readable = {table: there[table] for table, why in problems.items() if not why}
+            helps = {table: unchunked(self.source, database, [table]) for table, keys in there.items() if keys}
+            readable = {table: there[table] for table, why in helps.items() if not why}
             parts = [(table, condition_of(database, table, keys)) for table, keys in readable.items()]
         rows.forget([table for table, keys in there.items() if not keys])
         if parts:
@@ -167,8 +167,8 @@ class Operator(Operated):
                     for table, keys in readable.items():
                         READ_AGAIN.labels(self.source.name, table.table).inc(len(keys))
                         lacked = f'rows of table "{table.table}" that lacked long values are read again ({len(keys):,})'
-                        problems[table] = [f"{lacked}: to prevent it, run {apart[table]}"]
-        return [each for named in problems.values() for each in named]
+                        helps[table] = [f"{lacked}: to prevent it, run {apart[table]}"]
+        return [each for sentences in helps.values() for each in sentences]
 
     def bring_back_if_left(self) -> bool:
         """Let a connector run that a killed command has left stopped; whether it was. Nothing while a command runs."""

@@ -22,7 +22,7 @@ from eventlog.capturing.declaring import Captured
 from eventlog.capturing.errors import UnreadableChange
 from eventlog.capturing.ports import Database
 from eventlog.capturing.table_heartbeats import is_table_heartbeat
-from eventlog.capturing.values import STAND_IN_BYTES
+from eventlog.capturing.values import may_lack_value
 from eventlog.errors import LogUnavailable
 from eventlog.kafka.client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
 from eventlog.settings import LogSettings
@@ -110,7 +110,7 @@ def _live_keys(log: LogSettings, table: type[Captured], decoder: ChangeDecoder, 
             if value is None or decoder.operation(value) is Operation.DELETE:
                 live.pop(key, None)
             else:
-                live[key] = any(each in value for each in STAND_IN_BYTES)
+                live[key] = may_lack_value(value)
     finally:
         consumer.close()
     return live

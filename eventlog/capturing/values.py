@@ -49,13 +49,13 @@ def _parts(placeholder: str) -> tuple[bytes, ...]:
 
 
 STAND_INS: Final = (*_stand_ins(PLACEHOLDER), *_stand_ins(EARLIER_PLACEHOLDER))
-STAND_IN_BYTES: Final = (
+_STAND_IN_BYTES: Final = (
     *_parts(PLACEHOLDER),
     *_parts(EARLIER_PLACEHOLDER),
     EARLIER_PLACEHOLDER.encode(),
     ",".join(map(str, EARLIER_PLACEHOLDER.encode())).encode(),
 )
-"""One of these is in every record with a whole stand-in, so that most records need no further look."""
+"""One of these is in every record with a whole stand-in."""
 NOT_FINITE: Final = frozenset(
     {"NaN", "Infinity", "-Infinity", "NAN", "POSITIVE_INFINITY", "NEGATIVE_INFINITY"}  # of floats, of numeric
 )
@@ -106,6 +106,11 @@ def stand_ins(column: Column) -> tuple[Any, ...]:
     characters = column.mask.characters
     earlier = (EARLIER_PLACEHOLDER,) if characters >= len(EARLIER_PLACEHOLDER) else ()
     return (PLACEHOLDER[:characters], PLACEHOLDER, *earlier)
+
+
+def may_lack_value(record: bytes) -> bool:
+    """Whether a record, or its row, may have a whole stand-in: most have none, and need no further look."""
+    return any(each in record for each in _STAND_IN_BYTES)
 
 
 def is_stand_in(column: Column, value: Any) -> bool:

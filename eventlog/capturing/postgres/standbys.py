@@ -55,9 +55,8 @@ def identity(database: CapturedDatabase) -> Server | None:
 def warnings(database: CapturedDatabase) -> Iterator[str]:
     """What loses changes if a standby is promoted, or lets them wait; and values that are read before a commit."""
     found = standbys(database)
-    if (
-        found.commits_wait and not found.are_awaited
-    ):  # else the connector gets a commit when they have it, and it is visible
+    # a connector that waits for standbys as well gets a commit when it is visible
+    if found.commits_wait and not found.are_awaited:
         yield from _early_reads(database)
     if found.version < AWAITED_VERSION:
         return
