@@ -15,9 +15,8 @@ export UV_HTTP_TIMEOUT ?= 300# pyspark is large
 # Some images turn bytecode files off; then each of the many processes would compile everything that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-# each process of the tests may start a JVM of its own: on two cores, six processes took longer than four
+# arguments of pytest for long runs, as tests/run.py has them for the others
 SIDE_BY_SIDE := --maxprocesses 4 --no-loadscope-reorder
-PYTEST_OPTIONS := $(SIDE_BY_SIDE) $(if $(FAST),-n logical tests/unit tests/contracts -m "not servers and not jvm and not programs",-n auto tests)
 
 # what builds images, and their version
 ENGINE ?= $(firstword $(foreach each,docker podman,$(shell command -v $(each))))
@@ -33,10 +32,10 @@ LOCKING = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chosen spark up down run demo test soak check audit bench docs lock images release clean
+.PHONY: help setup chosen spark up down run demo test test-all test-touched servers soak check audit bench docs lock images release clean
 
 help: ## list these commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(STAMP) ## install the locked dependencies into .venv (does nothing if they have not changed)
 
@@ -72,9 +71,17 @@ run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAI
 demo: chosen spark ## load samples, check all views, rebuild them, and check again; DOMAINS selects samples, as for run
 	$(PY) -m compose demo $(CHOSEN)
 
-test: $(if $(FAST),setup,spark) ## run all tests on their own servers; FAST=1: only tests without servers, JVM and other programs
-	@$(if $(FAST),,$(PY) -m compose prepare)
-	$(PY) -m pytest $(PYTEST_OPTIONS)
+test: $(if $(FAST),setup,servers) ## run the suite that decides, on servers of its own, for about twelve minutes; FAST=1: only tests without servers, JVM and other programs
+	@$(PY) -m tests.run $(if $(FAST),fast,deciding)
+
+test-all: servers ## run every test, which takes half an hour, and note in tests/complete.txt that they passed
+	@$(PY) -m tests.run complete
+
+test-touched: servers ## of the tests that only test-all runs, run those of folders that changed since they last passed; MINUTES=30 begins no test after that time
+	@$(PY) -m tests.run touched $(if $(MINUTES),--minutes $(MINUTES))
+
+servers: spark
+	@$(PY) -m compose prepare
 
 soak: spark ## run clients for 15 minutes while processes and servers fail, check the history and all views, then run all property tests with thirty times the examples, and the long form of tests that kill servers
 	$(PY) -m tests.simulation

@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if {"stack", "servers", "capturing"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
             item.add_marker(pytest.mark.servers)
     if hasattr(config, "workerinput"):
-        items[:] = longest_first(items, config.workerinput["seconds"])
+        items[:] = longest_first(items, config.workerinput["seconds"], config.args)
 
 
 def pytest_collection_finish() -> None:

@@ -82,10 +82,13 @@ def _exists(file: str) -> bool:
     return (ROOT / file).exists()
 
 
-def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
+def longest_first(
+    items: Sequence[pytest.Item], seconds: Mapping[str, float], paths: Sequence[str] = ()
+) -> list[pytest.Item]:
     """Tests in the order in which they begin, so that all processes end together; those of a scope keep their order.
 
     seconds: as `Seconds.known` has them; other tests are taken to share the typical seconds of their file, or guessed.
+    paths: files and folders; scopes with a test in an earlier one begin first.
     """
     numbers = Counter(file_of(item.nodeid) for item in items)
     scopes = defaultdict[str, list[pytest.Item]](list)
@@ -99,5 +102,9 @@ def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) ->
             return TYPICAL_S[file] / numbers[file]
         return next((guess for mark, guess in GUESSED_S.items() if item.get_closest_marker(mark)), 0.0)
 
-    ordered = sorted(scopes.values(), key=lambda tests: -sum(map(takes_s, tests)))
-    return [each for tests in ordered for each in tests]
+    def rank(item: pytest.Item) -> int:
+        within = (n for n, path in enumerate(paths) if f"{file_of(item.nodeid)}/".startswith(f"{path}/"))
+        return next(within, len(paths))
+
+    ordered = sorted(scopes.values(), key=lambda tests: (min(map(rank, tests)), -sum(map(takes_s, tests))))
+    return [item for tests in ordered for item in tests]
