@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eventlog.capturing.changes import ChangeDecoder, Operation
 from eventlog.capturing.declaring import Captured
@@ -24,7 +24,8 @@ from eventlog.capturing.ports import Database
 from eventlog.capturing.table_heartbeats import is_table_heartbeat
 from eventlog.capturing.values import may_lack_value
 from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import EOF, TIMEOUT_S, WRITER, client_config, reader_config
+from eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
+from eventlog.kafka.writer import TransactionalProducer
 from eventlog.settings import LogSettings
 from eventlog.times import now_ms
 
@@ -61,11 +62,10 @@ def sweep(log: LogSettings, table: type[Captured], database: Database, check: Ca
     """
     decoder = ChangeDecoder(table)
     topic = log.topic(table.topic())
-    writer = Producer(client_config(log, **WRITER, **{"transactional.id": f"{log.environment}.{SWEEPS}.{table.table}"}))
     deleted = unreadable = 0
     incomplete: list[Sequence[str]] = []
     try:
-        writer.init_transactions(TIMEOUT_S)
+        writer = TransactionalProducer(log, f"{log.environment}.{SWEEPS}.{table.table}", topic)
         for partition in range(log.partitions):
             live = _live_keys(log, table, decoder, partition)
             rest = iter(live)
@@ -131,15 +131,18 @@ def _records(consumer: Consumer, topic: str) -> Iterator[tuple[bytes, bytes | No
     raise LogUnavailable(f'reading "{topic}"', "nothing came in time")
 
 
-def _delete(writer: Producer, topic: str, partition: int, keys: Sequence[bytes], place: dict[str, Any]) -> None:
+def _delete(
+    writer: TransactionalProducer, topic: str, partition: int, keys: Sequence[bytes], place: dict[str, Any]
+) -> None:
     """Append what Debezium would have for each of these keys: a delete, and a tombstone."""
     source = {**place, "ts_ms": now_ms()}
     value = msgspec.json.encode({"op": "d", "before": None, "after": None, "source": source, "transaction": None})
-    writer.begin_transaction()
+    writer.begin()
     for key in keys:
-        writer.produce(topic, key=key, value=value, partition=partition)
-        writer.produce(topic, key=key, value=None, partition=partition)
-    writer.commit_transaction(TIMEOUT_S)
+        writer.client.produce(topic, key=key, value=value, partition=partition)
+        writer.client.produce(topic, key=key, value=None, partition=partition)
+    writer.client.flush(TIMEOUT_S)
+    writer.commit()
 
 
 def present(database: Database, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[Sequence[str]]:

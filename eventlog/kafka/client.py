@@ -59,9 +59,15 @@ READER = {
 }
 READERS: Final = "reader"
 """The group that readers name which share nothing with others. Nobody joins it, and it has no offsets."""
+RETRY_MS = 100
+SENT_ONCE_S = 0.07
+"""A request that was answered sooner was sent once: before librdkafka sends one again, in whatever case, it waits for
+RETRY_MS or up to 20 % less (rd_kafka_broker_buf_retry).
+"""
 # idempotent, so that a retry inside librdkafka neither repeats nor reorders a record
 WRITER = {
     "enable.idempotence": True,
+    "retry.backoff.ms": RETRY_MS,
     "linger.ms": 0,
     "message.max.bytes": MAX_RECORD_BYTES,
     "queue.buffering.max.messages": 1_000_000,

@@ -19,6 +19,7 @@ from eventlog.errors import LogUnavailable
 from eventlog.kafka.client import (
     ABORT_TIMEOUT_S,
     CONTACT_TIMEOUT_S,
+    SENT_ONCE_S,
     TIMEOUT_S,
     WRITER,
     Contact,
@@ -39,44 +40,88 @@ Stored = Callable[[int], None]
 logger = logging.getLogger(__name__)
 
 
+class TransactionalProducer:
+    """The only live producer with its transactional id: each new one fences those before it, in any process.
+
+    librdkafka speaks the older protocol of transactions, in which the epoch stays the same from one transaction to the
+    next. So a request to commit that was sent twice, and arrives for the second time during the next transaction,
+    commits what this has written by then (https://github.com/confluentinc/librdkafka/issues/5423). After a commit that
+    may have been sent twice, `begin` takes a new epoch: the broker refuses what comes late with the old one.
+    """
+
+    def __init__(self, settings: LogSettings, transactional_id: str, topic: str) -> None:
+        """topic: an existing topic, which the producer asks for when it connects. Raises KafkaException."""
+        transactional = {"transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+        self._config, self._topic = client_config(settings, **WRITER, **transactional), topic
+        self._transactional_id = transactional_id
+        self._sent_once = True
+        self.client = self._connected()
+
+    def begin(self) -> None:
+        """Begin a transaction; raises KafkaException, as all methods but `close`."""
+        if not self._sent_once:
+            logger.debug("%s: taking a new epoch after a commit that may have been sent twice", self._transactional_id)
+            self.close()
+            self.client, self._sent_once = self._connected(), True
+        self.client.begin_transaction()
+
+    def commit(self) -> None:
+        """Commit the transaction, all of whose records are stored."""
+        began = time.monotonic()
+        self._sent_once = False
+        self.client.commit_transaction(TIMEOUT_S)
+        self._sent_once = time.monotonic() - began < SENT_ONCE_S
+
+    def abort(self) -> None:
+        """Abort the transaction. No other may follow, since this request may be sent twice as well."""
+        self.client.abort_transaction(ABORT_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Forget what was not sent."""
+        try:
+            self.client.purge()
+            self.client.flush(0)
+        except KafkaException as error:  # it was fenced, so there is nothing to abort
+            logger.info("%s: closing its producer: %s", self._transactional_id, error)
+
+    def _connected(self) -> Producer:
+        """A new producer, with the next epoch.
+
+        It connects before that: without a connection, librdkafka looks again only half a second later. The first
+        answer names the brokers, the second one comes from one of them.
+        """
+        client = Producer(self._config)
+        with suppress(KafkaException):  # taking the epoch fails with the reason
+            for _ in range(2):
+                client.list_topics(self._topic, timeout=CONTACT_TIMEOUT_S)
+        client.init_transactions(TIMEOUT_S)
+        return client
+
+
 class KafkaWriter:
-    """The owner of one partition: the only live producer with its transactional id."""
+    """The owner of one partition.
+
+    If another owner has taken the partition over, a new epoch of this one's producer would fence it; but then the
+    records of the next transaction have other offsets than predicted, so `commit` fails.
+    """
 
     def __init__(self, settings: LogSettings, partition: int, role: Role) -> None:
         self.partition = partition
         self._settings, self._role = settings, role
         self._ends: dict[str, int] = {}
-        transactional = {
-            "transactional.id": f"{settings.environment}.{role.name}.{partition}",
-            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-        }
-        self._producer = Producer(client_config(settings, **WRITER, **transactional))
-        _connect(self._producer, settings.topic(role.owns[0]))
+        transactional_id = f"{settings.environment}.{role.name}.{partition}"
         with translated("taking over the partition", partition):
-            self._producer.init_transactions(TIMEOUT_S)
+            self._producer = TransactionalProducer(settings, transactional_id, settings.topic(role.owns[0]))
 
     def begin(self) -> KafkaTransaction:
         """See PartitionWriter.begin."""
         with translated("beginning a transaction", self.partition):
-            self._producer.begin_transaction()
+            self._producer.begin()
         return KafkaTransaction(self._settings, self._producer, self.partition, self._role, self._ends)
 
     def close(self) -> None:
         """See PartitionWriter.close."""
-        try:
-            self._producer.purge()
-            self._producer.flush(0)
-        except KafkaException as error:  # it was fenced, so there is nothing to abort
-            logger.info("partition %d: closing its producer: %s", self.partition, error)
-
-
-def _connect(producer: Producer, topic: str) -> None:
-    """Let a new producer connect before it takes over: if it has no connection yet at that moment, librdkafka looks
-    again only half a second later. The first answer names the brokers, the second one comes from one of them.
-    """
-    with suppress(KafkaException):  # taking over fails with the reason
-        for _ in range(2):
-            producer.list_topics(topic, timeout=CONTACT_TIMEOUT_S)
+        self._producer.close()
 
 
 class KafkaTransaction:
@@ -88,7 +133,7 @@ class KafkaTransaction:
     """
 
     def __init__(
-        self, settings: LogSettings, producer: Producer, partition: int, role: Role, ends: dict[str, int]
+        self, settings: LogSettings, producer: TransactionalProducer, partition: int, role: Role, ends: dict[str, int]
     ) -> None:
         """ends: the predicted offset of the next record, by topic of the owner, if known; it is updated."""
         self._settings, self._producer, self._partition, self._role = settings, producer, partition, role
@@ -104,7 +149,7 @@ class KafkaTransaction:
                 for topic, same in groupby(entries, attrgetter("topic"))
             ]
             for batch in batches:
-                batch.produce(self._producer, self._settings, self._partition)
+                batch.produce(self._producer.client, self._settings, self._partition)
             self._wait_for([batch for batch in batches if not batch.predicted])
         self._batches += batches
         self._ends |= {batch.topic: batch.offsets[-1] + 1 for batch in batches if not batch.shared}
@@ -117,7 +162,7 @@ class KafkaTransaction:
             self.append([Entry(self._role.owns[0], NEXT_OFFSET, b"%d" % next_offset, now_ms())])
         with translated("committing", self._partition):
             self._wait_for(self._batches)
-            self._producer.commit_transaction(TIMEOUT_S)
+            self._producer.commit()
         for topic in {batch.topic for batch in self._batches if not batch.shared}:
             self._ends[topic] += 1  # the commit marker has an offset too
 
@@ -125,7 +170,7 @@ class KafkaTransaction:
         """See Transaction.abort."""
         self._ends.clear()
         try:
-            self._producer.abort_transaction(ABORT_TIMEOUT_S)
+            self._producer.abort()
         except KafkaException as error:
             logger.info("partition %d: the log will abort a transaction itself: %s", self._partition, error)
 
@@ -135,7 +180,7 @@ class KafkaTransaction:
         while not all(batch.stored for batch in batches):
             if time.monotonic() > deadline:
                 raise LogUnavailable("appending", f"no answer for {TIMEOUT_S:g} s")
-            self._producer.poll(0.1)
+            self._producer.client.poll(0.1)
         for batch in batches:
             batch.check()
 

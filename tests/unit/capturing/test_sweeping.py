@@ -31,15 +31,16 @@ class World:
     """Takes the place of Kafka's producer, and of the database that has the first day only."""
 
     def __init__(self) -> None:
+        self.client = self
         self.written: list[bytes] = []
 
-    def init_transactions(self, _timeout_s: float) -> None:
+    def begin(self) -> None:
         pass
 
-    def begin_transaction(self) -> None:
+    def flush(self, _timeout_s: float) -> None:
         pass
 
-    def commit_transaction(self, _timeout_s: float) -> None:
+    def commit(self) -> None:
         pass
 
     def produce(self, _topic: str, key: bytes, value: bytes | None, partition: int) -> None:
@@ -58,7 +59,7 @@ class World:
 
 def test_keys_that_cannot_be_read_are_counted_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    monkeypatch.setattr(sweeping, "Producer", lambda _: world)
+    monkeypatch.setattr(sweeping, "TransactionalProducer", lambda *_: world)
     monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[-1] == 0 else {b"": True})
     swept = sweep(LogSettings(partitions=2), Day, world, lambda: None)  # type: ignore[arg-type]
     assert swept == Swept(deleted=1, incomplete=1, where="of 1", unreadable=3)
@@ -67,7 +68,7 @@ def test_keys_that_cannot_be_read_are_counted_and_left(monkeypatch: pytest.Monke
 
 def test_nothing_is_deleted_once_the_connector_may_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    monkeypatch.setattr(sweeping, "Producer", lambda _: world)
+    monkeypatch.setattr(sweeping, "TransactionalProducer", lambda *_: world)
     monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[-1] == 0 else {})
 
     def check() -> None:
