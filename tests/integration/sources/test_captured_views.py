@@ -46,7 +46,7 @@ from tests.support.seeds import examples, seed_of, some_of
 from tests.support.states import differences
 from tests.support.waiting import Latest, eventually
 
-MODULES = "shop,tests.integration.sources.mirrors"
+MODULES = "headwater.samples.shop.source,tests.integration.sources.mirrors"
 CHANGES, KILLS = 6, 3
 """Transactions that are followed, and kills of the seven; in a long run there are more."""
 STORES = ("postgres", "elasticsearch", "valkey")
