@@ -13,7 +13,7 @@ from tests.support.typical_seconds import TYPICAL_S
 SPARK, CONNECT, MARIADB = (
     "tests/unit/projections_spark/test_late_views.py",
     "tests/integration/sources/test_captured_shop.py",
-    "tests/integration/sources/test_captured_mariadb.py",
+    "tests/integration/sources/test_reconciled_mariadb.py",
 )
 
 

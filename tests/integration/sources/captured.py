@@ -40,6 +40,17 @@ from tests.support.waiting import BOUND_S, Latest, eventually
 
 SALT = "salt"
 SILENT_S = 30.0
+OWN_SETTINGS = tuple(
+    f"DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET {name} = %L', current_database(), '{value}'); END$$"
+    for name, value in {
+        "bytea_output": "escape",
+        "intervalstyle": "sql_standard",
+        "datestyle": "SQL, DMY",
+        "extra_float_digits": "-15",
+        "timezone": "Asia/Kathmandu",
+    }.items()
+)
+"""Settings of a database: they change how PostgreSQL writes values, and must not change what is captured."""
 Row = Mapping[str, Any]
 
 

@@ -18,7 +18,9 @@ KILLED = Backoff(limit=100)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """One process starts Kafka Connect. Modules with a mark of their own share another, so that both end together."""
+    """One process starts Kafka Connect. Modules with a mark of their own share another, so that both end together; all
+    of their tests are in the complete suite only, so that the one that decides starts one.
+    """
     if item.get_closest_marker("xdist_group") is None:
         item.add_marker(pytest.mark.xdist_group("Kafka Connect"))
 
@@ -50,8 +52,16 @@ def servers() -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(scope="module")
+def capturing(request: pytest.FixtureRequest) -> Stack:
+    """The servers that capture a database, of the group of this module: without stores of views if it is the other."""
+    is_other = request.node.get_closest_marker("xdist_group") is not None
+    stack: Stack = request.getfixturevalue("other_servers" if is_other else "servers")
+    return stack
+
+
 @pytest.fixture(scope="session")
-def capturing() -> Iterator[Stack]:
+def other_servers() -> Iterator[Stack]:
     """Only the servers that capture a database, without stores of views."""
     parts = ("kafka", "postgres", "connect")  # Kafka Connect starts with the database of the sample
     with own_folder() as folder, Stack(StackSettings(folder, free_ports()), parts, KILLED) as stack:

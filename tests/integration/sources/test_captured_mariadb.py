@@ -27,10 +27,10 @@ from tests.support.background import running
 from tests.support.seeds import seed_of
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("another Kafka Connect")
-
 LARGE = 5_000
 """Rows of a large transaction."""
+FIRST, KILLED_FIRST = 1_001, 100_001
+"""The first of them, and that of the test with kills."""
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,16 @@ def server() -> Iterator[MariaDb]:
 
 @pytest.fixture(scope="module")
 def unprepared(capturing: Stack, server: MariaDb) -> Deployment:
-    """The deployment, before the server writes a log."""
-    server.start("--server-id=7")
+    """The deployment, before anything of it is captured."""
+    server.start(*LOGGED)
     server.sql(*SCHEMA)
     return Deployment(capturing, server, f"t_{uuid.uuid4().hex[:12]}")
 
 
+@pytest.mark.complete
 def test_a_server_without_a_binary_log_is_refused(unprepared: Deployment) -> None:
+    unprepared.server.stop()
+    unprepared.server.start("--server-id=7")
     try:
         said = unprepared.fails("apply", "--dry-run")
     finally:
@@ -121,6 +124,7 @@ BAD = {
 """What breaks it and what mends it, and what is said between."""
 
 
+@pytest.mark.complete
 def test_bad_configuration_is_named_with_what_mends_it(unprepared: Deployment) -> None:
     for name, (statements, said) in BAD.items():
         half = len(statements) // 2
@@ -234,6 +238,7 @@ def test_every_type(deployment: Deployment) -> None:
     assert {each.change.operation for each in topic.records} == {Operation.SNAPSHOT, Operation.INSERT}
 
 
+@pytest.mark.complete
 def test_the_life_of_a_source(deployment: Deployment) -> None:
     topic = deployment.topic(Person)
     assert deployment.works("apply") == "crm: as declared\n"
@@ -253,30 +258,65 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     deployment.wait_equal(topic)
 
 
-def test_random_changes_arrive_once_each_through_kills(deployment: Deployment, tmp_path: Path) -> None:
-    """The connector fails if its server goes away, and `watch` restarts it."""
+def insert_many(server: MariaDb, first: int) -> None:
+    """A large transaction."""
+    server.sql(
+        "INSERT INTO crm.people SELECT seq, 'many', seq, false, NULL, NOW(), NULL "
+        f"FROM crm.seq_{first}_to_{first + LARGE - 1}"
+    )
+
+
+def test_random_changes_arrive_once_each(deployment: Deployment) -> None:
     people, places = deployment.topic(Person), deployment.topic(Place)
-    with watching(deployment.variables(), tmp_path / "watch.log"):
-        with Client(deployment.server, seed_of(1)) as client:
-            client.go_on()
-            deployment.server.kill()
-            deployment.server.start(*LOGGED)
-            deployment.server.sql(
-                "INSERT INTO crm.people SELECT seq, 'many', seq, false, NULL, NOW(), NULL "
-                f"FROM crm.seq_1001_to_{1000 + LARGE}"
-            )
-            client.go_on()
-            eventually(lambda: people.read() and "1001" in people.rows, "it is captured again")
-            deployment.stack.kill("connect")
-            deployment.stack.wait_healthy("connect")
-            client.go_on()
-        deployment.wait_equal(people, places)
+    with Client(deployment.server, seed_of(1)) as client:
+        client.go_on()
+        insert_many(deployment.server, FIRST)
+        client.go_on()
+    deployment.wait_equal(people, places)
     assert len(people.rows) > LARGE
     assert any(each.change.operation is Operation.DELETE for each in people.records)
     many = [each.change.position for each in people.records if each.value and each.value["op"] == "c"]
     assert len({each.transaction for each in many if each}) < len(many), "a transaction has many rows"
 
 
+def test_status_names_a_truncated_table_which_apply_reads_again_and_sweeps(deployment: Deployment) -> None:
+    topic = deployment.topic(Place)
+    eventually(lambda: deployment.status()["healthy"], "it captures")
+    deployment.server.sql(
+        f"REPLACE INTO crm.places VALUES ('DE', {2**64 - 1}, 'gone'), ('DE', {2**64 - 2}, 'back')",
+        "TRUNCATE crm.places",
+        f"INSERT INTO crm.places VALUES ('DE', {2**64 - 2}, 'again'), ('de', 1, 'small letters')",
+    )
+    eventually(lambda: topic.read() and topic.rows.get('["de","1"]'), "the row after it comes")
+    assert f'["DE","{2**64 - 1}"]' in topic.rows, "a truncate is not captured"
+    (problem,) = deployment.status()["problems"]
+    assert 'table "crm.places" was replaced by another one of the same name, or had all rows deleted' in problem
+    with changing(deployment):
+        deployment.works("apply")
+        eventually(lambda: deployment.status()["healthy"], "it is read again", every_s=0.2)
+    deployment.wait_equal(topic)
+    assert len(topic.rows) == 2
+
+
+@pytest.mark.complete
+def test_random_changes_arrive_once_each_through_kills(deployment: Deployment, tmp_path: Path) -> None:
+    """The connector fails if its server goes away, and `watch` restarts it."""
+    people, places = deployment.topic(Person), deployment.topic(Place)
+    with watching(deployment.variables(), tmp_path / "watch.log"):
+        with Client(deployment.server, seed_of(2)) as client:
+            client.go_on()
+            deployment.server.kill()
+            deployment.server.start(*LOGGED)
+            insert_many(deployment.server, KILLED_FIRST)
+            client.go_on()
+            eventually(lambda: people.read() and str(KILLED_FIRST) in people.rows, "it is captured again")
+            deployment.stack.kill("connect")
+            deployment.stack.wait_healthy("connect")
+            client.go_on()
+        deployment.wait_equal(people, places)
+
+
+@pytest.mark.complete
 def test_columns_that_change_while_it_runs(deployment: Deployment) -> None:
     """Old records stay readable; a column that the class lacks is ignored, and one that it needs is missed by name."""
     topic = deployment.topic(Changing)
@@ -305,21 +345,7 @@ def test_columns_that_change_while_it_runs(deployment: Deployment) -> None:
     deployment.server.sql("ALTER TABLE crm.changing ADD COLUMN small int NOT NULL, ADD COLUMN word text")
 
 
-def test_a_truncate_is_not_captured_and_sweep_deletes_its_rows(deployment: Deployment) -> None:
-    topic = deployment.topic(Place)
-    deployment.server.sql(
-        f"REPLACE INTO crm.places VALUES ('DE', {2**64 - 1}, 'gone'), ('DE', {2**64 - 2}, 'back')",
-        "TRUNCATE crm.places",
-        f"INSERT INTO crm.places VALUES ('DE', {2**64 - 2}, 'again'), ('de', 1, 'small letters')",
-    )
-    eventually(lambda: topic.read() and topic.rows.get('["de","1"]'), "the row after it comes")
-    assert f'["DE","{2**64 - 1}"]' in topic.rows
-    with changing(deployment):
-        assert "crm.places" in deployment.works("sweep")
-    deployment.wait_equal(topic)
-    assert len(topic.rows) == 2
-
-
+@pytest.mark.complete
 def test_a_purged_log_is_named_and_nothing_is_skipped(deployment: Deployment) -> None:
     topic = deployment.topic(Person)
     deployment.works("pause")

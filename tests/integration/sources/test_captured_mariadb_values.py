@@ -27,7 +27,7 @@ from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mari
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+pytestmark = [pytest.mark.complete, pytest.mark.xdist_group("another Kafka Connect")]
 
 
 class Mood(StrEnum):

@@ -123,6 +123,7 @@ def proxy(servers: Stack, connector: Connector) -> Iterator[HeldProxy]:
     made.close()
 
 
+@pytest.mark.complete
 def test_a_connector_whose_database_goes_away_while_it_starts_runs_once_it_is_back(
     servers: Stack, connector: Connector, topics: list[Topic], watch: Watch, proxy: HeldProxy
 ) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 
 from compose.stack import Stack
 from headwater.samples.shop.source import shop
 from tests.integration.sources.captured import captured
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.complete, pytest.mark.xdist_group("another Kafka Connect")]
+
 ELSEWHERE_BYTES = 64 << 20
 HELD_BYTES = 32 << 20
 
 
-def test_a_quiet_source_does_not_hold_the_log_of_the_whole_server(servers: Stack) -> None:
+def test_a_quiet_source_does_not_hold_the_log_of_the_whole_server(capturing: Stack) -> None:
     """All databases of a server share a write-ahead log; heartbeats let go of what others have written."""
-    with captured(servers, shop) as connector, psycopg.connect(servers.endpoints.postgres, autocommit=True) as other:
+    with (
+        captured(capturing, shop) as connector,
+        psycopg.connect(capturing.endpoints.postgres, autocommit=True) as other,
+    ):
         connector.put()
         connector.wait_read()
         eventually(lambda: connector.slot().get("active"), "the connector reads the slot")

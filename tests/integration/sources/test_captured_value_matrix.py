@@ -18,7 +18,7 @@ from eventlog.capturing.changes import Operation
 from eventlog.capturing.kafka_connect import KafkaConnect
 from eventlog.capturing.operating import Operator
 from eventlog.capturing.postgres.misread_values import OF_TYPES
-from tests.integration.sources.captured import Connector, captured
+from tests.integration.sources.captured import OWN_SETTINGS, Connector, captured
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented
 from tests.support.waiting import eventually
 
@@ -302,6 +302,7 @@ TIMED = (
 )
 SOURCE = Source(name="matrix", tables=(MATRIX.table, Keyed, Timed))
 STATEMENTS = (
+    *OWN_SETTINGS,
     "CREATE TYPE mood AS ENUM ('good', 'bad', '')",
     "CREATE DOMAIN positive AS int CHECK (value > 0)",
     "CREATE DOMAIN digits AS numeric(5,2)",
@@ -319,6 +320,7 @@ COUNT = sum(len(case.values) for case in CASES)
 
 
 def fill(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SET intervalstyle = postgres; SET datestyle = ISO")  # as the values here are written
     for number, column, kind, value, _ in MATRIX.rows():
         connection.execute(f"INSERT INTO matrix (id, {column}) VALUES ({number}, %s::{kind})".encode(), (value,))
     for table, rows in (("keyed", KEYED), ("timed", TIMED)):

@@ -162,6 +162,7 @@ def imported(servers: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             handlers.stop()
 
 
+@pytest.mark.complete
 @pytest.mark.soak
 def test_every_row_is_a_customer_with_its_history_though_everything_is_killed(
     servers: Stack, imported: Imported
@@ -182,6 +183,7 @@ def test_every_row_is_a_customer_with_its_history_though_everything_is_killed(
     assert min(kinds["customer.details_changed"], kinds["customer.removed"]) > 0
 
 
+@pytest.mark.complete
 def test_rows_that_are_read_again_change_nothing(imported: Imported) -> None:
     before, changes = imported.events(), imported.changes()
     connector = imported.connector

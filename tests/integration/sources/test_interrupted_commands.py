@@ -26,7 +26,7 @@ from tests.integration.sources.held_proxy import HeldRequests
 from tests.integration.sources.test_source_commands import Deployment, deployed
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+pytestmark = [pytest.mark.complete, pytest.mark.xdist_group("another Kafka Connect")]
 
 STOPPED = ConnectorState("STOPPED", "")
 

@@ -19,7 +19,7 @@ from eventlog.capturing.naming import SourceNames
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.support.waiting import BOUND_S, eventually
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("another Kafka Connect")]
+pytestmark = [pytest.mark.complete, pytest.mark.servers, pytest.mark.xdist_group("another Kafka Connect")]
 
 
 class Client(Captured, table="crm.clients", key="id"):

@@ -18,7 +18,7 @@ from eventlog.capturing.reconciling import _kept
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.complete, pytest.mark.servers, pytest.mark.xdist_group("another Kafka Connect")]
 
 
 class Person(Captured, table="crm.people", key="id"):

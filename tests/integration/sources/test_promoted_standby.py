@@ -109,6 +109,7 @@ def _copy(primary: str, settings: StackSettings) -> None:
     postgres._run([*copy, "-R", "-C", "-S", "standby_1", "-c", "fast", "--no-sync"], user)
 
 
+@pytest.mark.complete
 def test_standbys_that_are_not_waited_for_are_named(pair: Pair) -> None:
     source = Capturing(pair.primary)
 
@@ -135,6 +136,7 @@ def test_standbys_that_are_not_waited_for_are_named(pair: Pair) -> None:
     eventually(lambda: "may lack changes" in warnings()[0], "it is reset")
 
 
+@pytest.mark.complete
 def test_tables_whose_rows_may_be_read_before_their_commit_is_visible_are_named(pair: Pair) -> None:
     source = Capturing(pair.primary)
     source.sql("CREATE TABLE notes (id int PRIMARY KEY, text text, other text)")

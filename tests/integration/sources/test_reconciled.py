@@ -24,7 +24,7 @@ from eventlog.capturing.source_status import uncaptured
 from eventlog.kafka.log import KafkaLog
 from headwater.samples.shop.database import create_shop
 from tests.integration.sources.captured import rows_of
-from tests.integration.sources.reconciled import Reconciled, Tables, check_rounds, read_all
+from tests.integration.sources.reconciled import Reconciled, Tables, check, check_mended, check_rounds, read_all
 from tests.support.databases import drop_database
 from tests.support.seeds import examples, seed_of
 from tests.support.waiting import eventually
@@ -55,6 +55,17 @@ SCHEMA = f"""
     INSERT INTO people SELECT n, 'first', n FROM generate_series(1, 20) n;
     INSERT INTO visits SELECT n, n % 10, 'here' FROM generate_series(1, 20) n
 """
+
+
+UNLOGGED = f"""
+    TRUNCATE visits;
+    INSERT INTO visits VALUES (1, 1, 'after');
+    {PEOPLE.format("new")};
+    INSERT INTO new SELECT id + 1, 'swapped', age FROM people;
+    ALTER TABLE people RENAME TO old;
+    ALTER TABLE new RENAME TO people
+"""
+"""Changes of rows that the log of the database does not have."""
 
 
 class Changes:
@@ -274,6 +285,20 @@ def crm(servers: Stack) -> Iterator[Crm]:
             drop_database(servers.endpoints.postgres, environment)
 
 
+def test_rows_that_changed_without_a_change_in_the_log_are_named_and_read_again(crm: Crm) -> None:
+    read_all(crm)
+    with psycopg.connect(crm.owner, autocommit=True) as connection:
+        connection.execute(UNLOGGED)
+    assert not check(crm, UNLOGGED)
+    status = crm.status()
+    assert status.state == "RUNNING", "it stops nothing"
+    problems = " ".join(status.problems)
+    assert 'table "public.people" was replaced by another one of the same name' in problems
+    assert 'table "public.visits" had all rows' in problems
+    check_mended(crm, UNLOGGED)
+
+
+@pytest.mark.complete
 @pytest.mark.soak
 def test_topics_and_views_have_the_rows_of_the_tables_or_status_says_so(crm: Crm) -> None:
     read_all(crm)

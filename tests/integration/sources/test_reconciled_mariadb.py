@@ -32,7 +32,7 @@ from tests.support.background import running
 from tests.support.seeds import examples, seed_of
 from tests.support.waiting import BOUND_S, eventually
 
-pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+pytestmark = [pytest.mark.complete, pytest.mark.xdist_group("another Kafka Connect")]
 
 ROUNDS, STATEMENTS = 2, 12
 """Of a short run, and how many of each; `status` is asked, and what it names is mended, once in each."""

@@ -38,8 +38,6 @@ from tests.integration.sources.captured import Topic
 from tests.support.databases import drop_database
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("another Kafka Connect")
-
 
 @dataclass
 class Deployment:
@@ -189,14 +187,6 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     assert {record.change.operation for record in topic.records[before:]} == {Operation.SNAPSHOT}
     eventually(lambda: is_read(deployment, "incremental"), "it reports its end")
     assert "no_column" in deployment.fails("snapshot", "public.customers", "--where", "no_column = 1")
-    deployment.run("snapshot", "public.customers", "--where", "1 / (id - id) = 1")
-    eventually(lambda: deployment.status()["state"] == "FAILED", "Debezium fails if the database refuses a chunk")
-    deployment.works("restart")
-    eventually(lambda: len(deployment.status()["problems"]) == 1, "it captures heartbeats again")
-    (problem,) = deployment.status()["problems"]
-    assert 'rows of table "public.customers" were not read: its last snapshot failed (SQL_EXCEPTION)' in problem
-    deployment.works(*problem.rpartition("headwater sources ")[2].split())
-    eventually(lambda: deployment.status()["healthy"], "it is read")
 
     assert deployment.captured_to() is not None
     assert "without a terminal, use --yes" in deployment.fails("remove", "shop")
@@ -208,6 +198,23 @@ def test_the_life_of_a_source(deployment: Deployment) -> None:
     assert "it has no connector" in deployment.fails("resume")
 
 
+@pytest.mark.complete
+def test_a_snapshot_that_the_database_refuses_is_named_until_it_is_made_again(deployment: Deployment) -> None:
+    with psycopg.connect(deployment.owner) as connection:
+        fill(connection, 1, customers=20, products=5)
+    deployment.works("apply")
+    eventually(lambda: deployment.status()["healthy"], "it captures")
+    deployment.run("snapshot", "public.customers", "--where", "1 / (id - id) = 1")
+    eventually(lambda: deployment.status()["state"] == "FAILED", "Debezium fails if the database refuses a chunk")
+    deployment.works("restart")
+    eventually(lambda: len(deployment.status()["problems"]) == 1, "it captures heartbeats again")
+    (problem,) = deployment.status()["problems"]
+    assert 'rows of table "public.customers" were not read: its last snapshot failed (SQL_EXCEPTION)' in problem
+    deployment.works(*problem.rpartition("headwater sources ")[2].split())
+    eventually(lambda: deployment.status()["healthy"], "it is read")
+
+
+@pytest.mark.complete
 def test_tables_and_columns_that_are_declared_later_are_read_however_often_the_connector_is_restarted(
     deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
 ) -> None:
@@ -254,6 +261,7 @@ class Product(Captured, table="public.products", key="sku"):
     )
 
 
+@pytest.mark.complete
 def test_no_earlier_change_comes_behind_a_row_that_is_read_again(
     deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
 ) -> None:
@@ -287,6 +295,7 @@ def test_no_earlier_change_comes_behind_a_row_that_is_read_again(
     assert {row["name"] for row in topic.rows.values()} == {"Pot!"}
 
 
+@pytest.mark.complete
 def test_what_is_declared_while_the_connector_is_paused_is_read_when_it_runs_again(
     deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
 ) -> None:
@@ -403,6 +412,7 @@ def test_a_declaration_that_is_not_the_database_s_is_refused(
     assert refusing.sql("SELECT * FROM pg_publication") == [], "nothing was created"
 
 
+@pytest.mark.complete
 def test_a_masked_column_is_accepted_if_updates_have_its_long_values_or_it_has_none(
     deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
 ) -> None:
@@ -419,6 +429,7 @@ def test_a_masked_column_is_accepted_if_updates_have_its_long_values_or_it_has_n
     deployment.works("apply", "--dry-run", **declare(declared))
 
 
+@pytest.mark.complete
 def test_a_table_without_a_primary_key_is_keyed_as_declared(
     deployment: Deployment, declare: Callable[[str], Mapping[str, str]]
 ) -> None:
@@ -440,6 +451,7 @@ def test_a_table_without_a_primary_key_is_keyed_as_declared(
     eventually(lambda: len(topic.read()) == 4 and topic.rows.keys() == {'[1,"y"]'}, "rows have the declared key")
 
 
+@pytest.mark.complete
 def test_a_role_without_the_rights_is_told_the_sql(deployment: Deployment) -> None:
     server = deployment.stack.endpoints.postgres
     role = f"r_{deployment.environment}"
@@ -467,6 +479,7 @@ def test_a_role_without_the_rights_is_told_the_sql(deployment: Deployment) -> No
             connection.execute(f"DROP ROLE {role}")
 
 
+@pytest.mark.complete
 def test_a_wrong_password_is_never_shown(deployment: Deployment) -> None:
     server = deployment.stack.endpoints.postgres
     role = f"p_{deployment.environment}"
@@ -491,6 +504,7 @@ def test_a_wrong_password_is_never_shown(deployment: Deployment) -> None:
             connection.execute(f"DROP ROLE {role}")
 
 
+@pytest.mark.complete
 def test_servers_that_are_away_and_names_that_are_wrong_are_told_apart(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,6 +530,7 @@ def test_servers_that_are_away_and_names_that_are_wrong_are_told_apart(
     assert "declare no source" in deployment.fails("status", HEADWATER_MODULES="listings")
 
 
+@pytest.mark.complete
 def test_a_slot_that_another_program_has_is_left_alone(deployment: Deployment) -> None:
     slot = f"{deployment.environment}_cdc_shop"
     with psycopg.connect(deployment.stack.endpoints.postgres, autocommit=True) as elsewhere:
@@ -526,6 +541,7 @@ def test_a_slot_that_another_program_has_is_left_alone(deployment: Deployment) -
     assert f"SELECT pg_drop_replication_slot('{slot}')" in said
 
 
+@pytest.mark.complete
 def test_a_slot_that_was_dropped_is_never_a_silent_gap(deployment: Deployment) -> None:
     """Neither if it is missing, nor if somebody creates it again."""
     names = SourceNames.of(shop, deployment.environment)
@@ -558,6 +574,7 @@ def test_a_slot_that_was_dropped_is_never_a_silent_gap(deployment: Deployment) -
         is_lost()
 
 
+@pytest.mark.complete
 def test_rows_whose_deletes_were_not_captured_are_swept(deployment: Deployment) -> None:
     with psycopg.connect(deployment.owner) as connection:
         fill(connection, 1, customers=20, products=5)
@@ -608,6 +625,7 @@ def other_database() -> Iterator[Callable[[Mapping[str, str]], str]]:
             each.stop()
 
 
+@pytest.mark.complete
 def test_a_server_without_logical_replication_is_told_the_setting(
     deployment: Deployment, other_database: Callable[[Mapping[str, str]], str]
 ) -> None:
@@ -618,6 +636,7 @@ def test_a_server_without_logical_replication_is_told_the_setting(
     assert "wal_level is replica: run ALTER SYSTEM SET wal_level = 'logical'" in said
 
 
+@pytest.mark.complete
 def test_a_slot_that_is_lost_is_named_by_apply_and_status(
     deployment: Deployment, other_database: Callable[[Mapping[str, str]], str]
 ) -> None:

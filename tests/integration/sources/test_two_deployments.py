@@ -15,7 +15,7 @@ from headwater.samples.shop.source import Customer
 from tests.integration.sources.test_source_commands import Deployment, deployed
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("another Kafka Connect")
+pytestmark = [pytest.mark.complete, pytest.mark.xdist_group("another Kafka Connect")]
 
 INSERT = "INSERT INTO customers (public_id, name, email) VALUES (gen_random_uuid(), '{0}', '{0}@example.org')"
 
