@@ -52,7 +52,7 @@ from tests.support.logged import append, logged, settle
 from tests.support.observed import LATE_AFTER, REGISTRY, Report, rows_in_python
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("a whole read side")]
+pytestmark = [pytest.mark.complete, pytest.mark.jvm, pytest.mark.xdist_group("a whole read side")]
 
 BOUND_S = 900.0
 """A session on a cluster takes a minute to start, and more on a busy machine; after a loss it starts again."""

@@ -131,7 +131,7 @@ def rows_are_the_references(view: TableView, writer: ToFiles, sources: list[Sour
     assert differences(states(view, writer.rows()), expected_states(view, sources)) == [], view.name
 
 
-@pytest.mark.parametrize("kind", ["local", "cluster"])
+@pytest.mark.parametrize("kind", ["local", pytest.param("cluster", marks=pytest.mark.complete)])
 def test_a_view_that_fails_is_named_and_the_others_have_their_rows(
     deployed: Deployed, tmp_path: Path, kind: str
 ) -> None:
