@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
+import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from pyspark.sql import SparkSession
 
 from commands.handling.command_task import heartbeat
+from compose.settings import StackSettings
 from eventlog.envelope import Position, partition_of
+from eventlog.kafka import admin
+from eventlog.kafka import log as kafka
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, PATCHES
@@ -40,10 +44,11 @@ from projections.table.expressions import Source
 from projections.table.reference import fold, lift, remaining, states
 from projections.table.shown import DELETED
 from projections.table.view import TableView
-from tests.contracts.opened_stores import Server
+from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.support.background import running
-from tests.support.ordered_producer import check_stored, stored
+from tests.support.ordered_producer import check_stored, ordered_producer, stored
 from tests.support.processes import SHOWS_STACKS, ended, ends_of
+from tests.support.spark_rows import session
 from tests.support.states import differences
 from tests.support.traffic import repeated
 from tests.support.waiting import Latest, eventually
@@ -84,9 +89,9 @@ class Deployed:
     sources: list[Source] = field(default_factory=list)
     emitted: int = 0
 
-    def rebuilder(self, session: Callable[[], SparkSession]) -> Rebuilder:
-        """Rebuilds its views with Spark."""
-        engine = new_engine(self.settings, self.log, session, EngineChoice.SPARK)
+    def rebuilder(self, choice: EngineChoice = EngineChoice.LOCAL) -> Rebuilder:
+        """Rebuilds its views."""
+        engine = new_engine(self.settings, self.log, session, choice)
         queries = SparkQueries(self.settings, session)
         return Rebuilder(self.settings, self.stores, self.log, self.generations, engine, queries)
 
@@ -301,3 +306,27 @@ class Deployed:
             timeout=START_S,
         )
         return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+@contextmanager
+def deployment(stack: StackSettings, state: Path, modules: tuple[str, ...]) -> Iterator[Deployed]:
+    """A fresh one on the running servers, removed at the end of the block.
+
+    state: a folder of its own. modules: those of its views.
+    """
+    at, name = stack.endpoints, f"t_{uuid.uuid4().hex[:12]}"
+    settings = LogSettings(name, at.kafka, 2, 2, state=state, modules=modules)
+    stores = StoreSettings(name, at.postgres, at.elasticsearch, at.valkey, settings.patch_partitions, log=settings)
+    with pytest.MonkeyPatch.context() as patched:
+        # nobody waits for an answer to what is appended and read here: a busy broker may take its time
+        patched.setattr(kafka, "SUBMIT_TIMEOUT_MS", int(BOUND_S * 1000))
+        patched.setattr(kafka, "TIMEOUT_S", BOUND_S)
+        patched.setattr(kafka, "FAILOVER_S", BOUND_S)
+        admin.prepare(settings)
+        log = KafkaLog(settings)
+        producer = ordered_producer(settings.bootstrap, **{"linger.ms": 5})
+        with OnPostgres(stores) as postgres, OnElasticsearch(stores) as elasticsearch, OnValkey(stores) as valkey:
+            servers = {"postgres": postgres, "elasticsearch": elasticsearch, "valkey": valkey}
+            yield Deployed(settings, stores, servers, log, producer)
+        log.close()
+        admin.remove(settings)

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from functools import cache
 
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
@@ -24,13 +25,13 @@ from tests.integration.replay.interruptible import INTERRUPTED
 BOUND_S = 300
 
 
-def main() -> int:
+def main(choice: EngineChoice) -> int:
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
-    spark = start_spark()
+    session = cache(start_spark)
     generations = Generations(stores.postgres, settings.environment)
     log = KafkaLog(settings)
-    engine = new_engine(settings, log, lambda: spark, EngineChoice.SPARK)
-    rebuilder = Rebuilder(settings, stores, log, generations, engine, SparkQueries(settings, lambda: spark))
+    engine = new_engine(settings, log, session, choice)
+    rebuilder = Rebuilder(settings, stores, log, generations, engine, SparkQueries(settings, session))
     reached = {phase: threading.Event() for phase in INTERRUPTED}
 
     def rebuild(view: TableView, phase: str) -> None:
@@ -52,4 +53,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(EngineChoice(sys.argv[1])))

@@ -28,7 +28,8 @@ def stored(deployed: Deployed, store: str, generation: int) -> set[str]:
     return {key for key, _ in open_reader(store, deployed.stores).rows(Target(days, generation))}
 
 
-def test_verify_row_and_rebuild_know_what_was_removed(deployed: Deployed, local_replay: Command) -> None:
+@pytest.mark.complete
+def test_verify_row_and_rebuild_know_what_was_removed(deployed: Deployed, replay: Command) -> None:
     deployed.generations.prepare()
     now = datetime.now(UTC)
     times = [now - timedelta(days=age) for age in sorted(AGES, reverse=True)]
@@ -36,7 +37,7 @@ def test_verify_row_and_rebuild_know_what_was_removed(deployed: Deployed, local_
     deployed.append(sources_of([days, sessions], seen))
     deployed.emit([days, sessions])
     for view in ("days", "sessions"):
-        told = local_replay("rebuild", view)
+        told = replay("rebuild", view)
         assert told.code == 0, told.complaint
     keys = {f"ada/{time.date()}" for time in times}
     last_day = now.date() - timedelta(days=31)
@@ -44,7 +45,7 @@ def test_verify_row_and_rebuild_know_what_was_removed(deployed: Deployed, local_
 
     with deployed.served([days, sessions]):
         for removed in (False, True):
-            told = local_replay("verify", "days", "sessions")
+            told = replay("verify", "days", "sessions")
             assert told.code == 0, told.complaint
             whole = {each["view"]: {store["rows"] for store in each["stores"]} for each in told.document["views"]}
             assert whole == {"days": {3}, "sessions": {len(AGES)}}, "what expired for good is not compared"
@@ -52,11 +53,11 @@ def test_verify_row_and_rebuild_know_what_was_removed(deployed: Deployed, local_
                 assert remove_rows(deployed.stores, Target(days, 1), last_day, threading.Event()) == len(keys - left)
             assert all(stored(deployed, store, 1) == left for store in deployed.servers)
         gone = f"ada/{times[0].date()}"
-        told = local_replay("row", "days", gone, "--write")
+        told = replay("row", "days", gone, "--write")
         assert (told.code, {each["outcome"] for each in told.document["stores"]}) == (0, {"equal"})
         assert all(stored(deployed, store, 1) == left for store in deployed.servers)
 
-    assert local_replay("rebuild", "days").code == 0
+    assert replay("rebuild", "days").code == 0
     generation = deployed.generations.live()["days"].generation
     assert stored(deployed, "valkey", generation) == keys, "until the read side looks again"
     assert remove_rows(deployed.stores, Target(days, generation), last_day, threading.Event()) == len(keys - left)

@@ -6,15 +6,10 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
-from itertools import islice
-from typing import Any
 
 import pytest
 
-from eventlog.envelope import decode
-from eventlog.heartbeats import is_heartbeat_key
-from projections.stores.topic.records import public_topic, topic_of
+from projections.stores.topic.records import topic_of
 from projections.table.expressions import Source
 from projections.table.reference import fold
 from projections.table.view import TableView
@@ -22,15 +17,26 @@ from projections.testing.rows import with_rows
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.followed import OVER_VIEWS, copied, followed, followed_groups
 from tests.integration.replay.followed_again import followed as followed_again
+from tests.integration.replay.followed_rows import (
+    append,
+    delete_a_row,
+    rows_become_the_references,
+    rows_in,
+    rows_over_views_become_the_references,
+    told,
+)
+from tests.integration.replay.read_side import part, projections
 from tests.integration.replay.reading_after import waiting
-from tests.integration.replay.test_replay_under_traffic import part, projections
 from tests.integration.replay.things import things
 from tests.support.processes import kill
 from tests.support.states import differences
 
-Rows = dict[str, dict[str, Any]]
-
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
+pytestmark = [
+    pytest.mark.complete,
+    pytest.mark.jvm,
+    pytest.mark.timeout(3_600),
+    pytest.mark.xdist_group("a whole read side"),
+]
 
 
 @pytest.fixture
@@ -42,55 +48,6 @@ def modules() -> tuple[str, ...]:
 def events() -> Iterator[Source]:
     """In the order of their times: a row is deleted if that was its last event."""
     return iter(things(20_000, seed=1))
-
-
-def append(deployed: Deployed, events: Iterator[Source], number: int) -> None:
-    deployed.append(list(islice(events, number)))
-
-
-def told(deployed: Deployed, view: TableView) -> dict[str, list[dict[str, Any] | None]]:
-    """All that a program sees that reads the public topic from its beginning: the rows of each key, in their order
-    (None: it was deleted)."""
-    found: dict[str, list[dict[str, Any] | None]] = {}
-    for partition in range(deployed.settings.patch_partitions):
-        here: dict[str, list[dict[str, Any] | None]] = {}
-        for record in deployed.log.read(public_topic(view.name), partition, 0):
-            if is_heartbeat_key(record.key, record.topic):
-                continue
-            row = None if record.value is None else dict(decode(record.value).data)
-            here.setdefault(record.key, []).append(row)
-        assert not found.keys() & here.keys(), "a row is in one partition, whatever version wrote it"
-        found |= here
-    return found
-
-
-def rows_in_topic(deployed: Deployed, view: TableView) -> Rows:
-    last = {key: rows[-1] for key, rows in told(deployed, view).items()}
-    return {key: row for key, row in last.items() if row is not None}
-
-
-def rows_become_the_references(deployed: Deployed, *views: TableView) -> None:
-    deployed.beat()
-    for view in views:
-        expected = fold(view, deployed.sources)
-        assert expected
-        deployed.become(partial(rows_in, deployed, "postgres", view), expected, f"{view.name} in PostgreSQL")
-        deployed.become(partial(rows_in_topic, deployed, view), expected, f"{view.name} in its topic")
-
-
-def rows_over_views_become_the_references(deployed: Deployed, read: TableView) -> None:
-    """Those of the views over rows of `read`, in every store."""
-    deployed.beat()
-    views = {view.name: view for view in (read, *OVER_VIEWS)}
-    for view in OVER_VIEWS:
-        expected = fold(view, with_rows(view, views, deployed.sources))
-        assert expected
-        for store in (each.name for each in view.stores if each.answers):
-            deployed.become(partial(rows_in, deployed, store, view), expected, f"{view.name} in {store}")
-
-
-def rows_in(deployed: Deployed, store: str, view: TableView) -> Rows:
-    return dict(deployed.servers[store].rows(view))
 
 
 def rows_are_there_after_each_event(
@@ -145,16 +102,6 @@ def kill_the_loader(deployed: Deployed, supervisor: subprocess.Popen[bytes]) -> 
     kill(part(supervisor, "load", "topic"))
 
 
-def delete_a_row(deployed: Deployed, events: Iterator[Source]) -> str:
-    """Append events until one more row is deleted; returns its key."""
-    shown = fold(followed, deployed.sources).keys()
-    for _ in range(200):
-        append(deployed, events, 1)
-        if gone := shown - fold(followed, deployed.sources).keys():
-            return gone.pop()
-    raise AssertionError("no event deletes a row")
-
-
 def use(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Let what starts from now on have these modules."""
     deployed.settings = replace(deployed.settings, modules=modules)
@@ -181,6 +128,7 @@ def states(deployed: Deployed) -> list[str]:
     return [each.state for each in deployed.generations.of(followed.name)]
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a_rollback(
     deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch, events: Iterator[Source]
 ) -> None:

@@ -10,12 +10,17 @@ import psycopg
 import pytest
 
 from tests.integration.replay.deployed import BOUND_S, START_S, Command, Deployed
+from tests.integration.replay.gate_traffic import DAY, record, recorded, rows
 from tests.integration.replay.gates import gates
-from tests.integration.replay.test_replay_under_traffic import projections
-from tests.integration.replay.test_stream_views import DAY, record, recorded, rows
+from tests.integration.replay.read_side import projections
 from tests.support.observed import rows_in_python
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
+pytestmark = [
+    pytest.mark.complete,
+    pytest.mark.jvm,
+    pytest.mark.timeout(3_600),
+    pytest.mark.xdist_group("a whole read side"),
+]
 
 
 @pytest.fixture
@@ -40,6 +45,7 @@ def states(deployed: Deployed) -> list[str]:
     return [each.state for each in deployed.generations.of(gates.name)]
 
 
+@pytest.mark.usefixtures("spark")
 def test_what_the_read_side_could_not_continue_is_refused_or_computed_again(
     deployed: Deployed,
     replay: Command,

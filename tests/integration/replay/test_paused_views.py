@@ -27,7 +27,6 @@ from tests.contracts.opened_stores import Rows
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.background import running
-from tests.support.spark_rows import session
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("another Spark session")
@@ -37,7 +36,7 @@ def build(deployed: Deployed, *views: TableView) -> None:
     deployed.generations.prepare()
     deployed.append(things(40))
     deployed.emit(views)
-    for _, each in deployed.rebuilder(session).rebuild_all(views):
+    for _, each in deployed.rebuilder().rebuild_all(views):
         assert not isinstance(each, Exception), each
 
 
@@ -102,6 +101,7 @@ def _stopped(deployed: Deployed) -> dict[str, Rows] | None:
     return before if _shown(deployed) == before else None
 
 
+@pytest.mark.complete
 def test_nothing_builds_a_paused_view_and_a_view_that_is_being_built_is_not_paused(
     deployed: Deployed, replay: Command
 ) -> None:
@@ -142,6 +142,7 @@ async def opened_database(deployed: Deployed) -> AsyncIterator[Database]:
         await database.close()
 
 
+@pytest.mark.complete
 def test_a_registry_of_an_earlier_release_has_no_paused_view(deployed: Deployed) -> None:
     build(deployed, by_group)
     table = sql.Identifier(deployed.settings.environment, "_paused_views")
@@ -154,6 +155,7 @@ def test_a_registry_of_an_earlier_release_has_no_paused_view(deployed: Deployed)
     assert deployed.generations.serving([by_group])["by_group"].paused_since == since
 
 
+@pytest.mark.complete
 def test_a_view_that_is_dropped_is_paused_no_more(deployed: Deployed) -> None:
     build(deployed, by_group)
     deployed.generations.pause("by_group")
@@ -161,6 +163,7 @@ def test_a_view_that_is_dropped_is_paused_no_more(deployed: Deployed) -> None:
     assert deployed.generations.paused() == {}
 
 
+@pytest.mark.complete
 def test_a_pause_that_is_killed_has_not_paused_and_can_be_repeated(deployed: Deployed, replay: Command) -> None:
     build(deployed, by_group)
     table = sql.Identifier(deployed.settings.environment, "_paused_views")

@@ -144,7 +144,7 @@ def verified(rebuilder: Rebuilder, deployed: Deployed) -> Verified:
         return verify(rebuilder, PLACES, skip_poison=True)
 
 
-@pytest.mark.parametrize("choice", [EngineChoice.LOCAL, EngineChoice.SPARK])
+@pytest.mark.parametrize("choice", [EngineChoice.LOCAL, pytest.param(EngineChoice.SPARK, marks=pytest.mark.complete)])
 def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(
     deployed: Deployed, choice: EngineChoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +194,7 @@ def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(
         assert rows(deployed, "elasticsearch", again)["place"]["puts"] == 4
 
 
+@pytest.mark.complete
 def test_a_rollback_leaves_out_what_a_store_refuses(deployed: Deployed) -> None:
     deployed.generations.prepare()
     made = new_engine(deployed.settings, deployed.log, session, EngineChoice.LOCAL)

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from projections.engines import EngineChoice
 from projections.generations.rebuild.build import Step
 from tests.integration.replay.busy import BUSY, busy_prices, changes
 from tests.integration.replay.deployed import START_S, Deployed
-from tests.support.spark_rows import session
 from tests.support.traffic import repeated
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("another Spark session")
+pytestmark = [pytest.mark.complete, pytest.mark.xdist_group("another Spark session")]
 
 EVENTS_PER_S = 1_000
 MOST_AT_ONCE = EVENTS_PER_S // 4
@@ -41,7 +41,7 @@ def traffic(deployed: Deployed) -> Iterator[None]:
 
 
 def test_a_rebuild_ends_while_one_partition_gets_a_thousand_events_a_second(deployed: Deployed) -> None:
-    rebuilder = deployed.rebuilder(session)
+    rebuilder = deployed.rebuilder(EngineChoice.SPARK)
     deployed.generations.prepare()
     rebuilder.rebuild(busy_prices)
     with deployed.served([busy_prices]), traffic(deployed):

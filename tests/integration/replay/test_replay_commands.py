@@ -26,7 +26,6 @@ from projections.stores.store import Target
 from projections.table.reference import fold
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.things import by_group, things
-from tests.support.spark_rows import session
 from tests.support.states import differences
 
 pytestmark = pytest.mark.xdist_group("another Spark session")
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.xdist_group("another Spark session")
 
 def rebuilder(deployed: Deployed) -> Rebuilder:
     deployed.generations.prepare()
-    return deployed.rebuilder(session)
+    return deployed.rebuilder()
 
 
 def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_with(
@@ -48,7 +47,7 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         (planned,) = replay("plan", "by_group").document["views"]
         assert (planned["action"], planned["changes"]) == ("add in place", ["+ ranking -total"])
         assert 0 < planned["seconds"] < 60
-        with deployed.traffic(iter(things(20_000, seed=9)), [by_group]):
+        with deployed.traffic(iter(things(2_000, seed=9)), [by_group]):
             service = Service(deployed.settings, deployed.stores, ViewRegistry([("here", by_group)]))
             assert service.add_to_stores() == {("by_group", 1)}
             told = replay("verify", "by_group")
@@ -91,6 +90,8 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
     assert states == ["retired", "live"], "what was built aside is dropped"
 
 
+@pytest.mark.complete
+@pytest.mark.usefixtures("spark")
 def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deployed: Deployed, replay: Command) -> None:
     deployed.append(things(120))
     assert replay("rebuild", "by_group").code == 0
@@ -168,6 +169,7 @@ def test_rollback_takes_in_what_came_since_and_prune_ends_it(deployed: Deployed,
     assert (told.code, "no previous generation" in told.complaint) == (1, True)
 
 
+@pytest.mark.complete
 def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters(
     deployed: Deployed, replay: Command
 ) -> None:
@@ -228,6 +230,7 @@ def test_what_cannot_be_read_stops_a_rebuild_by_name_or_goes_to_the_dead_letters
     assert replay("dead-letters", "retry", "events/9/9").code == 2
 
 
+@pytest.mark.complete
 def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
     deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from projections.engines import EngineChoice
 from projections.errors import RebuildFailed
 from projections.generations.rebuild.build import Rebuilt, Step
 from projections.generations.rebuild.rebuild import Rebuilder
@@ -17,7 +18,6 @@ from tests.integration.replay import interrupted_together
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.interruptible import INTERRUPTED
 from tests.integration.replay.things import by_group, things
-from tests.support.spark_rows import session
 
 pytestmark = pytest.mark.xdist_group("another Spark session")
 
@@ -33,15 +33,16 @@ def modules() -> tuple[str, ...]:
 
 def rebuilder(deployed: Deployed) -> Rebuilder:
     deployed.generations.prepare()
-    return deployed.rebuilder(session)
+    return deployed.rebuilder()
 
 
+@pytest.mark.parametrize("choice", [EngineChoice.LOCAL, pytest.param(EngineChoice.SPARK, marks=pytest.mark.complete)])
 def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_removes_the_remains(
-    deployed: Deployed,
+    deployed: Deployed, choice: EngineChoice
 ) -> None:
     views = list(INTERRUPTED.values())
     for view in views:
-        rebuilder(deployed).rebuild(view)  # of an empty log: no Spark yet
+        rebuilder(deployed).rebuild(view)
     events = things(160)
     deployed.append(events[:80])
     deployed.emit(views)
@@ -49,7 +50,7 @@ def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_
         for view in views:
             deployed.rows_become_the_references(view)
 
-        killed = deployed.start(ALONE)
+        killed = deployed.start(ALONE, choice.value)
         assert deployed.ended(killed, START_S) == -signal.SIGKILL, deployed.output(ALONE)
         live = {each.view: each.generation for each in deployed.generations.live().values()}
         assert live == {INTERRUPTED[phase].name: number for phase, number in LIVE_AFTER_KILL.items()}
@@ -77,6 +78,7 @@ def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_
                 assert deployed.servers[name].remains(Target(view, 2)) == (2 in states), (view.name, name)
 
 
+@pytest.mark.complete
 def test_views_that_are_rebuilt_in_one_pass_are_whole_whenever_it_is_killed(deployed: Deployed) -> None:
     views = list(INTERRUPTED.values())
     names = [view.name for view in views]
@@ -123,6 +125,7 @@ def test_views_that_are_rebuilt_in_one_pass_are_whole_whenever_it_is_killed(depl
             assert states == (["retired", "live"] if view is not views[-1] else ["live", "building"]), view.name
 
 
+@pytest.mark.complete
 def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leaves_the_view(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,7 @@ from tests.integration.replay.things import things
 from tests.support.spark_rows import session, states
 from tests.support.states import differences, expected_states
 
-pytestmark = pytest.mark.xdist_group("another Spark session")
+pytestmark = [pytest.mark.complete, pytest.mark.xdist_group("another Spark session")]
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from tests.support.seeds import is_long, seed_of
 from tests.support.waiting import eventually
 
 pytestmark = [
+    pytest.mark.complete,
     pytest.mark.servers,
     pytest.mark.jvm,
     pytest.mark.soak,

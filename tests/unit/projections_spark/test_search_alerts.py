@@ -96,6 +96,7 @@ def expected(changes: Sequence[Happened]) -> Rows:
     return alerts(each.change for each in changes if each.recorded - each.time <= LATE_AFTER)
 
 
+@pytest.mark.complete
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(tmp_path: Path) -> None:
     changes = happened(11)
     rows, found = expected(changes), records(changes)
@@ -127,6 +128,7 @@ def bytes_of_state(folder: Path, batch: int) -> int:
 
 
 @pytest.mark.soak
+@pytest.mark.complete
 @pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
 def test_state_grows_with_the_rows_of_the_view_and_not_with_homes_that_no_search_finds(tmp_path: Path) -> None:
     changes = [happened(11)]
