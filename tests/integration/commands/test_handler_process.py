@@ -148,6 +148,7 @@ def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_set
     assert "malformed JSON" in orjson.loads(letter.value or b"")["reason"]
 
 
+@pytest.mark.complete
 def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogSettings) -> None:
     sent = {what: f"bad-{number}" for number, what in enumerate(BAD) if what not in BAD_COMMANDS}
     registry = CommandRegistry.load(["tests.support.badly_behaved"])
