@@ -12,7 +12,9 @@ from typing import Final, Self
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment, variables_of
 
-MODULES: Final = ("tests.support.personal_customers", "tests.support.personal_visits", "tests.support.clear_patrons")
+MODULES: Final = ("tests.support.personal_customers", "tests.support.clear_patrons")
+VISITS: Final = "tests.support.personal_visits"
+"""The module with stream views, whose queries start slowly."""
 
 
 class PersonalDeployment:
@@ -28,6 +30,7 @@ class PersonalDeployment:
         self._same = {"HEADWATER_ENVIRONMENT": f"t_{uuid.uuid4().hex[:10]}", "HEADWATER_PARTITIONS": "2"}
         self._programs = ExitStack()
         self._running: RunningDeployment | None = None
+        self._modules: dict[str, None] = {}
 
     def variables(self) -> dict[str, str]:
         """Of a command that knows the later modules only."""
@@ -40,11 +43,13 @@ class PersonalDeployment:
         with running_deployment(self.stack, self._early, self.state, self._same) as running:
             yield running
 
-    def running(self) -> RunningDeployment:
-        """The programs with all other modules; they are stopped with the deployment."""
-        if self._running is None:
-            starting = running_deployment(self.stack, [*self._late, *MODULES], self.state, self._same)
-            self._running = self._programs.enter_context(starting)
+    def running(self, *more: str) -> RunningDeployment:
+        """The programs with all other modules and these; they are stopped with the deployment, or for more modules."""
+        modules = dict.fromkeys([*self._late, *MODULES, *more])
+        if self._running is None or not modules.keys() <= self._modules.keys():
+            self._programs.close()
+            starting = running_deployment(self.stack, list(modules), self.state, self._same)
+            self._running, self._modules = self._programs.enter_context(starting), modules
         return self._running
 
     def __enter__(self) -> Self:

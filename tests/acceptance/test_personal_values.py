@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from commands.errors import DecideFailed, Rejected
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment
+from tests.acceptance.personal_deployment import VISITS, PersonalDeployment
 from tests.support.personal_customers import Break, Contact, Mail, Pay, Register
 from tests.support.personal_visits import Companion, Visited
 from tests.support.seeds import is_long
@@ -258,10 +259,12 @@ def test_what_was_decided_and_is_sent_again_brings_no_person_back(deployment: Ru
     assert keys() == (1, 1), "a new fact has a new key"
 
 
+@pytest.mark.complete
 @pytest.mark.soak
 def test_observations_are_sealed_and_stream_views_show_them_until_their_person_is_erased(
-    deployment: RunningDeployment, stack: StackSettings
+    personal: PersonalDeployment, stack: StackSettings
 ) -> None:
+    deployment = personal.running(VISITS)
     visitor, room = f"V-{MARK}", f"R-{MARK}"
     companion = Companion(person_id=f"W-{MARK}", phone=COMPANION)
     deployment.report(Visited(visitor_id=visitor, room=room, name=VISITOR, age=36, companions=[companion]), id="one")
