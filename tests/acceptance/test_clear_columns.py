@@ -147,6 +147,7 @@ def cleaned(deployment: RunningDeployment, stack: StackSettings) -> None:
         eventually(merged, "segments and translogs have nothing of it", BOUND_S)
 
 
+@pytest.mark.complete
 def test_a_rebuild_by_spark_has_the_same_columns_in_clear(deployment: RunningDeployment, stack: StackSettings) -> None:
     person = f"S-{MARK}"
     deployment.send(Enrol(patron_id=person, email=SPARK, name="Sam"))

@@ -96,6 +96,7 @@ def segments_with(stack: StackSettings, settings: LogSettings, *texts: str) -> l
     return [each for each in map(Path, ran.stdout.splitlines()) if each.parent.name.startswith(names)]
 
 
+@pytest.mark.complete
 def test_it_leaves_nothing_in_clear_and_everything_goes_on(personal: PersonalDeployment) -> None:
     variables, stack = personal.variables(), personal.stack
     settings = LogSettings.from_environment(variables)
