@@ -17,6 +17,8 @@ import pytest
 from compose.publishing import release
 from compose.settings import StackSettings
 from compose.testing.deployment import RunningDeployment, running_deployment
+from tests.acceptance.guests import write_guests
+from tests.acceptance.personal_deployment import PersonalDeployment
 from tests.support.collector import Collector, collecting
 from tests.support.waiting import Latest, eventually
 from tests.unit.test_extras import installed_by
@@ -27,13 +29,13 @@ RESERVED_STOCK = Path(__file__).parent / "reserved_stock"
 """The folder with this module."""
 
 
-DEMO = "test_demo.py"
+ORDER = {"test_resealed.py": -1, "test_demo.py": 1}
+"""What stops the programs of its deployment is first, and what verifies all that other tests wrote is last."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the demo last of the folder: what it verifies is all that the other tests wrote, too."""
     here = [number for number, item in enumerate(items) if item.path.parent == PACKAGE.parent]
-    ordered = sorted((items[number] for number in here), key=lambda item: item.path.name == DEMO)
+    ordered = sorted((items[number] for number in here), key=lambda item: ORDER.get(item.path.name, 0))
     for number, item in zip(here, ordered, strict=True):
         items[number] = item
 
@@ -181,6 +183,23 @@ def _wait_for_the_live_query(api: str) -> None:
     after = {"after": sent.raise_for_status().json()["position"], "wait_ms": "1000"}
     with httpx.Client(timeout=120) as client:
         eventually(lambda: client.get(f"{api}/views/product_demand/water", params=after).is_success, "the view has it")
+
+
+@pytest.fixture(scope="session")
+def personal(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PersonalDeployment]:
+    """Of all tests about personal values; one of them has a package whose fields become personal."""
+    folder = tmp_path_factory.mktemp("personal")
+    before, after = write_guests(folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(folder)
+        with PersonalDeployment(stack, folder, [before], [after]) as opened:
+            yield opened
+
+
+@pytest.fixture
+def deployment(personal: PersonalDeployment) -> RunningDeployment:
+    """That of personal values, which runs."""
+    return personal.running()
 
 
 @pytest.fixture

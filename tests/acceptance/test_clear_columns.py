@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,27 +12,20 @@ import psycopg
 import pytest
 
 from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment, running_deployment
+from compose.testing.deployment import RunningDeployment
 from tests.acceptance.test_personal_values import files_with, headwater, records
+from tests.support.clear_patrons import Enrol, Give
 from tests.support.elasticsearch_client import elasticsearch
-from tests.support.personal_customers import Pay, Register
 from tests.support.traffic import repeated
 from tests.support.waiting import BOUND_S, eventually
 
 pytestmark = pytest.mark.xdist_group("a deployment of its own")
 
-MODULE = "tests.support.clear_customers"
 MARK = uuid.uuid4().hex[:12]
 ADA, BOB = f"A-{MARK}", f"B-{MARK}"
 MAIL, OTHER, PAYEE, LATER, SPARK = (f"{name}{MARK}" for name in ("ada", "bob", "payee", "later", "sam"))
 IN_CLEAR = ("base", "pg_wal", "elasticsearch")
 """Of the servers' folders, those that have what is declared to be in clear."""
-
-
-@pytest.fixture(scope="module")
-def deployment(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
-    with running_deployment(stack, (MODULE,), tmp_path_factory.mktemp("clear")) as running:
-        yield running
 
 
 def places(stack: StackSettings, *texts: str) -> set[str]:
@@ -56,59 +48,59 @@ def elsewhere(deployment: RunningDeployment, stack: StackSettings, *texts: str) 
 def mails(deployment: RunningDeployment, stack: StackSettings) -> dict[str, str | None]:
     """What SQL shows under the plain name."""
     with psycopg.connect(stack.endpoints.postgres) as connection:
-        table = f'"{deployment.variables["HEADWATER_ENVIRONMENT"]}".known_customers'
-        return dict(connection.execute(f"SELECT customer_id, email FROM {table}").fetchall())
+        table = f'"{deployment.variables["HEADWATER_ENVIRONMENT"]}".known_patrons'
+        return dict(connection.execute(f"SELECT patron_id, email FROM {table}").fetchall())
 
 
 def found(deployment: RunningDeployment, text: str) -> list[str]:
-    answer = deployment.http.get("/views/known_customers/search", params={"q": text}).raise_for_status().json()
-    return [row["customer_id"] for row in answer["rows"]]
+    answer = deployment.http.get("/views/known_patrons/search", params={"q": text}).raise_for_status().json()
+    return [row["patron_id"] for row in answer["rows"]]
 
 
 def filtered(deployment: RunningDeployment, mail: str) -> list[str]:
-    answer = deployment.http.get("/views/known_customers", params={"email": mail}).raise_for_status().json()
-    return [row["customer_id"] for row in answer["rows"]]
+    answer = deployment.http.get("/views/known_patrons", params={"email": mail}).raise_for_status().json()
+    return [row["patron_id"] for row in answer["rows"]]
 
 
-def pay(deployment: RunningDeployment) -> None:
+def give(deployment: RunningDeployment) -> None:
     """Patches for all rows."""
     for person in (ADA, BOB):
-        deployment.send(Pay(customer_id=person, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=1))
+        deployment.send(Give(patron_id=person, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=1))
 
 
 def test_an_erased_person_is_in_no_column_and_no_file(deployment: RunningDeployment, stack: StackSettings) -> None:
-    deployment.send(Register(customer_id=ADA, email=MAIL, name="Ada", born=1815))
-    deployment.send(Register(customer_id=BOB, email=OTHER, name="Bob"))
-    deployment.send(Pay(customer_id=ADA, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=5))
-    deployment.rows("known_customers")
+    deployment.send(Enrol(patron_id=ADA, email=MAIL, name="Ada", born=1815))
+    deployment.send(Enrol(patron_id=BOB, email=OTHER, name="Bob"))
+    deployment.send(Give(patron_id=ADA, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=5))
+    deployment.rows("known_patrons")
     assert mails(deployment, stack) == {ADA: MAIL, BOB: OTHER}
     eventually(lambda: found(deployment, MAIL) == [ADA], "it is found")
     assert filtered(deployment, MAIL) == [ADA]
-    assert deployment.http.get(f"/views/known_customers/{ADA}").json()["email"] == MAIL
+    assert deployment.http.get(f"/views/known_patrons/{ADA}").json()["email"] == MAIL
     analyzed(stack)
     checkpointed(stack)
     assert places(stack, MAIL) >= {"base", "elasticsearch"}, "or nothing is searched below"
     elsewhere(deployment, stack, MAIL, OTHER, PAYEE)
-    deployment.rebuild("known_customers")  # and the generation before it is kept
+    deployment.rebuild("known_patrons")  # and the generation before it is kept
     planned = deployment.http.delete(f"/persons/{ADA}?dry_run=true").raise_for_status().json()
     assert {(each["store"], each["generation"], each["rows"]) for each in planned["in_clear"]} == {
         (store, generation, 1) for store in ("postgres", "elasticsearch") for generation in (1, 2)
     }
-    with repeated(partial(pay, deployment), 0.05), ThreadPoolExecutor(1) as other_thread:
-        rebuilding = other_thread.submit(deployment.rebuild, "known_customers")
+    with repeated(partial(give, deployment), 0.05), ThreadPoolExecutor(1) as other_thread:
+        rebuilding = other_thread.submit(deployment.rebuild, "known_patrons")
         said = headwater(deployment, "erase", ADA, "--yes")
         assert "rows whose values in clear were emptied: " in said
         rebuilding.result()
         eventually(lambda: found(deployment, MAIL) == [], "the search finds nothing")
         eventually(lambda: mails(deployment, stack) == {ADA: None, BOB: OTHER}, "SQL shows nothing")
     assert filtered(deployment, MAIL) == []
-    assert deployment.http.get(f"/views/known_customers/{ADA}").json()["email"] is None
+    assert deployment.http.get(f"/views/known_patrons/{ADA}").json()["email"] is None
     assert (found(deployment, OTHER), filtered(deployment, OTHER)) == ([BOB], [BOB])
     again = deployment.http.delete(f"/persons/{ADA}").raise_for_status().json()
     assert [each["rows"] for each in again["in_clear"] if each["rows"]] == []
     assert all(not each["problem"] for each in again["in_clear"])
-    deployment.rebuild("known_customers")
-    deployment.verify("known_customers", "sealed_customers")
+    deployment.rebuild("known_patrons")
+    deployment.verify("known_patrons", "sealed_patrons")
     assert mails(deployment, stack) == {ADA: None, BOB: OTHER}
     certificate = headwater(deployment, "audit", "--verb", "erase")
     assert not any(each in certificate for each in (MAIL, OTHER, PAYEE))
@@ -155,13 +147,14 @@ def cleaned(deployment: RunningDeployment, stack: StackSettings) -> None:
         eventually(merged, "segments and translogs have nothing of it", BOUND_S)
 
 
+@pytest.mark.complete
 def test_a_rebuild_by_spark_has_the_same_columns_in_clear(deployment: RunningDeployment, stack: StackSettings) -> None:
     person = f"S-{MARK}"
-    deployment.send(Register(customer_id=person, email=SPARK, name="Sam"))
-    deployment.rows("known_customers")
+    deployment.send(Enrol(patron_id=person, email=SPARK, name="Sam"))
+    deployment.rows("known_patrons")
     before = mails(deployment, stack)
     assert before[person] == SPARK
-    deployment.replay("rebuild", "known_customers", "--engine", "spark")
+    deployment.replay("rebuild", "known_patrons", "--engine", "spark")
     assert mails(deployment, stack) == before
     assert found(deployment, SPARK) == [person]
     assert headwater(deployment, "erase", person, "--yes")
@@ -171,8 +164,8 @@ def test_a_rebuild_by_spark_has_the_same_columns_in_clear(deployment: RunningDep
 def test_an_erasure_that_was_killed_goes_on_by_itself(deployment: RunningDeployment, stack: StackSettings) -> None:
     """Its process ended right after the key was destroyed: nobody has emptied anything yet."""
     person = f"L-{MARK}"
-    deployment.send(Register(customer_id=person, email=LATER, name="Lou"))
-    deployment.rows("known_customers")
+    deployment.send(Enrol(patron_id=person, email=LATER, name="Lou"))
+    deployment.rows("known_patrons")
     eventually(lambda: found(deployment, LATER) == [person], "it is found")
     with psycopg.connect(deployment.variables.get("HEADWATER_KEYS", stack.endpoints.postgres)) as connection:
         schema = f'"{deployment.variables["HEADWATER_ENVIRONMENT"]}_keys"'

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from confluent_kafka.admin import AdminClient
 
 from commands.errors import DecideFailed, Rejected
 from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment, running_deployment
+from compose.testing.deployment import RunningDeployment
+from tests.acceptance.personal_deployment import VISITS, PersonalDeployment
 from tests.support.personal_customers import Break, Contact, Mail, Pay, Register
 from tests.support.personal_visits import Companion, Visited
 from tests.support.seeds import is_long
@@ -29,7 +29,6 @@ from tests.support.waiting import BOUND_S, eventually
 
 pytestmark = pytest.mark.xdist_group("a deployment of its own")
 
-MODULES = ("tests.support.personal_customers", "tests.support.personal_visits")
 MARK = uuid.uuid4().hex[:12]
 NDJSON = {"content-type": "application/x-ndjson"}
 VISIBLE = f"C-{MARK}"
@@ -38,13 +37,6 @@ CANARIES = [f"{name}{MARK}" for name in ("mail", "name", "phone", "note", "payee
 MAIL, NAME, PHONE, NOTE, PAYEE, SECRET, LATER, REJECTED = CANARIES
 VISITOR, COMPANION, MANY = SEEN = [f"{name}{MARK}" for name in ("visitor", "companion", "many")]
 CANARIES += SEEN
-
-
-@pytest.fixture(scope="module")
-def deployment(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
-    state = tmp_path_factory.mktemp("personal")
-    with running_deployment(stack, MODULES, state) as running:
-        yield running
 
 
 def records(deployment: RunningDeployment) -> dict[str, bytes]:
@@ -217,9 +209,8 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     assert not any(each in deployment.http.get(stream).text for each in (MAIL, NAME, NOTE))
     state = deployment.http.get(f"{stream}?version=1").json()["state"]
     assert (state["email"], state["name"], state["contacts"][0]["phone"]) == (None, "(erased)", PHONE)
-    certificates = [line for line in headwater(deployment, "audit", "--verb", "erase").splitlines() if "done" in line]
-    assert len(certificates) == 1
-    assert VISIBLE in certificates[0]
+    certificates = headwater(deployment, "audit", "--verb", "erase").splitlines()
+    assert len([line for line in certificates if "done" in line and VISIBLE in line]) == 1
 
     # the handler has the state in memory, and opens it anew; later facts of the person have a new key
     deployment.send(Mail(customer_id=VISIBLE, address=LATER))
@@ -268,10 +259,12 @@ def test_what_was_decided_and_is_sent_again_brings_no_person_back(deployment: Ru
     assert keys() == (1, 1), "a new fact has a new key"
 
 
+@pytest.mark.complete
 @pytest.mark.soak
 def test_observations_are_sealed_and_stream_views_show_them_until_their_person_is_erased(
-    deployment: RunningDeployment, stack: StackSettings
+    personal: PersonalDeployment, stack: StackSettings
 ) -> None:
+    deployment = personal.running(VISITS)
     visitor, room = f"V-{MARK}", f"R-{MARK}"
     companion = Companion(person_id=f"W-{MARK}", phone=COMPANION)
     deployment.report(Visited(visitor_id=visitor, room=room, name=VISITOR, age=36, companions=[companion]), id="one")

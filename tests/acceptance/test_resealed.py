@@ -16,93 +16,17 @@ import httpx
 import pytest
 
 from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment, running_deployment, variables_of
+from compose.testing.deployment import RunningDeployment
 from eventlog.heartbeats import is_heartbeat_key
 from eventlog.kafka.log import KafkaLog
 from eventlog.ports import Record
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS, OBSERVATIONS, PROCESSES
+from tests.acceptance.personal_deployment import PersonalDeployment
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("a deployment of its own")
 
-SOURCE = """
-from datetime import timedelta
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict
-
-from headwater import (
-    Aggregate, Command, Event, Observation, Personal, Postgres, Process, Reaction, TableView, collect, count, last
-)
-
-
-class Arrived(Event, type="guest.arrived"):
-    guest_id: str
-    email: Annotated[str | None, OF_GUEST]
-
-
-class Left(Event, type="guest.left"):
-    guest_id: str
-    told: str | None
-
-
-class Seen(Observation, type="seen"):
-    guest_id: str
-    place: Annotated[str | None, OF_SEEN]
-
-
-class Guest(BaseModel):
-    model_config = ConfigDict(frozen=True)
-    email: Annotated[str | None, OF_GUEST] = None
-    visits: int = 0
-
-
-class Arrive(Command, type="guest.arrive"):
-    guest_id: str
-    email: Annotated[str | None, OF_GUEST] = None
-
-
-class Leave(Command, type="guest.leave"):
-    guest_id: str
-
-
-def decide(command: Arrive | Leave, state: Guest) -> list[Event]:
-    if isinstance(command, Arrive):
-        return [Arrived(guest_id=command.guest_id, email=command.email)]
-    return [Left(guest_id=command.guest_id, told=str(state.visits))]
-
-
-def evolve(state: Guest, event: Arrived | Left) -> Guest:
-    return Guest(email=event.email, visits=state.visits + 1) if isinstance(event, Arrived) else state
-
-
-guest = Aggregate(name="guest", id_field="guest_id", initial=Guest(), decide=decide, evolve=evolve)
-
-
-class Stay(BaseModel):
-    model_config = ConfigDict(frozen=True)
-    email: Annotated[str | None, OF_GUEST] = None
-    arrivals: int = 0
-
-
-def react(event: Arrived, state: Stay) -> Reaction[Stay]:
-    arrivals = state.arrivals + 1
-    commands = [Leave(guest_id=event.guest_id)] if arrivals == 2 else []
-    return Reaction(Stay(email=event.email, arrivals=arrivals), commands, timers={"out": timedelta(days=30)})
-
-
-stay = Process(name="stay", key="guest_id", initial=Stay(), starts=(Arrived,), react=react)
-
-guests = TableView(
-    name="guests",
-    key="guest_id",
-    columns={"emails": collect({Arrived: "email"}), "told": last({Left: "told"}), "arrivals": count(Arrived)},
-    stores=(Postgres(),),
-)
-"""
-BEFORE = "OF_GUEST = OF_SEEN = 'in clear'"
-AFTER = "OF_GUEST, OF_SEEN = Personal(), Personal(of='guest_id')"
 MARK = uuid.uuid4().hex[:10]
 FIRST, SECOND, PLACE, LATER = CANARIES = [f"{name}{MARK}" for name in ("first", "second", "place", "later")]
 ADA, BOB = f"ada-{MARK}", f"bob-{MARK}"
@@ -172,26 +96,12 @@ def segments_with(stack: StackSettings, settings: LogSettings, *texts: str) -> l
     return [each for each in map(Path, ran.stdout.splitlines()) if each.parent.name.startswith(names)]
 
 
-@pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str]]:
-    """The names of a package before and after its fields became personal."""
-    head, begin, rest = SOURCE.partition("\n\nclass Arrived")
-    for mark, name in ((BEFORE, f"before_{MARK}"), (AFTER, f"after_{MARK}")):
-        (tmp_path / f"{name}.py").write_text(f"{head}\n\n{mark}\n{begin}{rest}")
-    monkeypatch.syspath_prepend(tmp_path)
-    return {"before": (f"before_{MARK}",), "after": (f"after_{MARK}",)}
-
-
-def test_it_leaves_nothing_in_clear_and_everything_goes_on(
-    stack: StackSettings, tmp_path: Path, modules: dict[str, tuple[str]]
-) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    same = {"HEADWATER_ENVIRONMENT": f"t_{MARK}", "HEADWATER_PARTITIONS": "2"}
-    variables = variables_of(stack, modules["after"], state, os.environ) | same
+@pytest.mark.complete
+def test_it_leaves_nothing_in_clear_and_everything_goes_on(personal: PersonalDeployment) -> None:
+    variables, stack = personal.variables(), personal.stack
     settings = LogSettings.from_environment(variables)
 
-    with running_deployment(stack, modules["before"], state, same) as first:
+    with personal.before() as first:
         send(first, "arrive", guest_id=BOB, email=SECOND)
         position = send(first, "arrive", guest_id=ADA, email=FIRST)
         seen(first, PLACE).raise_for_status()
@@ -199,15 +109,15 @@ def test_it_leaves_nothing_in_clear_and_everything_goes_on(
         eventually(lambda: len(kept(settings, PROCESSES)) >= 2, "the process has instances")
         refused = replay(variables, "replay", "reseal", "--yes")
         assert refused.code == 1
-        assert all(f"t_{MARK}.{each}" in refused.err for each in ("handler", "processes", "loader.postgres", "api"))
+        programs = ("handler", "processes", "loader.postgres", "api")
+        assert all(f"{settings.environment}.{each}" in refused.err for each in programs)
     for canary in (FIRST, PLACE):
         assert segments_with(stack, settings, canary), "else nothing is searched"
     before = {topic: kept(settings, topic) for topic in (EVENTS, OBSERVATIONS)}
     resealed(variables)
     is_the_same_log(settings, before)
-    with running_deployment(stack, modules["after"], state, same) as second:
-        goes_on(second, position)
-    logs = "".join(each.read_text(errors="replace") for each in (state / "logs").rglob("*") if each.is_file())
+    goes_on(personal.running(), position)
+    logs = "".join(each.read_text(errors="replace") for each in (personal.state / "logs").rglob("*") if each.is_file())
     assert "was made again" not in logs
     assert "reading again" not in logs
     eventually(lambda: segments_with(stack, settings, *CANARIES) == [], "the deleted files are gone")

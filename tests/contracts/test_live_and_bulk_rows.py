@@ -17,6 +17,7 @@ from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import History, history
 from replay.comparison import compare
+from tests.contracts.deciding import of_stores
 from tests.contracts.opened_stores import OnElasticsearch, RealServer
 from tests.contracts.test_view_stores import START, VIEWS, arrow, created, events_of, server, store_name
 
@@ -51,14 +52,12 @@ def compared_again(server: RealServer, live: Target, bulk: Target) -> list[objec
     return found
 
 
-@pytest.mark.parametrize("store_name", REAL)
-@pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
+@pytest.mark.parametrize(("store_name", "view"), of_stores(REAL, VIEWS.values(), ("postgres",)))
 def test_a_rebuild_writes_what_patches_wrote(server: RealServer, view: TableView) -> None:
     assert differences(server, view, history(view, events_of(view), 7)) == []
 
 
-@pytest.mark.parametrize("store_name", REAL)
-@pytest.mark.parametrize("view", DELETING.values(), ids=list(DELETING))
+@pytest.mark.parametrize(("store_name", "view"), of_stores(REAL, DELETING.values(), ()))
 def test_so_it_does_if_no_row_was_deleted(server: RealServer, view: TableView) -> None:
     assert differences(server, view, never_deleted(view)) == []
 

@@ -21,6 +21,7 @@ from projections.table.reference import fold, states
 from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import PARTITIONS, history
+from tests.contracts.deciding import KINDS, of_views
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.test_view_stores import CAPTURED, SERVERS, created, events_of
@@ -61,7 +62,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
         yield Opened(server, single(settings))
 
 
-@pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
+@pytest.mark.parametrize("view", of_views(VIEWS.values(), KINDS))
 def test_each_row_reads_as_it_was_folded_and_is_written_back_unchanged(opened: Opened, view: TableView) -> None:
     told, target = history(view, events_of(view), 1), created(opened.server, view)
     load(opened.store, target, told, random.Random(1))

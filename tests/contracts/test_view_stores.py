@@ -40,6 +40,7 @@ from projections.testing.histories import PARTITIONS, History, history
 from projections.view import View
 from projections.views.streams import streams
 from tests.contracts.counted_views import COUNTED_VIEWS, EDGES_PER_TOWN, MONEY_PER_TOWN, PER_TOWN, Shop
+from tests.contracts.deciding import of_stores, of_views, seeds
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, ITEMS_AND_MOVES, LISTS_BY_GROUP, LISTS_BY_THING, STORES
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, RealServer, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored
@@ -120,7 +121,7 @@ def created(server: Server, view: View, base: Mapping[str, int] | None = None, g
     return target
 
 
-@pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
+@pytest.mark.parametrize(("store_name", "view"), of_stores(MOMENTS, VIEWS.values(), ("memory", "postgres")))
 def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: TableView) -> None:
     told, target = history(view, events_of(view), 1), created(server, view)
     load(server.open(), target, told, random.Random(1))
@@ -133,13 +134,12 @@ def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: 
     assert {each: ledger.next_offset for each, ledger in again.ledgers(target).items()} == told.ends
 
 
-of_sums = pytest.mark.parametrize(
-    "view", [BY_GROUP, PER_TOWN, MONEY_PER_TOWN, EDGES_PER_TOWN], ids=lambda view: view.name
-)
+SUMS = (BY_GROUP, PER_TOWN, MONEY_PER_TOWN, EDGES_PER_TOWN)
+of_sums = pytest.mark.parametrize("view", of_views(SUMS, (BY_GROUP.name, PER_TOWN.name)))
 
 
 @of_sums
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_crash_between_any_two_writes_loses_and_doubles_nothing(
     server: Server, store_name: str, seed: int, view: TableView
 ) -> None:
@@ -264,7 +264,7 @@ def test_a_row_that_cannot_move_to_its_group_stays_where_it_was(server: Server, 
 
 
 @of_sums
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_writers_that_race_for_one_partition_leave_exact_rows(
     server: Server, store_name: str, seed: int, view: TableView
 ) -> None:
@@ -336,22 +336,10 @@ def test_what_was_applied_a_moment_ago_is_in_the_ledgers_once_it_is_settled_now(
     assert {ledger.reached("0") for ledger in found.values()} == {21}
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        BY_THING,
-        BY_GROUP,
-        LISTS_BY_THING,
-        LISTS_BY_GROUP,
-        BY_SKU,
-        city_market,
-        streams,
-        PER_TOWN,
-        MONEY_PER_TOWN,
-        EDGES_PER_TOWN,
-    ],
-    ids=lambda v: v.name,
-)
+BULK = (BY_THING, BY_GROUP, LISTS_BY_THING, LISTS_BY_GROUP, BY_SKU, city_market, streams, *SUMS[1:])
+
+
+@pytest.mark.parametrize("view", of_views(BULK, (BY_GROUP.name, LISTS_BY_GROUP.name, EDGES_PER_TOWN.name)))
 def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView) -> None:
     told = history(view, events_of(view), 11, repeated=False)
     base: dict[str, int] = {}

@@ -25,7 +25,7 @@ from eventlog.kafka import admin
 from eventlog.kafka.log import KafkaLog
 from eventlog.settings import LogSettings
 from eventlog.topics import EVENTS
-from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Handlers, carry_out, plan
+from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Fault, Handlers, Kind, carry_out, plan
 from tests.simulation.history import Asked, Stored, complaints
 from tests.simulation.read_side import ReadSide
 from tests.support.waiting import BOUND_S
@@ -122,8 +122,10 @@ class Clients:
             await asyncio.gather(*(again(asked) for asked in chosen[start : start + 200]))
 
 
-def simulate(seed: int, seconds: float, folder: Path, *, views: bool = False) -> Outcome:
-    """Run for about `seconds` of faults, with servers and processes of its own in `folder`.
+def simulate(
+    seed: int, seconds: float, folder: Path, *, kinds: Sequence[Kind] = WRITE_SIDE, views: bool = False
+) -> Outcome:
+    """Run for about `seconds` of faults of these kinds, with servers and processes of its own in `folder`.
 
     views: with the read side, which fails too; in the end every view is compared with a replay of it, row by row.
     """
@@ -133,18 +135,18 @@ def simulate(seed: int, seconds: float, folder: Path, *, views: bool = False) ->
         settings = LogSettings("simulation", servers.endpoints.kafka, partitions=4, state=folder, modules=modules)
         admin.prepare(settings)
         read_side = ReadSide(settings, servers) if views else None
-        return asyncio.run(_simulate(seed, seconds, settings, servers, read_side))
+        faults = plan(seed, seconds, kinds if read_side is None else [*kinds, *READ_SIDE])
+        return asyncio.run(_simulate(seed, faults, settings, servers, read_side))
 
 
 async def _simulate(
-    seed: int, seconds: float, settings: LogSettings, servers: Stack, read_side: ReadSide | None
+    seed: int, faults: Sequence[Fault], settings: LogSettings, servers: Stack, read_side: ReadSide | None
 ) -> Outcome:
     registry = CommandRegistry.load(settings.modules)
     handlers = Handlers(settings)
     # a log each, as processes of their own would have
     logs = [KafkaLog(replace(settings)) for _ in range(GATEWAYS)]
     gateways = [CommandGateway(log, registry, timeout_s=ATTEMPT_S) for log in logs]
-    faults = plan(seed, seconds, WRITE_SIDE if read_side is None else [*WRITE_SIDE, *READ_SIDE])
     wrong: list[str] = []
     try:
         for _ in range(HANDLERS):

@@ -61,6 +61,7 @@ def test_a_release_is_kept_to_be_tried_with() -> None:
     assert RELEASES
 
 
+@pytest.mark.complete
 def test_a_team_upgrades_without_an_interruption_and_goes_back(
     versions: list[Version], shop: Shop, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_worker_that_is_killed_is_replaced_and_all_end_together(api: tuple[sub
     assert not any(psutil.pid_exists(pid) for pid in first | replaced)
 
 
+@pytest.mark.complete
 def test_workers_end_when_nobody_watches_over_them(api: tuple[subprocess.Popen[bytes], str]) -> None:
     process, url = api
     eventually(lambda: lives(url), "a worker answers", BOUND_S)

@@ -273,7 +273,7 @@ def test_a_person_finds_a_listing_sees_it_change_and_looks_why_with_the_keyboard
     expect(page.locator("pre")).to_contain_text('"price": 59222')
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.complete)])
 def test_axe_finds_nothing_serious_and_no_page_is_wider_than_a_phone(opened: Opened, scheme: str) -> None:
     page = opened(color_scheme=scheme)
     for name, path in PAGES.items():
@@ -300,6 +300,7 @@ def test_the_page_for_signing_in_is_for_everybody(chromium: Browser, api: httpx.
     context.close()
 
 
+@pytest.mark.complete
 def test_pages_work_without_javascript(opened: Opened) -> None:
     page = opened("/console/streams?stream=listing/sacramento-2", java_script_enabled=False)
     page.locator("#version").press("ArrowLeft")
@@ -310,6 +311,7 @@ def test_pages_work_without_javascript(opened: Opened) -> None:
     assert page.locator("ol.events > li[id]").count() >= 12
 
 
+@pytest.mark.complete
 def test_a_view_is_rebuilt_from_its_page(opened: Opened) -> None:
     page = opened("/console/views/listing_card")
     page.get_by_role("link", name="Rebuild…").click()
@@ -323,6 +325,7 @@ def test_a_view_is_rebuilt_from_its_page(opened: Opened) -> None:
     expect(page.locator("tbody")).to_contain_text("ada")
 
 
+@pytest.mark.complete
 def test_a_process_instance_is_found_with_its_timer(opened: Opened) -> None:
     page = opened("/console/processes")
     page.get_by_role("link", name="Count instances and timers").click()
@@ -337,6 +340,7 @@ def test_a_process_instance_is_found_with_its_timer(opened: Opened) -> None:
     expect(page.locator(".note")).to_contain_text("There is no such instance")
 
 
+@pytest.mark.complete
 def test_a_letter_is_retried_from_its_page(opened: Opened, api: httpx.Client, deployment: Deployment) -> None:
     """Of a command that the code could not read, before the mended code was deployed."""
     order = {"order_id": "O2", "customer": "Ada", "lines": [LINE]}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from eventlog.envelope import partition_of
 from eventlog.kafka import admin
@@ -122,6 +123,7 @@ def test_what_was_erased_is_nowhere_that_the_command_reaches_and_no_version_come
             assert version(log, "again") > 1, output(log_settings)
 
 
+@pytest.mark.complete
 def test_topics_that_were_made_again_are_read_from_their_start(log_settings: LogSettings) -> None:
     lines = [{"sku": "tea", "quantity": 1, "unit_cents": 50}]
 

@@ -148,6 +148,7 @@ def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_set
     assert "malformed JSON" in orjson.loads(letter.value or b"")["reason"]
 
 
+@pytest.mark.complete
 def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogSettings) -> None:
     sent = {what: f"bad-{number}" for number, what in enumerate(BAD) if what not in BAD_COMMANDS}
     registry = CommandRegistry.load(["tests.support.badly_behaved"])
@@ -183,6 +184,7 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogS
     assert retried == []
 
 
+@pytest.mark.complete
 def test_a_command_that_fails_is_one_line_of_json_with_its_stream_and_trace_whichever_handler_decides(
     log_settings: LogSettings,
 ) -> None:
@@ -292,6 +294,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
         assert [event.data["price"] for event in events[1:]] == [1_000 + number for number in range(rounds)]
 
 
+@pytest.mark.complete
 def test_a_restart_of_the_broker_is_survived(tmp_path: Path) -> None:
     ports = free_ports()
 

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from commands.declaring.registry import CommandRegistry
 from commands.owning.slow_code import slow_code
 from commands.receipt import Receipt
@@ -23,6 +25,7 @@ MODULE: Final = "tests.support.hanging_door"
 BOUND_S: Final = 300.0
 
 
+@pytest.mark.complete
 def test_partitions_move_away_from_a_rule_that_does_not_return_and_it_is_named(log_settings: LogSettings) -> None:
     opened, log = log_settings.state / "opened", KafkaLog(log_settings)
     doors = {partition_of(f"door/{number}", log_settings.partitions): str(number) for number in range(100)}

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
 
 from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
@@ -68,6 +69,7 @@ def test_a_killed_handler_is_replaced_and_loses_nothing_and_all_end_together(log
     assert {len(events) for events in stored_events(log_settings).values()} == {2}
 
 
+@pytest.mark.complete
 def test_handlers_end_when_nobody_watches_over_them(log_settings: LogSettings) -> None:
     with handler(log_settings, HEADWATER_HANDLERS=str(HANDLERS)) as process:
         with_gateway(log_settings, list_all, BOUND_S)

@@ -96,6 +96,7 @@ def test_a_loader_whose_client_knows_no_broker_any_more_goes_on_with_a_new_one(
     one_loads_all(servers["postgres"], settings, producer)
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("kind", [JoinsNothing, ReceivesNothing])
 def test_a_loader_whose_client_gets_nothing_goes_on_with_a_new_one(
     servers: dict[str, RealServer],

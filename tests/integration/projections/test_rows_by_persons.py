@@ -149,6 +149,7 @@ def test_the_server_finds_the_rows_by_their_indexes(
     assert "Seq Scan" not in plan, plan
 
 
+@pytest.mark.complete
 def test_one_that_was_broken_off_is_made_again(service: Service, stores: StoreSettings) -> None:
     service.add_to_stores()
     with psycopg.connect(stores.postgres) as connection:  # as a process leaves it that is killed meanwhile

@@ -118,6 +118,7 @@ def test_rows_are_found_before_the_index_is_made_and_with_it_while_they_change(
     assert found(stores, ADA) == everything[ADA,]
 
 
+@pytest.mark.complete
 def test_the_server_finds_them_by_the_index(
     service: Service, servers: dict[str, RealServer], stores: StoreSettings
 ) -> None:
@@ -133,6 +134,7 @@ def test_the_server_finds_them_by_the_index(
     assert "Seq Scan" not in plan, plan
 
 
+@pytest.mark.complete
 def test_another_sealed_column_of_the_same_version_has_another_index(service: Service, stores: StoreSettings) -> None:
     service.add_to_stores()
     fewer = replace(VIEW, sealed=("name",))
