@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_metrics_documented import labels, measured
+from tests.unit.docs.test_docs_metrics import labels, measured
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "compose" / "monitoring" / "dashboard.json").read_text())
