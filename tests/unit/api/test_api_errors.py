@@ -165,12 +165,12 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "members"), EXAMPLES, ids=lambda each: type(each).__name__)
-def test_a_problem_has_the_members_that_are_listed_for_it(error: Exception, members: dict[str, Any]) -> None:
-    assert members_of(error) == members
-    assert set(members) == set(meaning_of(error).members)
-    schema = {"type": "object", "properties": MEMBERS, "additionalProperties": False}
-    jsonschema_rs.validate(schema, orjson.loads(orjson.dumps(members)))
+def test_a_problem_has_the_members_that_are_listed_for_it() -> None:
+    fits = jsonschema_rs.validator_for({"type": "object", "properties": MEMBERS, "additionalProperties": False})
+    for error, members in EXAMPLES:
+        assert members_of(error) == members
+        assert set(members) == set(meaning_of(error).members), error
+        fits.validate(orjson.loads(orjson.dumps(members)))
 
 
 def test_every_error_with_members_is_among_the_examples() -> None:
