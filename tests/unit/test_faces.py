@@ -29,6 +29,7 @@ HEAVY = (
     "rocksdict",
     "pyarrow",
     "pytest",
+    "hypothesis",
 )
 
 

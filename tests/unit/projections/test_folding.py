@@ -428,6 +428,7 @@ class Counting:
         return sum(batch.num_rows for batch in rows)
 
 
+@pytest.mark.programs
 def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written() -> None:
     program = compiled(BY_THING)
     row = [None] * len(program.fields)
