@@ -6,8 +6,9 @@ import os
 import random
 import zlib
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 SEED: Final = "HEADWATER_SEED"
@@ -53,6 +54,14 @@ def load_profile() -> None:
 def examples(number: int) -> int:
     """Examples of a property that takes `number` of them in a fast run: more in a long one."""
     return number * LONGER if is_long() else number
+
+
+def sweep(number: int, deciding: int) -> list[Any]:
+    """Parameters of a test that draws at random, one for each draw: all but the first are of the complete suite only.
+
+    deciding: how many of them are in both suites.
+    """
+    return [pytest.param(draw, marks=[pytest.mark.complete] if draw >= deciding else []) for draw in range(number)]
 
 
 def batches(number: int) -> int:

@@ -40,15 +40,18 @@ def run(folder: Path, programs: Sequence[str], user: int = 0) -> tuple[int, list
 SUITE = ["make check", "make docs", "make test", "make test-touched MINUTES=40"]
 
 
+@pytest.mark.programs
 def test_where_nothing_is_missing_only_the_suite_runs(tmp_path: Path) -> None:
     assert run(tmp_path, (*TOOLS, *SERVER)) == (0, SUITE, "")
 
 
+@pytest.mark.programs
 def test_the_program_that_checks_alerts_is_taken_from_its_package(tmp_path: Path) -> None:
     fetched = ["apt-get update -qq", "apt-get download -qq prometheus", "dpkg-deb --extract prometheus_*.deb ."]
     assert run(tmp_path, (*TOOLS, *SERVER, "apt-get", "dpkg-deb")) == (0, [*fetched, *SUITE], "")
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("user", [0, 1000])
 def test_what_is_missing_is_installed_without_questions(tmp_path: Path, user: int) -> None:
     code, ran, errors = run(tmp_path, ("make", "apt-get", "java"), user)
@@ -57,6 +60,7 @@ def test_what_is_missing_is_installed_without_questions(tmp_path: Path, user: in
     assert (code, ran) == (0, ["apt-get update", install, *SUITE]), errors
 
 
+@pytest.mark.programs
 def test_where_nothing_can_be_installed_the_suite_does_not_run(tmp_path: Path) -> None:
     code, ran, errors = run(tmp_path, TOOLS)
     assert (code, ran) == (1, [])

@@ -29,6 +29,7 @@ HEAVY = (
     "rocksdict",
     "pyarrow",
     "pytest",
+    "hypothesis",
 )
 
 
@@ -68,27 +69,23 @@ def test_a_name_that_other_libraries_have_too_is_the_word_of_declarations() -> N
     assert headwater.field is expressions.field
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "from headwater import *",
-        "from headwater.testing import at, check_any_order, given, recorded, rows_of",
-        "from headwater.folds import *",
-    ],
-)
-def test_declaring_a_domain_imports_no_spark_no_client_and_no_server(script: str) -> None:
-    assert run(f"{script}\nimport sys\nprint([name for name in {HEAVY!r} if name in sys.modules])") == "[]"
-
-
-def test_the_client_needs_no_spark_no_store_and_no_server() -> None:
-    names = [name for name in HEAVY if name not in {"confluent_kafka", "rocksdict"}]
-    script = f"from headwater.client import *\nimport sys\nprint([name for name in {names!r} if name in sys.modules])"
-    assert run(script) == "[]"
-
-
-def test_who_needs_another_part_waits_for_no_word() -> None:
-    script = "import headwater, commands.errors, projections.errors, sys\nprint('pydantic' in sys.modules)"
-    assert run(script) == "False"
+def test_a_part_imports_what_it_needs_and_no_more() -> None:
+    """One import after another, the lightest first: no word waits for pydantic, no declaration for Spark or a client,
+    and no client for Spark, a store or a server."""
+    of_clients = {"confluent_kafka", "rocksdict"}
+    steps = (
+        ("import headwater, commands.errors, projections.errors", {"pydantic", *HEAVY}),
+        ("from headwater import *", HEAVY),
+        ("from headwater.testing import at, check_any_order, given, recorded, rows_of", HEAVY),
+        ("from headwater.folds import *", HEAVY),
+        ("from headwater.client import *", set(HEAVY) - of_clients),
+    )
+    script = "import sys\n" + "".join(
+        f"{imports}\nprint([name for name in {sorted(names)!r} if name in sys.modules])\n" for imports, names in steps
+    )
+    assert dict(zip((imports for imports, _ in steps), run(script).splitlines(), strict=True)) == {
+        imports: "[]" for imports, _ in steps
+    }
 
 
 MODULE = """

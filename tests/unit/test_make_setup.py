@@ -61,6 +61,7 @@ def setup(tmp_path: Path) -> Setup:
     return Setup(tmp_path)
 
 
+@pytest.mark.programs
 def test_a_whole_environment_is_kept(setup: Setup) -> None:
     setup.python(setup.venv / "bin" / "python")
     assert setup.run().returncode == 0
@@ -68,11 +69,13 @@ def test_a_whole_environment_is_kept(setup: Setup) -> None:
     assert (setup.venv / ".installed").exists()
 
 
+@pytest.mark.programs
 def test_a_missing_environment_is_made(setup: Setup) -> None:
     assert setup.run().returncode == 0
     assert setup.made == 1
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("fault", [{"without_pip": 1}, {"unsupported": 1}])
 def test_an_environment_without_pip_or_of_another_python_is_made_anew(setup: Setup, fault: dict[str, int]) -> None:
     setup.python(setup.venv / "bin" / "python", **fault)
@@ -80,6 +83,7 @@ def test_an_environment_without_pip_or_of_another_python_is_made_anew(setup: Set
     assert (done.returncode, setup.made) == (0, 1), done.stderr
 
 
+@pytest.mark.programs
 def test_a_python_that_nobody_has_tried_is_refused(setup: Setup) -> None:
     setup.python(setup.given, unsupported=1)
     done = setup.run()

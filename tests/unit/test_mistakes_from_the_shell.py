@@ -1,11 +1,16 @@
-"""What a user's mistake looks like from the shell: one sentence with the file and the line, and no traceback."""
+"""What a user's mistake looks like from the shell: one sentence with the file and the line, and no traceback.
+
+Programs find modules of the current folder, and packages of Headwater before folders of the same names.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,21 +18,29 @@ from tests.unit.test_deployed_domains import DOMAIN, EXPIRY, VIEWS
 
 pytestmark = pytest.mark.programs
 
-RAISES = "x = 1\n\nraise RuntimeError('no rates\\nfor today')\n"
-NO_STORE = VIEWS.format(events="desk.domain").replace("stores=(Postgres(),)", "stores=()")
-NO_AGGREGATE = VIEWS.format(events="desk.happened")
-PROGRAMS = {
-    "replay": ("-m", "replay", "list"),
-    "commands": ("-m", "commands"),
-    "projections": ("-m", "projections", "build"),
-    "api": ("-m", "api"),
-    "compose": ("-m", "compose", "run"),
-    "testing": ("-m", "commands.testing"),
-    "status": ("-m", "headwater", "status"),
-    "grants": ("-m", "headwater", "grants"),
-    "create": ("-m", "headwater", "create"),
+ROOT: Final = Path(__file__).parents[2]
+BIN: Final = Path(sys.executable).parent
+PACKAGES: Final = ("api", "commands", "compose", "eventlog", "headwater", "projections", "replay")
+HIDES: Final = "raise RuntimeError('the package of Headwater is hidden')\n"
+RAISES: Final = "x = 1\n\nraise RuntimeError('no rates\\nfor today')\n"
+NO_STORE: Final = VIEWS.format(events="desk.domain").replace("stores=(Postgres(),)", "stores=()")
+NO_AGGREGATE: Final = VIEWS.format(events="desk.happened")
+HEADWATER: Final = str(BIN / "headwater")
+PROGRAMS: Final = {
+    "replay": (str(BIN / "replay"), "list"),
+    "headwater replay": (HEADWATER, "replay", "list"),
+    "headwater handler": (HEADWATER, "handler"),
+    "headwater api": (HEADWATER, "api"),
+    "headwater projections": (HEADWATER, "projections", "build"),
+    "headwater sources": (HEADWATER, "sources", "status"),
+    "headwater run": (HEADWATER, "run"),
+    "headwater golden": (HEADWATER, "golden", "desk.views"),
+    "headwater status": (HEADWATER, "status"),
+    "headwater grants": (HEADWATER, "grants"),
+    "headwater create": (HEADWATER, "create"),
+    "a process that these start": (sys.executable, "-P", "-m", "commands"),
 }
-MISTAKES = {
+MISTAKES: Final = {
     "raises": (RAISES, "desk/views.py:3: RuntimeError: no rates for today; module"),
     "no_store": (NO_STORE, 'desk/views.py:5: view "orders_placed": it has no store: '),
     "no_aggregate": (NO_AGGREGATE, 'view "orders_placed": reads "order.placed", which no aggregate of this deployment'),
@@ -39,40 +52,35 @@ MISTAKES = {
     ("program", "mistake"),
     [
         ("replay", "raises"),
-        ("commands", "process"),
-        ("projections", "no_aggregate"),
-        ("api", "no_store"),
-        ("compose", "process"),
-        ("testing", "no_store"),
-        ("status", "no_store"),
-        ("grants", "raises"),
-        ("create", "no_store"),
+        ("headwater replay", "raises"),
+        ("headwater handler", "process"),
+        ("headwater api", "no_store"),
+        ("headwater projections", "no_aggregate"),
+        ("headwater sources", "raises"),
+        ("headwater run", "process"),
+        ("headwater golden", "no_store"),
+        ("headwater status", "no_store"),
+        ("headwater grants", "raises"),
+        ("headwater create", "no_store"),
+        ("a process that these start", "raises"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_place(tmp_path: Path, program: str, mistake: str) -> None:
+    """The folder has packages of all of Headwater's names, and of libraries, which hide none of these."""
     desk, (text, said) = tmp_path / "desk", MISTAKES[mistake]
-    desk.mkdir()
-    (desk / "__init__.py").write_text("")
+    for name in (*PACKAGES, "typer", "pydantic", "desk"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("" if name == "desk" else HIDES)
     (desk / "domain.py").write_text(DOMAIN)
     (desk / "happened.py").write_text(
         'from headwater import Event\n\n\nclass Placed(Event, type="order.placed"):\n    order_id: str\n'
     )
     (desk / "views.py").write_text(text)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
-    environment |= {
-        "HEADWATER_MODULES": "desk.views",
-        "HEADWATER_STATE": str(tmp_path / "state"),
-        "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}",
-    }
-    words = [*PROGRAMS[program], *(["desk.views"] if program == "testing" else [])]
+    left_out = ("HEADWATER_", "PYTHONPATH", "PYTHONSAFEPATH")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    environment |= {"HEADWATER_MODULES": "desk.views", "HEADWATER_STATE": str(tmp_path / "state")}
     ended = subprocess.run(
-        [sys.executable, *words],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+        PROGRAMS[program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
     assert ended.returncode != 0
     output = ended.stdout + ended.stderr
@@ -80,3 +88,12 @@ def test_a_mistake_is_one_sentence_with_its_place(tmp_path: Path, program: str, 
     assert said in output
     assert f"{desk}/views.py:" in output
     assert "Traceback" not in output
+
+
+def test_every_process_that_headwater_starts_searches_the_current_folder_last() -> None:
+    """Python would put it first for `python -m`, so that `headwater run` ends where a folder is called `commands`."""
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    starting = [line for path in sources for line in path.read_text().splitlines() if "sys.executable, " in line]
+    modules = [line for line in starting if '"-m"' in line]
+    assert len(modules) > 5
+    assert [line.strip() for line in modules if not re.search(r"\*SAFE_PATH, \"-m\"", line)] == []

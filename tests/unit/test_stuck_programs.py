@@ -33,6 +33,7 @@ def start(log: Path, *words: str) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.programs
 def test_the_error_shows_the_stacks_of_a_program_that_does_not_end(tmp_path: Path) -> None:
     process = start(tmp_path / "stuck.log")
     with pytest.raises(AssertionError, match=r"(?s)has not ended within 0\.1 s:.*stuck\.log:.*is_stuck_here"):
@@ -40,6 +41,7 @@ def test_the_error_shows_the_stacks_of_a_program_that_does_not_end(tmp_path: Pat
     assert process.poll() is not None
 
 
+@pytest.mark.programs
 def test_what_was_killed_is_gone_with_what_it_has_started(tmp_path: Path) -> None:
     process = start(tmp_path / "parent.log", "with a child")
     parent = psutil.Process(process.pid)

@@ -18,7 +18,7 @@ from eventlog.personal.memory import MemoryKeys
 from eventlog.ports import Entry
 from eventlog.topics import OBSERVATIONS
 from tests.support.audited import MemoryTrail
-from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.asgi_client import AppClient, client_of
 from tests.unit.api.fake_service import PARTITIONS, FakeService, catch_up, fake_service
 from tests.unit.api.issuing import bearer, token
 from tests.unit.api.test_api_personal import HIDDEN, read
@@ -55,7 +55,7 @@ def service(keys: MemoryKeys) -> FakeService:
 
 
 def pages(service: FakeService, path: str, *scopes: str) -> list[Any]:
-    found, client = list[Any](), AppClient(create_app(service))
+    found, client = list[Any](), client_of(service)
     while path:
         answer = client.get(path, headers=bearer(token(*(scopes or ALL))))
         assert answer.status_code == 200, answer.text

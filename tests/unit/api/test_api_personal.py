@@ -17,7 +17,7 @@ from eventlog.personal.installed import installed
 from eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
 from tests.support.personal_customers import customer
-from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.asgi_client import AppClient, client_of
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service
 from tests.unit.api.issuing import AUDIENCE, ISSUER, bearer, token
 from tests.unit.api.test_guard_tokens import Known
@@ -58,7 +58,7 @@ def service(keys: MemoryKeys) -> FakeService:
 
 
 def read(service: FakeService, path: str, *scopes: str, method: str = "GET", **more: Any) -> Any:
-    return AppClient(create_app(service)).request(method, path, headers=bearer(token(*scopes)), **more)
+    return client_of(service).request(method, path, headers=bearer(token(*scopes)), **more)
 
 
 def test_rows_are_opened_for_callers_with_the_scope_and_hidden_from_others(service: FakeService) -> None:

@@ -40,23 +40,28 @@ def test_the_cookie_is_for_the_console_only_and_has_neither_key_nor_name(tmp_pat
         assert browser.get(path, headers={"cookie": f"{COOKIE}={value}"}).status_code == 401, path
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    ["https://evil.example", "//evil.example", "/views", "/console/../views", "/console\\..", "/console\r\nx: y", "x"],
-)
-def test_nobody_is_sent_elsewhere_after_signing_in(tmp_path: Path, wanted: str) -> None:
+def test_nobody_is_sent_elsewhere_after_signing_in(tmp_path: Path) -> None:
     _, browser, key = guarded_console(tmp_path)
-    assert sign_in(browser, key, next=wanted).headers["location"] == "/console"
+    evil = (
+        "https://evil.example",
+        "//evil.example",
+        "/views",
+        "/console/../views",
+        "/console\\..",
+        "/console\r\nx: y",
+        "x",
+    )
+    assert {wanted: sign_in(browser, key, next=wanted).headers["location"] for wanted in evil} == dict.fromkeys(
+        evil, "/console"
+    )
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "nonsense", "hw_0123456789abcdef_" + "x" * 43, "é", "Bearer x", "\x00", "x" * 9_000]
-)
-def test_a_wrong_key_is_refused_and_not_shown(tmp_path: Path, wrong: str) -> None:
+def test_a_wrong_key_is_refused_and_not_shown(tmp_path: Path) -> None:
     _, browser, _ = guarded_console(tmp_path)
-    answer = sign_in(browser, wrong)
-    assert answer.status_code == 401 and COOKIE not in browser.cookies
-    assert 'role="alert"' in answer.text and (len(wrong) < 9 or wrong not in answer.text)
+    for wrong in ("", "nonsense", "hw_0123456789abcdef_" + "x" * 43, "é", "Bearer x", "\x00", "x" * 9_000):
+        answer = sign_in(browser, wrong)
+        assert answer.status_code == 401 and COOKIE not in browser.cookies, wrong
+        assert 'role="alert"' in answer.text and (len(wrong) < 9 or wrong not in answer.text), wrong
 
 
 def test_a_key_without_operate_is_refused(tmp_path: Path) -> None:
@@ -90,33 +95,30 @@ def test_signing_in_again_ends_the_session_before(tmp_path: Path) -> None:
     assert service.guard.sessions.of(browser.cookies[COOKIE]) is not None
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_a_form_of_another_website_is_refused(tmp_path: Path) -> None:
+    _, browser, key = guarded_console(tmp_path)
+    sign_in(browser, key)
+    token = token_in(browser.get("/console").text)
+    for headers in (
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
         {"sec-fetch-site": "none"},
         {"origin": "https://evil.example"},
         {"origin": "null"},
         {"origin": "http://headwater:81"},
-    ],
-)
-def test_a_form_of_another_website_is_refused(tmp_path: Path, headers: dict[str, str]) -> None:
-    _, browser, key = guarded_console(tmp_path)
-    sign_in(browser, key)
-    token = token_in(browser.get("/console").text)
-    refused = browser.post("/console/sign-out", {"token": token}, headers)
-    assert refused.status_code == 403 and "another website" in refused.text
-    assert browser.post("/console/sign-in", {"key": key}, headers).status_code == 403
-    assert browser.get("/console").status_code == 200
+    ):
+        refused = browser.post("/console/sign-out", {"token": token}, headers)
+        assert refused.status_code == 403 and "another website" in refused.text, headers
+        assert browser.post("/console/sign-in", {"key": key}, headers).status_code == 403, headers
+        assert browser.get("/console").status_code == 200, headers
 
 
-@pytest.mark.parametrize("token", [None, "", "x", "é", "t" * 43])
-def test_a_form_without_the_token_of_its_session_is_refused(tmp_path: Path, token: str | None) -> None:
+def test_a_form_without_the_token_of_its_session_is_refused(tmp_path: Path) -> None:
     _, browser, key = guarded_console(tmp_path)
     sign_in(browser, key)
-    assert browser.post("/console/sign-out", {} if token is None else {"token": token}).status_code == 403
-    assert browser.get("/console").status_code == 200
+    for fields in ({}, {"token": ""}, {"token": "x"}, {"token": "é"}, {"token": "t" * 43}):
+        assert browser.post("/console/sign-out", fields).status_code == 403, fields
+        assert browser.get("/console").status_code == 200, fields
 
 
 def test_the_token_of_another_session_is_refused(tmp_path: Path) -> None:
@@ -129,16 +131,13 @@ def test_the_token_of_another_session_is_refused(tmp_path: Path) -> None:
     assert service.guard.sessions.of(browser.cookies[COOKIE]) is not None
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_a_form_of_the_console_is_accepted(tmp_path: Path) -> None:
+    _, browser, key = guarded_console(tmp_path)
+    for headers in (
         {"origin": "http://headwater"},  # no TLS, and another machine
         {"sec-fetch-site": "same-origin", "origin": "https://console.example"},  # a proxy that changes the host
-    ],
-)
-def test_a_form_of_the_console_is_accepted(tmp_path: Path, headers: dict[str, str]) -> None:
-    _, browser, key = guarded_console(tmp_path)
-    assert browser.post("/console/sign-in", {"key": key}, headers).status_code == 303
+    ):
+        assert browser.post("/console/sign-in", {"key": key}, headers).status_code == 303, headers
 
 
 def test_a_form_that_says_nothing_of_its_website_is_refused(tmp_path: Path) -> None:

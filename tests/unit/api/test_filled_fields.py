@@ -19,7 +19,7 @@ from eventlog.envelope import decode
 from eventlog.memory import MemoryLog
 from eventlog.topics import COMMANDS, EVENTS
 from tests.support.owned import Open
-from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.asgi_client import AppClient, client_of
 from tests.unit.api.fake_service import FakeService, fake_service
 from tests.unit.api.issuing import bearer, token
 from tests.unit.api.test_guard_routes import NDJSON, guarded
@@ -52,7 +52,7 @@ def sent(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
 
 
 def test_a_command_has_the_claims_of_its_caller(service: FakeService, sent: list[Any]) -> None:
-    client = AppClient(create_app(service))
+    client = client_of(service)
     assert client.post(OPEN, json={"account_id": "A"}, headers=HEADERS).status_code == 201
     line = json.dumps({"type": "account.open", "body": {"account_id": "B"}}) + "\n"
     assert '"accepted"' in client.post("/commands", content=line, headers=NDJSON | HEADERS).text
@@ -68,7 +68,7 @@ def test_a_command_has_the_claims_of_its_caller(service: FakeService, sent: list
 def test_a_filled_field_in_a_body_is_refused_whatever_it_has(
     service: FakeService, sent: list[Any], field: str, value: Any
 ) -> None:
-    client = AppClient(create_app(service))
+    client = client_of(service)
     body = {"account_id": "A", field: value}
     refused = client.post(OPEN, json=body, headers=HEADERS)
     assert (refused.status_code, refused.json()["type"]) == (422, "urn:headwater:problem:malformed_command")
@@ -85,7 +85,7 @@ def test_a_filled_field_in_a_body_is_refused_whatever_it_has(
 
 
 def test_a_caller_without_the_claim_is_refused(service: FakeService, sent: list[Any]) -> None:
-    client = AppClient(create_app(service))
+    client = client_of(service)
     refused = client.post(OPEN, json={"account_id": "A"}, headers=bearer(token("commands:*")))
     assert (refused.status_code, refused.json()["claim"], refused.json()["field"]) == (403, "tenant", "tenant")
     opened = AppClient(create_app(fake_service(modules=MODULES)))
@@ -96,16 +96,16 @@ def test_a_caller_without_the_claim_is_refused(service: FakeService, sent: list[
 @pytest.mark.parametrize("tenant", [7, None, ["acme"], {"a": 1}])
 def test_a_claim_that_is_no_value_of_the_field_is_refused(service: FakeService, tenant: Any) -> None:
     headers = bearer(token("commands:*", tenant=tenant))
-    refused = AppClient(create_app(service)).post(OPEN, json={"account_id": "A"}, headers=headers)
+    refused = client_of(service).post(OPEN, json={"account_id": "A"}, headers=headers)
     assert (refused.status_code, refused.json()["claim"]) == (403, "tenant")
-    report = AppClient(create_app(service)).post(
+    report = client_of(service).post(
         LOOKED, json=REPORT | {"data": {"account_id": 7}}, headers=bearer(token("observations:*"))
     )
     assert report.json()["errors"][0]["pointer"] == "#/data/account_id"
 
 
 def test_an_observation_has_them_too(service: FakeService) -> None:
-    client = AppClient(create_app(service))
+    client = client_of(service)
     assert client.post(LOOKED, json=REPORT, headers=HEADERS).status_code == 201
     lines = "".join(json.dumps(each) + "\n" for each in (REPORT, REPORT | {"data": {"account_id": "A", "who": "x"}}))
     answer = client.post(LOOKED, content=lines, headers=NDJSON | HEADERS).json()
@@ -121,7 +121,7 @@ def test_an_observation_has_them_too(service: FakeService) -> None:
 
 
 def test_the_openapi_document_does_not_have_them(service: FakeService) -> None:
-    schemas = AppClient(create_app(service)).get("/openapi.json", headers=HEADERS).json()["components"]["schemas"]
+    schemas = client_of(service).get("/openapi.json", headers=HEADERS).json()["components"]["schemas"]
     assert schemas["account.open"]["properties"].keys() == {"account_id"}
     assert schemas["account.open"]["required"] == ["account_id"]
     assert schemas["account_looked.report.Looked"]["properties"].keys() == {"account_id"}

@@ -196,6 +196,7 @@ def test_either_case_is_of_single_characters(text: str, other: str) -> None:
         assert (pattern.fullmatch(candidate) is not None) == fulfils({"city": candidate}, wanted)
 
 
+@pytest.mark.complete
 def test_case_is_ignored_on_both_sides_alike() -> None:
     """All characters with a case, so that no store finds another row for `a` than for `A`."""
     cased = {form for each in map(chr, range(sys.maxunicode + 1)) for form in forms(each)}

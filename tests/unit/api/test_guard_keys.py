@@ -189,6 +189,7 @@ def test_a_missing_file_is_named_and_while_it_is_missing_no_key_is_valid(path: P
         assert keys.caller(key).name == "ci"
 
 
+@pytest.mark.programs
 def test_commands_side_by_side_lose_no_key(path: Path) -> None:
     script = "import sys\nfrom api.guard.cli import main\nmain()"
     env = {"HEADWATER_API_KEYS": str(path), "HEADWATER_MODULES": "tests.support.purses", "PATH": "/usr/bin:/bin"}

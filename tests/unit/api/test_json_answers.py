@@ -25,7 +25,7 @@ from eventlog.personal.memory import MemoryKeys
 from projections.kinds import table_view
 from projections.table import reference
 from tests.support.planned import LONG, STORES, answered, planned, sources
-from tests.unit.api.asgi_client import AppClient
+from tests.unit.api.asgi_client import client_of
 from tests.unit.api.console_world import Browser
 from tests.unit.api.fake_service import FakeService, catch_up, fake_service
 from tests.unit.api.issuing import AUDIENCE, ISSUER, bearer, token
@@ -50,7 +50,7 @@ def service(keys: MemoryKeys) -> FakeService:
 
 
 def read(service: FakeService, path: str, *scopes: str) -> Any:
-    answer = AppClient(create_app(service)).get(path, headers=bearer(token(*READER, *scopes)))
+    answer = client_of(service).get(path, headers=bearer(token(*READER, *scopes)))
     assert answer.status_code == 200, answer.text
     return answer
 

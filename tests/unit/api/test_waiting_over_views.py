@@ -272,9 +272,14 @@ def test_a_paused_inner_view_is_answered_at_once(world: World) -> None:
         world.lacks(copied, token)
 
 
-@pytest.mark.parametrize("seed", range(examples(60)))
-def test_it_waits_exactly_as_long_as_a_row_may_be_missing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_waits_exactly_as_long_as_a_row_may_be_missing() -> None:
     """Random rows, heartbeats and ledgers, against what is plainly missing."""
+    for seed in range(examples(60)):
+        with pytest.MonkeyPatch.context() as patch:
+            wait_for_rows(seed, patch)
+
+
+def wait_for_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed_of(seed))
     if rng.random() < 0.2:
         monkeypatch.setattr(changed_rows, "MAX_ROWS", 2)

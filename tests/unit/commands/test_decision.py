@@ -87,8 +87,14 @@ def deployment() -> Deployment:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@pytest.mark.parametrize("together", [True, False], ids=["one batch", "restarts"])
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize(
+    ("what", "together"),
+    [
+        *((what, True) for what in BAD),
+        # one of each kind, with a restart before and behind it: the receipts of all are read in the same way
+        *((what, False) for what in ("code is huge", "exit", "validator exits", "large event", "state of 6 MiB")),
+    ],
+)
 def test_what_cannot_be_recorded_is_answered_and_the_next_command_is_decided(
     deployment: Deployment, what: str, together: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -183,6 +183,7 @@ def test_two_of_one_machine_never_have_the_same_folder(tmp_path: Path) -> None:
     assert Slot(tmp_path).folder == tmp_path / "0"
 
 
+@pytest.mark.programs
 def test_the_folder_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
     holding = (
         f"import pathlib; from commands.local_state.slots import Slot; slot = Slot(pathlib.Path({str(tmp_path)!r})); "

@@ -144,7 +144,7 @@ some_actions = st.lists(st.tuples(action, st.integers(0, 3)), max_size=14)
 
 
 @given(some_orders, some_actions, st.integers(0, 2**32))
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_whatever_happens_in_whatever_order_all_adds_up_in_the_end(
     orders: list[list[tuple[str, int]]], actions: list[tuple[str, int]], seed: int
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -289,12 +287,3 @@ def test_an_instance_with_too_long_a_key_fails_the_test() -> None:
 def test_a_command_that_its_aggregate_could_not_read_fails_the_test() -> None:
     with pytest.raises(MalformedCommand):
         given(reacting(Reaction(Box(), [Move(box_id="B", shelf="nul\0l")]))).when(Moved(box_id="B", shelf="top"))
-
-
-def test_the_kit_imports_no_client_no_server_and_no_pytest() -> None:
-    others = {"confluent_kafka", "psycopg", "elasticsearch", "valkey", "pyspark", "pyarrow", "rocksdict", "fastapi"}
-    check = "import sys; from headwater.testing import given; print(*sys.modules, sep='\\n')"
-    ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=600)
-    loaded = set(ran.stdout.split())
-    assert "commands.reacting.turn" in loaded
-    assert loaded & (others | {"pytest", "hypothesis"}) == set()

@@ -14,7 +14,6 @@ from tests.support.helm_chart import (
     DRAIN_S,
     GOLDEN,
     NAMES,
-    ROOT,
     STOP_S,
     Document,
     golden_text,
@@ -54,24 +53,6 @@ def test_only_what_starts_executors_may_talk_to_kubernetes(name: str) -> None:
     given = {each["metadata"]["name"] for each in accounts} | {"default"}
     assert {pod["spec"].get("serviceAccountName", "default") for _, pod in pods(GOLDEN[name])} <= given
     assert ("Role" in {each["kind"] for each in GOLDEN[name]}) == (name == "kubernetes")
-
-
-@pytest.mark.parametrize("found", RENDERED)
-def test_every_variable_is_documented_and_given_once(found: list[Document]) -> None:
-    page = (ROOT / "docs" / "settings.md").read_text()
-    shown = {name.replace("<SOURCE>", "CRM") for name in re.findall(r"^\| `([A-Z_<>]+)`", page, re.MULTILINE)}
-    in_files = set(re.findall(r"`([A-Z_<>]+)`", page.partition("## Modules")[0].replace("<SOURCE>", "CRM")))
-    of_spark = set(re.findall(r"`([A-Z_]+)`", "".join((ROOT / "docs" / f).read_text() for f in SPARK_PAGES)))
-    for name, container in programs(found).items():
-        given = [each["name"] for each in container["env"]]
-        assert len(given) == len(set(given)), name
-        for each in given:
-            base = each.removesuffix("_FILE")
-            is_documented = each in shown or each in of_spark if base == each else base in in_files
-            assert is_documented, f"{name}: {each}"
-
-
-SPARK_PAGES = ("stream-views.md", "containers.md")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -63,6 +63,7 @@ def test_an_unsupported_platform_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         find_java()
 
 
+@pytest.mark.programs
 def test_as_a_script_it_needs_no_packages(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-I", "-S", java.__file__],

@@ -44,6 +44,7 @@ def started(server: str, folder: Path, *options: str) -> subprocess.CompletedPro
     return subprocess.run(ran, env={**os.environ, **spec.env}, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("server", ON_A_JVM)
 def test_a_server_can_use_its_archive(archives: list[Path], server: str, tmp_path: Path) -> None:
     assert any(each.name.startswith(f"{server}-") for each in archives)
@@ -51,6 +52,7 @@ def test_a_server_can_use_its_archive(archives: list[Path], server: str, tmp_pat
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.programs
 def test_a_jvm_with_another_classpath_starts_without_it(
     archives: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

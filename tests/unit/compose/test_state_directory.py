@@ -72,6 +72,7 @@ def test_a_record_of_another_version_is_named(tmp_path: Path) -> None:
         StateDirectory(tmp_path).read()
 
 
+@pytest.mark.programs
 def test_what_lost_its_guard_is_ended_and_what_only_has_its_number_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,11 +39,13 @@ never_ends()
 """
 
 
+@pytest.mark.programs
 def test_one_whose_log_is_locked_is_ended_as_well() -> None:
     ran = subprocess.run([sys.executable, "-c", LOCKED], capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, "in never_ends" in ran.stderr) == (1, True), ran.stderr
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize(
     ("hangs", "seconds", "code", "printed"), [(True, 0.1, 1, ""), (False, 600, 0, "ended by itself\n")]
 )

@@ -140,6 +140,7 @@ def test_a_sample_is_its_modules_that_declare_something() -> None:
         assert declaring_modules(name) == (name,)
 
 
+@pytest.mark.programs
 def test_what_makes_samples_live_is_not_loaded_with_their_declarations() -> None:
     script = (
         "import sys; from eventlog.programs.modules import find, shipped_domains; find(shipped_domains(), object); "

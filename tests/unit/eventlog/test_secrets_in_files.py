@@ -11,9 +11,8 @@ import pytest
 from compose.services import service_specs
 from compose.settings import StackSettings
 from eventlog.capturing import Captured, Hashed, Source
-from eventlog.capturing.settings import ConnectVariables, SourceSettings
+from eventlog.capturing.settings import SourceSettings
 from eventlog.errors import SettingError
-from eventlog.programs.variables import Variables
 from eventlog.security import KafkaSecurity
 from projections.settings import StoreSettings, StoreVariables
 
@@ -100,13 +99,3 @@ def test_the_local_stack_uses_its_own_servers_whatever_is_in_files(kept: Path, t
     for spec in service_specs(StackSettings(tmp_path), 18080, {"HEADWATER_MODULES": "listings"}):
         given = {"HEADWATER_POSTGRES_FILE": str(kept), **spec.env}
         assert StoreSettings.from_environment(given).postgres == StackSettings(tmp_path).endpoints.postgres
-
-
-def test_the_page_names_every_variable_that_may_be_in_a_file() -> None:
-    section = PAGE.partition("## Modules")[0]
-    kinds: tuple[type[Variables], ...] = (StoreVariables, ConnectVariables)
-    named = {
-        kind.variable(field) for kind in kinds for field, declared in kind.model_fields.items() if not declared.repr
-    }
-    references = {"HEADWATER_CONNECT_KAFKA_PASSWORD", "HEADWATER_CONNECT_KAFKA_KEY"}  # of secrets, and none themselves
-    assert {name for name in named - references if f"`{name}`" not in section} == set()

@@ -58,6 +58,7 @@ def test_an_endpoint_turns_traces_on(variables: dict[str, str], expected: bool) 
     assert is_configured(variables) is expected
 
 
+@pytest.mark.programs
 def test_without_an_endpoint_nothing_of_opentelemetry_is_imported() -> None:
     script = (
         "import sys, commands.service, api.server.serving, projections.__main__, os\n"

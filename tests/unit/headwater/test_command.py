@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.__main__ import PARTS
+from headwater.__main__ import PARTS, main
 
 pytestmark = pytest.mark.programs
 
@@ -68,21 +68,31 @@ def test_each_command_is_that_of_its_part_under_its_name(helps: dict[str, tuple[
     assert f"usage: headwater {name}" in shown.lower()
 
 
-def test_its_version_is_that_of_the_package(script: Path) -> None:
-    ended = run(str(script), "--version")
-    assert (ended.returncode, ended.stdout) == (0, f"headwater {version('headwater')}\n")
+@pytest.mark.parametrize(
+    ("word", "code", "out", "err"),
+    [
+        ("--version", 0, f"headwater {version('headwater')}\n", ""),
+        ("rnu", 2, "", 'error: there is no command "rnu": did you mean "run"?\n'),
+    ],
+)
+def test_its_version_and_what_is_not_a_command(
+    word: str, code: int, out: str, err: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["headwater", word])
+    assert main() == code
+    assert capsys.readouterr() == (out, err)
 
 
-def test_what_is_not_a_command_is_an_error_that_names_one(script: Path) -> None:
-    ended = run(str(script), "rnu")
-    assert (ended.returncode, ended.stderr) == (2, 'error: there is no command "rnu": did you mean "run"?\n')
-
-
-@pytest.mark.parametrize("words", ["--help", "api --help", "new --help"])
-def test_help_imports_neither_spark_nor_a_store(words: str) -> None:
+def test_help_imports_neither_spark_nor_a_store() -> None:
+    """One command after another: what the last one has not imported, none has."""
     code = (
-        f"import sys\nsys.argv[1:] = {words.split()!r}\nfrom headwater.__main__ import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom headwater.__main__ import main\n"
+        "for words in ['--help'], ['new', '--help'], ['api', '--help']:\n"
+        "    sys.argv[1:] = words\n"
+        "    try:\n        main()\n    except SystemExit:\n        pass\n"
         "print([name for name in ('pyspark', 'psycopg', 'elasticsearch', 'pandas') if name in sys.modules])"
     )
-    assert run("-c", code).stdout.splitlines()[-1] == "[]"
+    ended = run("-c", code)
+    assert ended.returncode == 0, ended.stderr
+    assert "usage: headwater api" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "[]"

@@ -25,6 +25,7 @@ from projections.table.expressions import Source
 from projections.table.folds import Column
 from projections.table.monoids import State
 from tests.support.captured_things import USUAL, VIEWS, Pair, Thing, by_id, random_records, random_row
+from tests.support.seeds import sweep
 from tests.support.states import differences, touched
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,7 +33,7 @@ LACKS = "lacks a column, or has it with another type: "
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", sweep(5, 2))
 def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
     made = random_records(number)
     folder = Folder(decoders(VIEWS), [compiled(view) for view in VIEWS])

@@ -263,16 +263,16 @@ def test_every_version_and_every_wrong_value_is_the_references(data: st.DataObje
     assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}
 
 
-@pytest.mark.parametrize("number", range(examples(20)))
-def test_nested_fields_of_every_version_are_the_references(number: int) -> None:
-    chance = random.Random(seed_of(number))
-    event = nested_event(chance)
-    sources = [nested_source(at, event, chance) for at in range(60)]
-    for view in nested_views(event):
-        found, reasons, _ = whole(view, sources)
-        assert differences(states(view, found), expected_states(view, sources)) == [], (view.name, event.history)
-        problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
-        assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}
+def test_nested_fields_of_every_version_are_the_references() -> None:
+    for number in range(examples(20)):
+        chance = random.Random(seed_of(number))
+        event = nested_event(chance)
+        sources = [nested_source(at, event, chance) for at in range(60)]
+        for view in nested_views(event):
+            found, reasons, _ = whole(view, sources)
+            assert differences(states(view, found), expected_states(view, sources)) == [], (number, event.history)
+            problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
+            assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}, number
 
 
 def test_older_versions_are_compiled_too() -> None:
@@ -428,6 +428,7 @@ class Counting:
         return sum(batch.num_rows for batch in rows)
 
 
+@pytest.mark.programs
 def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written() -> None:
     program = compiled(BY_THING)
     row = [None] * len(program.fields)

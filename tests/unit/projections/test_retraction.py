@@ -68,7 +68,7 @@ from tests.contracts.counted_views import (
 )
 from tests.contracts.view_histories import BY_THING
 from tests.support.captured_things import USUAL, Thing
-from tests.support.seeds import seed_of
+from tests.support.seeds import seed_of, sweep
 from tests.unit.capturing.records import record
 from tests.unit.projections.test_captured_rows import Recorded
 from tests.unit.projections.test_rows_on_disk import Kept, small
@@ -155,7 +155,7 @@ def apply(store: MemoryStore, target: Target, patches: list[Patch], next_offset:
 
 
 @pytest.mark.parametrize("view", OF_PEOPLE, ids=lambda view: view.name)
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", sweep(8, 2))
 def test_rows_are_those_of_a_replay_although_emitters_start_again_on_a_compacted_topic(
     number: int, view: TableView
 ) -> None:
@@ -177,7 +177,7 @@ def test_rows_are_those_of_a_replay_although_emitters_start_again_on_a_compacted
     assert fold(view, [each.source for each in log]) == expected, "and a replay of what is left has them too"
 
 
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", sweep(20, 3))
 def test_live_changes_continue_a_bulk_that_lacks_rows_which_compaction_has_removed(number: int) -> None:
     chance = random.Random(seed_of(number))
     changes = random_changes(chance)
@@ -191,7 +191,7 @@ def test_live_changes_continue_a_bulk_that_lacks_rows_which_compaction_has_remov
     assert store.rows(target) == fold(PER_TOWN, [each.source for each in changes])
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", sweep(8, 2))
 def test_sums_of_decimals_are_those_of_exact_arithmetic_over_the_rows_that_are_left(number: int) -> None:
     changes = random_changes(random.Random(seed_of(number)), keys=40)
     people = [row for row in {each.key: each.row for each in changes}.values() if row is not None]
@@ -215,7 +215,7 @@ def test_sums_of_decimals_are_those_of_exact_arithmetic_over_the_rows_that_are_l
         }
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", sweep(8, 2))
 def test_a_lowest_value_rises_again_when_its_row_goes_and_falls_when_one_comes(number: int) -> None:
     changes = random_changes(random.Random(seed_of(number)), keys=40)
     view = replace(EDGES_PER_TOWN, where={})
@@ -290,7 +290,7 @@ def test_a_renamed_class_keeps_the_fingerprint() -> None:
 
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("view", [PER_TOWN, MONEY_PER_TOWN, EDGES_PER_TOWN], ids=lambda view: view.name)
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", sweep(3, 1))
 def test_bulk_writes_the_groups_of_all_its_contributions(
     number: int, view: TableView, few: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,7 +355,7 @@ def test_the_test_kit_has_changes_and_deletes_of_rows() -> None:
 
 
 @pytest.mark.parametrize("view", OF_PEOPLE, ids=lambda view: view.name)
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", sweep(5, 1))
 def test_rows_do_not_depend_on_how_changes_are_combined(number: int, view: TableView) -> None:
     seed = seed_of(number)
     made = history(view, list(view.plan.events.values()), seed)

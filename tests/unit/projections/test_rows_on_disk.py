@@ -188,6 +188,7 @@ def settings_in(state: Path) -> LogSettings:
     return LogSettings("test", state=state)
 
 
+@pytest.mark.programs
 def test_what_a_fold_leaves_is_gone_at_its_end_and_after_a_kill_at_the_next_start(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     folding = Slices(settings, [BY_THING], ALL)

@@ -23,6 +23,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.programs
 def test_a_folder_is_kept_while_its_process_lives_and_removed_after_a_kill(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDS, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -41,6 +42,7 @@ def test_a_folder_is_kept_while_its_process_lives_and_removed_after_a_kill(tmp_p
         assert (other.exists(), own.exists(), again != own) == (False, True, True), "this process lives"
 
 
+@pytest.mark.programs
 def test_a_process_that_holds_one_ends_without_a_warning(tmp_path: Path) -> None:
     words = [sys.executable, "-W", "always", "-c", HOLDS, str(tmp_path)]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)

@@ -59,7 +59,7 @@ from tests.contracts.view_histories import Put, Removed, Restored, Taken
 from tests.contracts.views_over_views import COPIED, FOLLOWED, OVER_VIEWS, PER_DUE, PER_NUMBER, PER_PRICE, Followed
 from tests.support.observed import gate_view
 from tests.support.personal_visits import visits_at_once
-from tests.support.seeds import seed_of
+from tests.support.seeds import seed_of, sweep
 from tests.unit.projections.test_captured_rows import Recorded
 from tests.unit.projections.test_rows_on_disk import Kept
 
@@ -203,7 +203,7 @@ of_views = pytest.mark.parametrize("view", OVER_VIEWS.values(), ids=list(OVER_VI
 
 
 @of_views
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", sweep(4, 2))
 def test_live_rows_are_those_of_the_model_although_the_topic_is_compacted_and_read_again(
     number: int, view: TableView
 ) -> None:
@@ -226,7 +226,7 @@ def test_live_rows_are_those_of_the_model_although_the_topic_is_compacted_and_re
 
 
 @of_views
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", sweep(3, 1))
 def test_bulk_has_the_rows_of_the_model(number: int, view: TableView) -> None:
     topic, rows = random_topic(number)
     left, program = compacted(topic.records, random.Random(seed_of(number))), compiled(view)

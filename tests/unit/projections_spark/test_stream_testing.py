@@ -17,7 +17,7 @@ from headwater.samples.listings.views import hourly_views
 from headwater.testing import at, check_any_order, heartbeat, late_rows_of, recorded, rows_of
 from projections.errors import StreamQueryFailed
 from projections.stream.declaring.checks import Query
-from tests.unit.test_testing_documented import blocks
+from tests.support.pages import blocks, read_page
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -171,9 +171,10 @@ def test_rows_that_depend_on_batches_are_found() -> None:
 
 
 def test_the_samples_of_the_page_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sample = next(each for each in blocks("python") if "late_rows_of" in each)
+    shown = blocks("python", read_page("testing.md"))
+    sample = next(each for each in shown if "late_rows_of" in each)
     given = "from datetime import UTC, datetime\n\nfrom headwater.testing import at, check_any_order, rows_of\n"
-    noon = next(line for each in blocks("python") for line in each.splitlines() if line.startswith("NOON = "))
+    noon = next(line for each in shown for line in each.splitlines() if line.startswith("NOON = "))
     (tmp_path / "visits_of_a_page.py").write_text(f"{given}\n{noon}\n{sample}")
     monkeypatch.syspath_prepend(tmp_path)
     module = import_module("visits_of_a_page")

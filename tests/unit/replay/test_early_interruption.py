@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 INTERRUPTED = """
 import os, signal, sys
 from importlib.abc import MetaPathFinder
@@ -22,6 +24,7 @@ main()
 """
 
 
+@pytest.mark.programs
 def test_an_interruption_of_the_imports_ends_a_command_silently() -> None:
     words = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, start_new_session=True)

@@ -1,9 +1,8 @@
-"""docs/http.md has every path, parameter, header, operator, event and limit of the API."""
+"""docs/http.md has every path, parameter, operator, event and limit of the API, docs/problems.md every problem."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,6 +12,7 @@ from api.changes import earlier, subscription
 from api.limits.admission import Work
 from api.limits.portions import MAX_PAGE_BYTES
 from api.limits.requests import Limits
+from api.meanings import MEANINGS
 from api.reads import audit as audit_reader
 from api.reads.elasticsearch import MAX_FACETS
 from api.requests import filters, query
@@ -22,10 +22,11 @@ from api.server.protocol import MAX_HEAD_BYTES
 from api.waiting.waiter import MAX_POSITIONS, MAX_WAITING
 from commands.declaring.observation import MAX_AHEAD
 from tests.support.domains import SHIPPED
+from tests.support.pages import first_cells, read_page
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
 
-PAGE = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
+PAGE = read_page("http.md")
 LIMITS = Limits()
 WORK = Work()
 
@@ -99,7 +100,7 @@ def test_every_parameter_is_in_a_table(document: dict[str, Any]) -> None:
         each["name"] for operation in operations for each in operation.get("parameters", ()) if each["in"] != "path"
     }
     plain = {name for name in given if name.partition(".")[0] not in columns or name in query.PAGING + query.SEARCHING}
-    rows = "\n".join(re.findall(r"^\| (.*?) \|", PAGE, re.MULTILINE))
+    rows = "\n".join(first_cells(PAGE))
     assert {name for name in plain if not re.search(rf"`{re.escape(name)}\b|^`?{re.escape(name)}=", rows)} == set()
 
 
@@ -116,6 +117,20 @@ def test_every_event_and_reason_of_changes_is_in_the_table() -> None:
     assert {each for each in events | reasons if f"`{each}`" not in PAGE} == set()
 
 
-@pytest.mark.parametrize("phrase", PHRASES)
-def test_a_limit_is_the_one_of_the_code(phrase: str) -> None:
-    assert " ".join(phrase.split()) in " ".join(PAGE.split())
+def test_limits_are_those_of_the_code() -> None:
+    text = " ".join(PAGE.split())
+    assert [phrase for phrase in PHRASES if " ".join(phrase.split()) not in text] == []
+
+
+def test_the_page_of_problems_lists_every_type() -> None:
+    rows = [line.split(" | ") for line in read_page("problems.md").splitlines() if line.startswith("| `")]
+    documented = {row[0].strip("| `"): (int(row[1]), row[2], set(re.findall(r"`(\w+)`", row[3]))) for row in rows}
+    expected = {
+        meaning.code: (
+            meaning.status,
+            meaning.title,
+            set(meaning.members) | ({"error_id"} if meaning.status == 500 else set()),
+        )
+        for meaning in MEANINGS.values()
+    }
+    assert documented == expected

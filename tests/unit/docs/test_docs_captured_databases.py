@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -12,17 +11,14 @@ from eventlog.capturing.cli import app
 from eventlog.capturing.mysql import types as mysql_types
 from eventlog.capturing.postgres.types import FITTING
 from headwater import TableView
+from tests.support.pages import blocks, names_of, read_page
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "captured-databases.md").read_text()
-MARIADB_PAGE = (ROOT / "docs" / "captured-mariadb.md").read_text()
+PAGE = read_page("captured-databases.md")
+MARIADB_PAGE = read_page("captured-mariadb.md")
 
 
 def test_the_sample_declares_a_source() -> None:
-    sample, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    names: dict[str, object] = {"__name__": "documented"}
-    exec(compile(sample, "sample", "exec", dont_inherit=True), names)  # noqa: S102
-    source = names["crm"]
+    source = names_of(blocks("python", PAGE)[0])["crm"]
     assert isinstance(source, Source)
     assert source.hashes
     assert f"`HEADWATER_{source.name.upper()}_SALT`" in PAGE
@@ -30,10 +26,8 @@ def test_the_sample_declares_a_source() -> None:
 
 
 def test_the_sample_of_a_view_is_one() -> None:
-    (sample,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "customer_360 = " in each)
-    names: dict[str, object] = {"__name__": "documented"}
-    exec(compile(sample, "sample", "exec", dont_inherit=True), names)  # noqa: S102
-    view = names["customer_360"]
+    (sample,) = (each for each in blocks("python", PAGE) if "customer_360 = " in each)
+    view = names_of(sample)["customer_360"]
     assert isinstance(view, TableView)
     assert view.topics == ("events", "cdc.shop.public.customers")
 
@@ -67,10 +61,8 @@ def test_its_table_names_every_type_that_can_be_captured() -> None:
 
 
 def test_the_sample_of_mariadb_is_a_source_and_its_table_names_every_type() -> None:
-    (sample,) = re.findall(r"```python\n(.*?)```", MARIADB_PAGE, re.DOTALL)
-    names: dict[str, object] = {"__name__": "documented"}
-    exec(compile(sample, "sample", "exec", dont_inherit=True), names)  # noqa: S102
-    assert isinstance(names["crm"], Source)
+    (sample,) = blocks("python", MARIADB_PAGE)
+    assert isinstance(names_of(sample)["crm"], Source)
     table = MARIADB_PAGE.partition("## What a record becomes")[2]
     for name in (*mysql_types.FITTING, *mysql_types.SINGLE):
         assert f"`{name}`" in table or f"`{name}(n)`" in table, name

@@ -6,7 +6,8 @@ import json
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from commands.declaring.aggregate import Event
 from commands.declaring.process import Process, TimedOut
@@ -17,41 +18,27 @@ from headwater.samples.shop.domain.customer import ImportCustomer, RemoveCustome
 from headwater.samples.shop.source import Customer
 from headwater.testing import given
 from tests.support.captured_customers import ADA
+from tests.support.pages import blocks, names_of, read_page
 
-DOCS = Path(__file__).parents[3] / "docs"
-TEXT = (DOCS / "schema-evolution.md").read_text()
-
-
-def blocks(language: str, text: str = TEXT) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+TEXT = read_page("schema-evolution.md")
+EVOLVING = blocks("python", TEXT)
+PROCESSES = blocks("python", read_page("processes.md"))
 
 
-def test_the_example_reads_what_version_1_recorded() -> None:
-    names: dict[str, object] = {"__name__": "documented"}
-    exec(compile(blocks("python")[0], "schema-evolution.md", "exec"), names)  # noqa: S102 - our own text
-    event = names["PriceChanged"]
-    assert isinstance(event, type) and issubclass(event, Event)
-    recorded, reads = (json.loads(block) for block in blocks("json")[:2])
-    assert event.history.upcast(1, recorded) == reads
-    event.model_validate(reads)
-
-
-def test_the_nested_event_is_read_as_it_says() -> None:
-    names: dict[str, object] = {"__name__": "documented"}
-    source = compile(blocks("python")[1], "schema-evolution.md", "exec", dont_inherit=True)
-    exec(source, names)  # noqa: S102 - our own text
-    event = names["Placed"]
-    assert isinstance(event, type) and issubclass(event, Event)
-    recorded, reads = (json.loads(block) for block in blocks("json")[2:])
+@pytest.mark.parametrize(("name", "shown"), [("PriceChanged", 0), ("Placed", 1)])
+def test_an_event_of_version_1_is_read_as_it_says(name: str, shown: int) -> None:
+    event = names_of(EVOLVING[shown])[name]
+    assert issubclass(event, Event)
+    documents = [json.loads(block) for block in blocks("json", TEXT)]
+    assert len(documents) == 4
+    recorded, reads = documents[2 * shown : 2 * shown + 2]
     assert event.history.upcast(1, recorded) == reads
     event.model_validate(reads)
 
 
 def test_the_renamed_event_has_both_types() -> None:
-    names: dict[str, object] = {"__name__": "documented"}
-    exec(compile(blocks("python")[2], "schema-evolution.md", "exec"), names)  # noqa: S102 - our own text
-    event = names["Sold"]
-    assert isinstance(event, type) and issubclass(event, Event)
+    event = names_of(EVOLVING[2])["Sold"]
+    assert issubclass(event, Event)
     assert event.history.types == ("house.purchased", "house.sold")
 
 
@@ -67,8 +54,7 @@ def test_every_step_is_told() -> None:
 
 
 def test_the_documented_process_expires_an_unpaid_order() -> None:
-    names: dict[str, object] = {"__name__": "documented"}
-    exec(compile(blocks("python", (DOCS / "processes.md").read_text())[0], "processes.md", "exec"), names)  # noqa: S102
+    names = names_of(PROCESSES[0])
     expiry = names["expiry"]
     assert isinstance(expiry, Process)
     placed = order.Placed(order_id="O", customer="Ada", lines=(), total_cents=0)
@@ -77,8 +63,7 @@ def test_the_documented_process_expires_an_unpaid_order() -> None:
 
 
 def test_the_documented_process_blocks_cards() -> None:
-    names: dict[str, Any] = {"__name__": "documented"}
-    exec(compile(blocks("python", (DOCS / "processes.md").read_text())[2], "processes.md", "exec"), names)  # noqa: S102
+    names = names_of(PROCESSES[2])
     alert = names["RapidPayments"](card="A", payments=4, ids=["1", "2", "3", "4"])
     block = BlockCard(card="A", rule="three_at_once", evidence=("1", "2", "3"))
     blocked = given(names["three_at_once"]).when(alert).then(block).then_ended()
@@ -86,8 +71,7 @@ def test_the_documented_process_blocks_cards() -> None:
 
 
 def test_the_documented_process_imports_customers() -> None:
-    names: dict[str, object] = {"__name__": "documented"}
-    exec(compile(blocks("python", (DOCS / "processes.md").read_text())[1], "processes.md", "exec"), names)  # noqa: S102
+    names = names_of(PROCESSES[1])
     process = names["customer_names"]
     assert isinstance(process, Process)
     known = ImportCustomer(

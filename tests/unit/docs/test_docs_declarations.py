@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,9 +17,10 @@ from commands.declaring.observation import ObservationRegistry
 from eventlog.capturing import Source
 from headwater import Aggregate, Lookup, Postgres, Process, Reaction, StreamView, TableView
 from headwater.testing import given, rows_of
+from tests.support.pages import blocks, read_page
 from tests.support.recording import recording
 
-PAGE = (Path(__file__).parents[2] / "docs" / "declarations.md").read_text()
+PAGE = read_page("declarations.md")
 DECLARED = (Aggregate, Process, Reaction, Source, TableView, StreamView, Lookup)
 NAME = "declarations_page"
 
@@ -42,7 +42,7 @@ def code(cell: str) -> str:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """The samples of the page, as the one module that they are."""
     path = tmp_path_factory.mktemp("docs") / f"{NAME}.py"
-    path.write_text("\n\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)))
+    path.write_text("\n\n".join(blocks("python", PAGE)))
     spec = importlib.util.spec_from_file_location(NAME, path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""docs/metrics.md has every metric, with its labels, and no expression has one that does not exist."""
+"""docs/metrics.md has every metric, with its labels, docs/tracing.md every fact of spans; no expression has another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +21,9 @@ from projections.generations.upkeep.letter_metrics import LetterMetrics
 from projections.generations.upkeep.rebuild_metrics import RebuildMetrics
 from projections.generations.upkeep.view_metrics import Sample, families
 from projections.metrics import PartMetrics
+from tests.support.pages import ROOT, read_page
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "metrics.md").read_text()
+PAGE = read_page("metrics.md")
 ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
 for _module in (
     "api.limits.hit",
@@ -87,3 +86,10 @@ def test_the_alerts_name_what_is_at_fault_and_nothing_else() -> None:
     rules = ROOT / "compose" / "monitoring" / "alerts_test.yml"
     done = subprocess.run(["promtool", "test", "rules", str(rules)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_of_traces_has_every_fact_of_a_span_and_no_other() -> None:
+    files = [path for package in ("api", "commands", "projections") for path in (ROOT / package).rglob("*.py")]
+    made = {fact for path in files for fact in re.findall(r'"((?:headwater|http)\.[a-z_.]+)": ', path.read_text())}
+    assert len(made) > 10
+    assert made == set(re.findall(r"`((?:headwater|http)\.[a-z_.]+)`", read_page("tracing.md")))

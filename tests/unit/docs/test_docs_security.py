@@ -21,6 +21,7 @@ from api.guard.readable import readable
 from api.limits.requests import Limits
 from api.settings import ApiSettings
 from commands.declaring.filled_fields import filled_fields
+from tests.support.pages import blocks, names_of, read_page, section
 from tests.unit.api.fake_service import MODULES, catch_up, fake_service
 from tests.unit.api.issuing import ISSUER, bearer, jwks, token
 from tests.unit.api.serving_clients import serving
@@ -28,13 +29,12 @@ from tests.unit.api.test_guard_settings import certified
 
 pytestmark = pytest.mark.programs
 
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+PAGE = read_page("security.md")
 
 
-def blocks(heading: str) -> list[str]:
+def commands(heading: str) -> list[str]:
     """The commands under a heading, in their order."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return blocks("bash", section(PAGE, heading))
 
 
 class Shell:
@@ -77,7 +77,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_api_keys(shell: Shell) -> None:
-    make, call, revoke = blocks("API keys")
+    make, call, revoke = commands("API keys")
     assert "  active  ci  commands:listing.* views:listings  expires " in shell.run(make)
     assert "$HEADWATER_API_TOKEN" in call
     with answering(shell.settings()) as address:
@@ -90,7 +90,7 @@ def test_api_keys(shell: Shell) -> None:
 
 
 def test_tokens_of_an_issuer(shell: Shell) -> None:
-    issuer, roles = blocks("Tokens of an issuer")
+    issuer, roles = commands("Tokens of an issuer")
     shell.run(issuer + roles)
     assert shell.env["HEADWATER_API_ISSUER"] == ISSUER
     (shell.folder / "jwks.json").write_text(json.dumps(jwks()))
@@ -116,7 +116,7 @@ def test_tls(shell: Shell) -> None:
 
     issuer = trustme.CA()
     certified(shell.folder, "127.0.0.1", issuer)
-    shell.run("".join(blocks("TLS")))
+    shell.run("".join(commands("TLS")))
     trusted = ssl.create_default_context()
     issuer.configure_trust(trusted)
     with answering(shell.settings()) as address:
@@ -124,16 +124,16 @@ def test_tls(shell: Shell) -> None:
 
 
 def test_another_address(shell: Shell) -> None:
-    (listen,) = blocks("Listen on another address")
-    shell.run(listen + blocks("API keys")[0])
+    (listen,) = commands("Listen on another address")
+    shell.run(listen + commands("API keys")[0])
     settings = shell.settings()
     assert settings.host == "0.0.0.0"  # noqa: S104
     assert settings.hosts.has("api.example.com") and not settings.hosts.has("other.example.com")
 
 
 def test_limits_per_caller(shell: Shell) -> None:
-    (limits,) = blocks("Limits per caller")
-    shell.run(limits + blocks("API keys")[0])
+    (limits,) = commands("Limits per caller")
+    shell.run(limits + commands("API keys")[0])
     given = shell.settings().guard
     assert (given.caller_per_second, given.caller_at_once) == (100, 20)
 
@@ -143,7 +143,7 @@ def test_tenants(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     (shell.folder / f"{module}.py").write_text(code("Tenants"))
     monkeypatch.syspath_prepend(shell.folder)
     shell.env |= {"HEADWATER_API_KEYS": "keys.json", "HEADWATER_MODULES": module, "PYTHONPATH": "."}
-    (make,) = blocks("Tenants")
+    (make,) = commands("Tenants")
     acme, other = shell.run(make).split()
     shell.env["HEADWATER_API_KEYS"] = str(shell.folder / "keys.json")
     with answering(shell.settings(), (module,)) as address:
@@ -171,7 +171,7 @@ def test_tenants(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_block_is_run() -> None:
     headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
     run = {"API keys", "Tokens of an issuer", "Tenants", "Limits per caller", "TLS", "Listen on another address"}
-    assert {each for each in headings if blocks(each)} == run
+    assert {each for each in headings if commands(each)} == run
 
 
 def test_filled_fields() -> None:
@@ -186,13 +186,10 @@ def test_rows_for_their_readers() -> None:
 
 def declared(heading: str) -> dict[str, Any]:
     """The names of the Python code under a heading."""
-    found: dict[str, Any] = {"__name__": "security_page"}
-    exec(compile(code(heading), "security.md", "exec", dont_inherit=True), found)  # noqa: S102
-    return found
+    return names_of(code(heading))
 
 
 def code(heading: str) -> str:
     """The Python code under a heading."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    (only,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    return str(only)
+    (only,) = blocks("python", section(PAGE, heading))
+    return only

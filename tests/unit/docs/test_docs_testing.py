@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import ROOT, blocks, read_page
+
 pytestmark = pytest.mark.programs
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "testing.md").read_text()
+TEXT = read_page("testing.md")
 WITH_SPARK = "late_rows_of"
 """In the sample that needs Spark: it is run where Spark is running, in test_stream_testing.py."""
 FEW = """
@@ -25,12 +26,8 @@ settings.load_profile("few")
 """
 
 
-def blocks(language: str, text: str = TEXT) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
 def without_spark() -> list[str]:
-    return [each for each in blocks("python") if WITH_SPARK not in each]
+    return [each for each in blocks("python", TEXT) if WITH_SPARK not in each]
 
 
 def run(package: Path, *words: str) -> str:
@@ -56,7 +53,7 @@ def bank(tmp_path: Path) -> Path:
 
 
 def test_the_samples_pass_once_the_golden_files_are_written(bank: Path) -> None:
-    ((python, *words),) = [shlex.split(line) for block in blocks("bash") for line in block.splitlines()]
+    ((python, *words),) = [shlex.split(line) for block in blocks("bash", TEXT) for line in block.splitlines()]
     assert python == "python"
     run(bank, *words)
     assert (bank / "bank" / "golden" / "account.deposited" / "1.json").exists()
@@ -77,13 +74,13 @@ try:
 except AssertionError as error:
     print(error)
 """
-    assert run(bank, "-c", fails) == blocks("text")[0]
+    assert run(bank, "-c", fails) == blocks("text", TEXT)[0]
 
 
 def test_the_test_on_real_servers_is_what_a_new_project_has() -> None:
     """It is run there, in tests/acceptance."""
     written = (ROOT / "headwater" / "project" / "test_running.py.txt").read_text()
-    plugin, shown = blocks("py")
+    plugin, shown = blocks("py", TEXT)
     assert shown in written and plugin in (ROOT / "headwater" / "project" / "conftest.py.txt").read_text()
 
 

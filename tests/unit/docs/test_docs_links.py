@@ -4,55 +4,51 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.support.pages import PAGES, ROOT, read_page
 
-ROOT = Path(__file__).parents[2]
-SAMPLES = ROOT / "headwater" / "samples"
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted(SAMPLES.rglob("*.md")),
-]
+ALL = (ROOT / "CHANGELOG.md", *PAGES)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 FILE = re.compile(r"`((?:api|commands|compose|docs|eventlog|headwater|projections|replay|tests)/[\w./-]*)`")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
-def anchors(page: Path) -> set[str]:
+@cache
+def anchors(path: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", path.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_its_links_lead_to_a_page_and_a_heading(page: Path) -> None:
+def test_links_lead_to_a_page_and_a_heading() -> None:
     broken = []
-    for path, anchor in LINK.findall(FENCED.sub("", page.read_text())):
-        target = (page.parent / path).resolve() if path else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            broken.append(f"{path}#{anchor}")
+    for each in ALL:
+        for path, anchor in LINK.findall(FENCED.sub("", each.read_text())):
+            target = (each.parent / path).resolve() if path else each
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(f"{each.relative_to(ROOT)}: {path}#{anchor}")
     assert broken == []
+    assert len(ALL) > 80
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_its_paths_of_code_exist(page: Path) -> None:
-    assert [path for path in FILE.findall(page.read_text()) if not (ROOT / path).exists()] == []
+def test_paths_of_code_exist() -> None:
+    named = {(each, path) for each in ALL for path in FILE.findall(each.read_text())}
+    assert sorted(f"{each.relative_to(ROOT)}: {path}" for each, path in named if not (ROOT / path).exists()) == []
+    assert len(named) > 100
 
 
 def test_each_decision_has_a_number_of_its_own_which_its_title_repeats() -> None:
     decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    numbers = Counter(page.name.partition("-")[0] for page in decisions)
+    numbers = Counter(path.name.partition("-")[0] for path in decisions)
     assert [number for number, times in numbers.items() if times > 1] == []
-    for page in decisions:
-        assert page.read_text().startswith(f"# {int(page.name.partition('-')[0])}. "), page.name
+    for path in decisions:
+        assert path.read_text().startswith(f"# {int(path.name.partition('-')[0])}. "), path.name
 
 
 def test_each_promise_has_its_explanation_and_a_test_that_exists() -> None:
-    page = (ROOT / "docs" / "guarantees.md").read_text()
-    rows = re.findall(r"^\| (?!-|promise |server )(.+) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| (?!-|promise |server )(.+) \|$", read_page("guarantees.md"), re.MULTILINE)
     assert len(rows) > 20
     for row in rows:
         tests = re.findall(r"`(tests/[^`]+/test_\w+\.py)`", row.rpartition(" | ")[2])
@@ -61,7 +57,7 @@ def test_each_promise_has_its_explanation_and_a_test_that_exists() -> None:
 
 
 def test_the_guarantees_name_the_limits_of_every_kind_of_promise() -> None:
-    sections = (ROOT / "docs" / "guarantees.md").read_text().split("\n## ")[1:]
+    sections = read_page("guarantees.md").split("\n## ")[1:]
     assert [section.partition("\n")[0] for section in sections if "\nLimits:\n\n- " not in section] == []
 
 
@@ -74,16 +70,16 @@ def test_llms_txt_says_what_headwater_is_and_has_every_page_of_the_readme() -> N
         for name, path in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", pages):
             address = path.removeprefix("docs/") if path.startswith("docs/") else f"../{path}"
             expected.append(f"- [{name}]({address}): {meaning}")
-    assert (ROOT / "docs" / "llms.txt").read_text().splitlines() == expected
+    assert read_page("llms.txt").splitlines() == expected
 
 
 def test_every_page_of_the_docs_is_in_the_readme() -> None:
     linked = {path for path, _ in LINK.findall((ROOT / "README.md").read_text())}
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in linked] == []
+    assert [path.name for path in (ROOT / "docs").glob("*.md") if f"docs/{path.name}" not in linked] == []
 
 
 def test_the_comparison_has_a_source_for_each_project() -> None:
-    sections = (ROOT / "docs" / "comparison.md").read_text().split("\n## ")[1:-1]
+    sections = read_page("comparison.md").split("\n## ")[1:-1]
     assert len(sections) == 8
     for section in sections:
         assert "](https://" in section and "**It does better:**" in section and "**Choose it**" in section, section
