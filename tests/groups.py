@@ -23,7 +23,6 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster": ("tests/integration/cluster",),
     "commands": ("tests/integration/commands", "tests/unit/commands", "tests/unit/simulation"),
     "contracts": ("tests/contracts",),
-    "eventlog": ("tests/unit/eventlog",),
     "projections": ("tests/integration/projections", "tests/unit/projections"),
     "replay": ("tests/integration/replay", "tests/unit/replay"),
     "secured": ("tests/integration/secured",),
@@ -31,22 +30,21 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "spark": ("tests/integration/projections_spark", "tests/unit/projections_spark"),
     "stack": ("tests/containers", "tests/integration/compose", "tests/unit/compose"),
     "upgrade": ("tests/upgrade",),
-    "whole": ("tests/unit/headwater", "tests/unit/test_*.py"),
 }
-"""The folders or files of the tests of each group."""
+"""The folders of the tests of each group."""
 
 PROVEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "api/*": ("api", "secured"),
     "commands/*": ("commands", "contracts"),
     "commands/reacting/*": ("commands", "sources"),
     "compose/*": ("stack", "acceptance"),
-    "docs/*": ("acceptance", "whole"),
-    "eventlog/*": ("eventlog", "contracts", "commands"),
+    "docs/*": ("acceptance",),
+    "eventlog/*": ("contracts", "commands"),
     "eventlog/capturing/*": ("sources",),
     "eventlog/erasing/*": ("commands", "replay", "contracts"),
     "eventlog/kafka/*": ("cluster", "contracts", "commands", "secured"),
     "eventlog/personal/*": ("acceptance", "contracts"),
-    "headwater/*": ("acceptance", "whole"),
+    "headwater/*": ("acceptance",),
     "projections/*": ("projections", "contracts"),
     "projections/folding/*": ("replay", "contracts"),
     "projections/generations/*": ("replay", "projections", "contracts"),
@@ -74,18 +72,9 @@ class Passed:
 def groups_of(file: str) -> tuple[str, ...]:
     """The groups that prove a file, whose path begins at the root of the repository."""
     if file.startswith("tests/"):
-        return tuple(name for name, paths in GROUPS.items() if any(_contains(path, file) for path in paths))
+        return tuple(name for name, folders in GROUPS.items() if file.startswith(tuple(f"{path}/" for path in folders)))
     matching = [pattern for pattern in PROVEN_BY if fnmatchcase(file, pattern)]
     return PROVEN_BY[max(matching, key=len)] if matching else ()
-
-
-def _contains(path: str, file: str) -> bool:
-    return file.startswith(f"{path}/") or fnmatchcase(file, path)
-
-
-def paths_of(group: str) -> list[str]:
-    """The folders and files of a group's tests, as arguments of pytest."""
-    return [str(file.relative_to(ROOT)) for path in GROUPS[group] for file in sorted(ROOT.glob(path))]
 
 
 def last_passed(file: Path = COMPLETE) -> dict[str, Passed]:

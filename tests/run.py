@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import psutil
 
-from tests.groups import GROUPS, ROOT, groups_of, is_committed, last_passed, note_passed, paths_of, touched_groups
+from tests.groups import GROUPS, ROOT, groups_of, is_committed, last_passed, note_passed, touched_groups
 from tests.support.outcomes import Outcomes
 from tests.support.promises import unproven_promises
 
@@ -164,7 +164,7 @@ def main() -> None:
         print(f"groups with files that changed since they last passed: {', '.join(groups) or 'none'}")
         if not groups:
             return
-        options += [path for group in groups for path in paths_of(group)]
+        options += [folder for group in groups for folder in GROUPS[group]]
     before, began = psutil.cpu_times(), time.monotonic()
     run = run_suite(options)
     report(run, time.monotonic() - began, _idle_share(before, psutil.cpu_times()))
