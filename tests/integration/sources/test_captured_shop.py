@@ -79,6 +79,7 @@ def topics(connector: Connector) -> list[Topic]:
     return [connector.topic(table) for table in shop.tables]
 
 
+@pytest.mark.complete
 @pytest.mark.soak
 def test_a_snapshot_that_is_killed_loses_nothing(servers: Stack, connector: Connector, topics: list[Topic]) -> None:
     """It begins anew, so rows that were deleted in between stay in the topics, until they are swept."""
@@ -103,6 +104,10 @@ def test_a_snapshot_that_is_killed_loses_nothing(servers: Stack, connector: Conn
 
 @pytest.mark.soak
 def test_a_server_that_is_killed_costs_no_change(servers: Stack, connector: Connector, topics: list[Topic]) -> None:
+    connector.put()
+    with connector.connect() as connection:
+        connection.execute(OPEN_GATE)
+    connector.wait_read()
     with clients(connector) as running:
         for part in some_of(KILLED, 1, 3):
             more_of_each(running)

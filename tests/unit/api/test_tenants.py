@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import httpx
@@ -99,13 +100,12 @@ def test_a_tenant_reads_its_own_streams(client: AppClient, stream: str) -> None:
 
 
 @pytest.mark.parametrize("stream", HERS)
-@pytest.mark.parametrize(
-    "query", ["", "from=2", "version=1", "version=9", "at=2030-01-01T00:00:00Z", "after=2:100", "limit=1"]
-)
 def test_what_is_not_the_callers_is_answered_like_what_never_was(
-    client: AppClient, service: FakeService, stream: str, query: str
+    client: AppClient, service: FakeService, stream: str
 ) -> None:
-    for path, other in zip(paths(stream), paths(f"{stream}-nobody"), strict=True):
+    queries = ("", "from=2", "version=1", "version=9", "at=2030-01-01T00:00:00Z", "after=2:100", "limit=1")
+    both = zip(paths(stream), paths(f"{stream}-nobody"), strict=True)
+    for (path, other), query in product(both, queries):
         found = client.get(path + query, headers=caller())
         never = client.get(other + query, headers=caller())
         assert (found.status_code, found.json()["type"]) == (404, "urn:headwater:problem:stream_missing")
@@ -126,9 +126,8 @@ def test_it_is_not_even_looked_for(client: AppClient, service: FakeService, monk
         assert client.get(f"{paths(stream)[0]}after=2:100", headers=caller()).status_code == 404
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_no_other_name_leads_to_it(client: AppClient) -> None:
+    for path in (
         "/streams/account/acme/../other/A1",
         "/streams/account/acme%2F..%2Fother%2FA1",
         "/streams/account/%2e%2e/account/other/A1",
@@ -145,33 +144,16 @@ def test_it_is_not_even_looked_for(client: AppClient, service: FakeService, monk
         "/streams?stream=account/acme/A1&stream=account/other/A1",
         "/streams?stream=account/acme/A1%00",
         "/streams/account/acme/A1?tenant=other",
-    ],
-)
-def test_no_other_name_leads_to_it(client: AppClient, path: str) -> None:
-    answer = client.get(path, headers=caller())
-    assert answer.status_code in (404, 422), answer.text
-    assert SECRET not in answer.text
+    ):
+        answer = client.get(path, headers=caller())
+        assert answer.status_code in (404, 422), (path, answer.text)
+        assert SECRET not in answer.text, path
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"tenant": None},
-        {"tenant": ""},
-        {"tenant": ["acme2"]},
-        {"tenant": {"acme": 1}},
-        {"tenant": 7},
-        {"tenant": True},
-        {"tenant": "other/A1"},
-        {"tenant": "acme%2Fother"},
-        {"tenant": "*"},
-        {"tenant": "�"},
-        {"tenant": "ACME"},
-    ],
-)
-def test_a_claim_is_compared_as_it_is(client: AppClient, claims: Mapping[str, Any]) -> None:
-    for stream in (*MINE[:3], *HERS):
-        assert client.get(paths(stream)[0], headers=caller(**claims)).status_code == 404, (stream, claims)
+def test_a_claim_is_compared_as_it_is(client: AppClient) -> None:
+    tenants = (None, "", ["acme2"], {"acme": 1}, 7, True, "other/A1", "acme%2Fother", "*", "\ufffd", "ACME")
+    for tenant, stream in product(tenants, (*MINE[:3], *HERS)):
+        assert client.get(paths(stream)[0], headers=caller(tenant=tenant)).status_code == 404, (stream, tenant)
 
 
 def test_any_value_of_a_list_counts(client: AppClient) -> None:
@@ -193,11 +175,11 @@ ALL_EVENTS = (
 )
 
 
-@pytest.mark.parametrize("path", ALL_EVENTS)
-def test_the_events_of_all_streams_are_for_operators(client: AppClient, path: str) -> None:
-    answer = client.get(path, headers=caller())
-    assert (answer.status_code, answer.json()["scope"]) == (403, "operate")
-    assert client.get(path, headers=caller("operate")).status_code not in (401, 403)
+def test_the_events_of_all_streams_are_for_operators(client: AppClient) -> None:
+    for path in ALL_EVENTS:
+        answer = client.get(path, headers=caller())
+        assert (answer.status_code, answer.json()["scope"]) == (403, "operate"), path
+        assert client.get(path, headers=caller("operate")).status_code not in (401, 403), path
 
 
 def test_so_are_views_that_were_made_of_them(client: AppClient, service: FakeService) -> None:

@@ -141,9 +141,14 @@ KINDS: dict[str, View] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("error", [AWAY, KeyError("a bug")], ids=["away", "a bug"])
-@pytest.mark.parametrize("at", ["lock", "open", "drop", "registry", "create"])
+@pytest.mark.parametrize(
+    ("at", "kind", "error"),
+    [  # every place with every kind, and both errors with each of them
+        (at, kind, (AWAY, KeyError("a bug"))[(number + other) % 2])
+        for number, at in enumerate(("lock", "open", "drop", "registry", "create"))
+        for other, kind in enumerate(KINDS)
+    ],
+)
 def test_a_view_that_fails_before_its_build_begins_is_named_and_stops_no_other(
     staged: Staged,
     monkeypatch: pytest.MonkeyPatch,

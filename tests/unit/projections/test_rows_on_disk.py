@@ -110,8 +110,14 @@ def folded(view: TableView, log: Log, sources: Sequence[Source], path: Path | No
     return shares
 
 
-@pytest.mark.parametrize("in_files", [True, False])
-@pytest.mark.parametrize("name", FOLDED)
+@pytest.mark.parametrize(
+    ("name", "in_files"),
+    [
+        *((name, True) for name in FOLDED),
+        (BY_THING.name, False),
+        *(pytest.param(name, False, marks=pytest.mark.complete) for name in FOLDED if name != BY_THING.name),
+    ],
+)
 def test_rows_that_do_not_fit_into_memory_are_the_same_rows(
     name: str, in_files: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
