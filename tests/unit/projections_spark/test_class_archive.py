@@ -48,6 +48,7 @@ def loaded(folder: Path, log: Path) -> list[str]:
     return log.read_text().splitlines()
 
 
+@pytest.mark.complete
 def test_a_session_takes_sparks_classes_from_the_archive(archive: Path, tmp_path: Path) -> None:
     lines = [line for line in loaded(archive.parent, tmp_path / "classes") if " org.apache.spark." in line]
     classes = [line for line in lines if "$$Lambda$" not in line]  # Scala's closures cannot be archived
@@ -56,6 +57,7 @@ def test_a_session_takes_sparks_classes_from_the_archive(archive: Path, tmp_path
     assert shared > 0.9 * len(classes)
 
 
+@pytest.mark.complete
 def test_a_session_starts_all_the_same_with_an_archive_that_is_damaged(archive: Path, tmp_path: Path) -> None:
     content = archive.read_bytes()
     half = len(content) // 2

@@ -38,6 +38,7 @@ SAID_BY_SPARK = {"state"}
 """A query without state has no such folder either, so that only Spark knows."""
 
 
+@pytest.mark.complete
 def test_what_spark_refuses_is_found(tmp_path: Path) -> None:
     found = [record_of(each) for each in reports(1, 45)]
     batches = [found[:15], found[15:30], found[30:]]

@@ -152,6 +152,7 @@ def left_rows(passed: DataFrame) -> DataFrame:
     )
 
 
+@pytest.mark.complete
 def test_early_rows_are_those_of_one_batch_when_rows_replace_and_delete_others(tmp_path: Path) -> None:
     view, found = early_view(query=left_rows, columns=LEFT, deleted_by="gone", key=("gate", "weight")), reported()
     ordered = sorted(found, key=lambda each: each.time)
@@ -160,6 +161,7 @@ def test_early_rows_are_those_of_one_batch_when_rows_replace_and_delete_others(t
     assert 0 < len(made[1].left) < len(made[1].rows)
 
 
+@pytest.mark.complete
 def test_state_that_is_forgotten_is_removed(tmp_path: Path) -> None:
     last = START + timedelta(seconds=1)
     final = timedelta(minutes=12)
@@ -326,6 +328,7 @@ def weights_left_open(seen: Sequence[Seen]) -> set[int | None]:
     return found
 
 
+@pytest.mark.complete
 def test_what_has_not_come_in_time_is_reported_whatever_the_batches() -> None:
     """Also for a gate of which nothing else comes: heartbeats let its time pass."""
     chance = random.Random(3)

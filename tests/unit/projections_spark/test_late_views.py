@@ -71,6 +71,7 @@ def test_rows_are_the_late_observations_whatever_the_batches(tmp_path: Path) -> 
     assert sum(each["number"] for each in view.rows.values()) == len(found) - len(late)
 
 
+@pytest.mark.complete
 def test_several_sources_and_records_that_are_not_late(tmp_path: Path) -> None:
     at, hours = START, timedelta(hours=3)
     sources = {
@@ -144,6 +145,7 @@ def of_two(events: Any, passed: Any) -> Any:
     return events, passed
 
 
+@pytest.mark.complete
 def test_the_last_report_of_several_with_one_id_is_the_row(tmp_path: Path) -> None:
     again = [Report(3, "a", weight, START, START + timedelta(hours=weight)) for weight in (3, 1, 2)]
     for name, parts in (("one", [again]), ("many", [[each] for each in again])):

@@ -96,6 +96,7 @@ def expected(changes: Sequence[Happened]) -> Rows:
     return alerts(each.change for each in changes if each.recorded - each.time <= LATE_AFTER)
 
 
+@pytest.mark.complete
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(tmp_path: Path) -> None:
     changes = happened(11)
     rows, found = expected(changes), records(changes)

@@ -97,6 +97,7 @@ print("the end")
 """
 
 
+@pytest.mark.complete
 def test_after_the_death_of_a_jvm_another_session_starts() -> None:
     printed = [
         *printed_by_spark_s_workers(),
@@ -148,6 +149,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize(("sent", "during"), [("SIGINT", "JVM"), ("SIGTERM", "JVM"), ("SIGINT", "session")])
 def test_a_start_that_is_interrupted_leaves_no_jvm_and_says_nothing(sent: str, during: str) -> None:
     # one that is left would hold the pipes open
@@ -183,6 +185,7 @@ with lazy_session(SparkSettings(memory="512m"), name="first", threads=1) as sess
 """
 
 
+@pytest.mark.complete
 def test_spark_logs_lines_of_json_as_the_process_does_if_that_is_set() -> None:
     printed = [*printed_by_spark_s_workers(), "what a worker prints", '{"a": "b"}']
     done = subprocess.run(

@@ -34,7 +34,9 @@ def closed_later(found: list[Report]) -> list[Report]:
     return [*found, Report(found[-1].number + 1, "z", 1, after, after)]
 
 
-@pytest.mark.parametrize("changes", [{}, AMENDED], ids=["drop", "amend"])
+@pytest.mark.parametrize(
+    "changes", [pytest.param({}, marks=pytest.mark.complete, id="drop"), pytest.param(AMENDED, id="amend")]
+)
 def test_rows_do_not_depend_on_batches_or_versions_and_late_is_what_the_rule_says(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
@@ -84,6 +86,7 @@ def test_what_follows_an_erased_event_is_read(tmp_path: Path) -> None:
         assert ran.dropped_by_watermark == 0
 
 
+@pytest.mark.complete
 def test_heartbeats_of_owners_close_the_windows_of_final_views(tmp_path: Path) -> None:
     found = [Report(number, "a", 1, START, START) for number in range(2)]
     end = START + timedelta(minutes=1) + LATE_AFTER + timedelta(minutes=2)
@@ -101,6 +104,7 @@ def test_a_rebuild_without_heartbeats_ends_when_its_final_rows_are_sent(tmp_path
     assert set(ran.batch_of.values()) == {1}, "in a batch without records"
 
 
+@pytest.mark.complete
 def test_the_columns_of_several_classes(tmp_path: Path) -> None:
     columns = {"id": TEXT, "type": TEXT, "stream": TEXT, "sequence": INTEGER, "gate": TEXT, "weight": INTEGER}
     view = entered_view(
@@ -130,6 +134,7 @@ def both_by_minute(entered: DataFrame, passed: DataFrame) -> DataFrame:
     return by_minute(entered.select("gate", "weight", "time").union(passed.select("gate", "weight", "time")))
 
 
+@pytest.mark.complete
 def test_events_and_observations_together(tmp_path: Path) -> None:
     """Spark's watermark is that of the slower source, so that one may stop while the other goes on."""
     found, chance = closed_later(reports(5, 80)), random.Random(1)

@@ -85,6 +85,7 @@ def test_who_reports_too_late_is_in_the_view_of_what_is_late() -> None:
         late_rows_of(hourly_views)
 
 
+@pytest.mark.complete
 def test_a_view_of_a_sample() -> None:
     seen = [at(after(minutes=minutes), ListingViewed(listing_id="L")) for minutes in (0, 30, 90)]
     found = rows_of(hourly_views, *seen)
@@ -158,6 +159,7 @@ def sum_of_batch(changed: DataFrame) -> DataFrame:
     return changed.select("price").mapInPandas(sums, "listing string, price bigint")
 
 
+@pytest.mark.complete
 def test_rows_that_depend_on_batches_are_found() -> None:
     given = [changed(price) for price in range(1, 8)]
     with pytest.raises(AssertionError) as raised:
