@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final, TypeVar
 
 import pyspark
 
@@ -14,16 +15,24 @@ from compose.parts import kafka
 from compose.ports import free_port, free_ports
 from compose.settings import HOST, StackSettings
 from compose.stack import fetch_jars
+from eventlog.errors import EventLogError
+from eventlog.kafka.log import KafkaLog
 from projections.supervision.process import ProcessSpec
 from projections.supervision.supervisor import Supervisor
+from projections.table.expressions import Source
 from tests.conftest import listens
+from tests.support.logged import append, logged, settle
+from tests.support.waiting import eventually
 
 BROKERS, WORKERS = 3, 3
 SPARK = Path(pyspark.__file__).parent
+BOUND_S: Final = 900.0
+"""A session on a cluster takes a minute to start, and more on a busy machine; after a loss it starts again."""
+Found = TypeVar("Found")
 
 
 class Machines:
-    """Where the brokers and the master are; kill(name) is a machine that goes away for good."""
+    """Where the brokers and the master are ("": there is none); kill(name) is a machine that goes away for good."""
 
     def __init__(self, supervisor: Supervisor, bootstrap: str, master: str) -> None:
         self.bootstrap, self.master = bootstrap, master
@@ -36,16 +45,20 @@ class Machines:
 
 
 @contextmanager
-def machines(folder: Path) -> Iterator[Machines]:
+def machines(folder: Path, workers: int = WORKERS) -> Iterator[Machines]:
+    """Three brokers, and so many workers of Spark with their master."""
     nodes = [kafka.Node(number, free_port(), free_port()) for number in range(1, BROKERS + 1)]
-    port = free_port()
-    master = f"spark://{HOST}:{port}"
     specs = kafka.cluster(StackSettings(folder, free_ports()), fetch_jars()["kafka"], nodes)
-    specs.append(_spark(folder, "master", "master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0"))
-    for number in range(1, WORKERS + 1):
+    master = ""
+    if workers:
+        port = free_port()
+        master = f"spark://{HOST}:{port}"
+        where = ("--host", HOST, "--port", str(port), "--webui-port", "0")
+        specs.append(_spark(folder, "master", "master.Master", *where))
+    for number in range(1, workers + 1):
         worker = ("--host", HOST, "--webui-port", "0", "--cores", "4", "--memory", "1500m", "--work-dir")
-        where = folder / f"worker-{number}"
-        specs.append(_spark(folder, where.name, "worker.Worker", *worker, str(where), master, after=("master",)))
+        work = folder / f"worker-{number}"
+        specs.append(_spark(folder, work.name, "worker.Worker", *worker, str(work), master, after=("master",)))
     supervisor = Supervisor(specs)
     supervisor.start()
     started = Machines(supervisor, ",".join(f"{HOST}:{node.port}" for node in nodes), master)
@@ -67,3 +80,31 @@ def _spark(folder: Path, name: str, main: str, *words: str, after: tuple[str, ..
         probe=lambda: None if probed is None or listens(probed) else "it does not listen yet",
         after=after,
     )
+
+
+def append_once(log: KafkaLog, sources: Sequence[Source]) -> None:
+    """Append what is not in the log yet, again where a broker is lost in the middle; no event twice."""
+
+    def appended() -> bool:
+        try:
+            settle(log)
+            known = {each.envelope.id for each in logged(log)}
+            missing = [each for each in sources if each.envelope.id not in known]
+            append(log, missing)
+        except EventLogError:
+            return False
+        return not missing
+
+    eventually(appended, "all is appended", BOUND_S)
+
+
+def read_again(read: Callable[[], Found]) -> Found:
+    """What is in the log, once Kafka answers: after the loss of a broker, others must become leaders first."""
+
+    def found() -> list[Found]:
+        try:
+            return [read()]
+        except EventLogError:
+            return []
+
+    return eventually(found, "the log can be read", BOUND_S)[0]

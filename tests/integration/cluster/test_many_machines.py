@@ -7,13 +7,12 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import orjson
 import pytest
@@ -22,7 +21,6 @@ from pyspark.sql import SparkSession
 from commands.sending.recorder import ObservationRecorder
 from compose.settings import StackSettings
 from eventlog.envelope import decode
-from eventlog.errors import EventLogError
 from eventlog.heartbeats import is_heartbeat_key
 from eventlog.kafka import admin
 from eventlog.kafka.log import KafkaLog
@@ -46,17 +44,14 @@ from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import some_folds
 from tests.integration.cluster import far_gates
 from tests.integration.cluster.far_gates import gates
-from tests.integration.cluster.machines import Machines, machines
+from tests.integration.cluster.machines import BOUND_S, Machines, append_once, machines, read_again
 from tests.support.background import running
-from tests.support.logged import append, logged, settle
+from tests.support.logged import logged
 from tests.support.observed import LATE_AFTER, REGISTRY, Report, rows_in_python
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.complete, pytest.mark.jvm, pytest.mark.xdist_group("a whole read side")]
 
-BOUND_S = 900.0
-"""A session on a cluster takes a minute to start, and more on a busy machine; after a loss it starts again."""
-Found = TypeVar("Found")
 MODULE = "tests.integration.cluster.test_many_machines"
 VIEW = replace(some_folds("far_apart", "group"), stores=(Postgres(),))
 OTHER = replace(some_folds("far_away", "thing_id"), stores=(Postgres(),))
@@ -91,10 +86,10 @@ def test_a_view_with_state_is_right_when_a_worker_is_lost(
         streams = _supervised("projections", "streams", settings, variables | shared)
         with streams, running(Loader(server.open(), lambda: [target], settings).run):
             _report(log, range(100, 200))
-            eventually(lambda: _counts(server) == _read(partial(_expected, log)), "the rows", BOUND_S)
+            eventually(lambda: _counts(server) == read_again(partial(_expected, log)), "the rows", BOUND_S)
             cluster.kill("worker-3")
             _report(log, range(200, 300))
-            eventually(lambda: _counts(server) == _read(partial(_expected, log)), "the rows", BOUND_S)
+            eventually(lambda: _counts(server) == read_again(partial(_expected, log)), "the rows", BOUND_S)
         assert [each.generation for each in generations.all()] == [target.generation], "it was not computed again"
         assert not list(settings.state.rglob("*.changelog"))
         assert list((tmp_path / "shared").rglob("*.changelog"))
@@ -116,17 +111,17 @@ def test_views_are_right_when_a_broker_and_a_worker_are_lost(
         target = Target(VIEW, generations.live()[VIEW.name].generation)
         live = _supervised(MODULE, "live", settings, _variables(cluster, settings, stores))
         with live, running(Loader(server.open(), lambda: [target], settings).run):
-            _append(log, sources[:200])
-            eventually(lambda: server.rows(VIEW) == fold(VIEW, _read(partial(logged, log))), "the rows", BOUND_S)
+            append_once(log, sources[:200])
+            eventually(lambda: server.rows(VIEW) == fold(VIEW, read_again(partial(logged, log))), "the rows", BOUND_S)
             cluster.kill("kafka-2")
             cluster.kill("worker-1")
-            _append(log, sources[200:])
-            eventually(lambda: server.rows(VIEW) == fold(VIEW, _read(partial(logged, log))), "the rows", BOUND_S)
+            append_once(log, sources[200:])
+            eventually(lambda: server.rows(VIEW) == fold(VIEW, read_again(partial(logged, log))), "the rows", BOUND_S)
 
         _rebuild(cluster, settings, stores)
         assert generations.live()[VIEW.name].generation == target.generation + 1
         for view in (VIEW, OTHER):
-            assert server.rows(view) == fold(view, _read(partial(logged, log))), view.name
+            assert server.rows(view) == fold(view, read_again(partial(logged, log))), view.name
     log.close()
 
 
@@ -152,18 +147,6 @@ def _expected(log: KafkaLog) -> dict[str, tuple[int, int]]:
                 assert recorded is not None
                 found.append(Report(len(found), data["gate"], data["weight"], time, recorded))
     return rows_in_python(found, LATE_AFTER)
-
-
-def _read(read: Callable[[], Found]) -> Found:
-    """What is in the log, once Kafka answers: after the loss of a broker, others must become leaders first."""
-
-    def found() -> list[Found]:
-        try:
-            return [read()]
-        except EventLogError:
-            return []
-
-    return eventually(found, "the log can be read", BOUND_S)[0]
 
 
 def _counts(server: OnPostgres) -> dict[str, tuple[int, int]]:
@@ -200,22 +183,6 @@ def _rebuild_once(settings: LogSettings, spark: SparkSettings) -> None:
 def _sources(settings: LogSettings) -> list[Source]:
     made = history(VIEW, list(VIEW.plan.events.values()), 5, length=600).sources
     return [each for each in made if each.position.partition < settings.partitions]
-
-
-def _append(log: KafkaLog, sources: Sequence[Source]) -> None:
-    """Append what is not in the log yet, again where a broker is lost in the middle; no event twice."""
-
-    def appended() -> bool:
-        try:
-            settle(log)
-            known = {each.envelope.id for each in logged(log)}
-            missing = [each for each in sources if each.envelope.id not in known]
-            append(log, missing)
-        except EventLogError:
-            return False
-        return not missing
-
-    eventually(appended, "all is appended", BOUND_S)
 
 
 def _begin(settings: LogSettings, stores: StoreSettings, log: KafkaLog) -> None:

@@ -45,7 +45,7 @@ class Deployment:
         generations = Generations(stores.postgres, settings.environment)
         generations.prepare()
         self.lags = Lags(settings, stores, ViewRegistry([("here", BY_GROUP)]), generations, self.log)
-        engine = new_engine(settings, self.log, session, EngineChoice.SPARK)
+        engine = new_engine(settings, self.log, session, EngineChoice.LOCAL)
         queries = SparkQueries(settings, session)
         self.rebuilder = Rebuilder(settings, stores, self.log, generations, engine, queries)
 
