@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -54,11 +54,13 @@ def rows_become_the_references(deployed: Deployed, *views: TableView) -> None:
         deployed.become(partial(rows_in_topic, deployed, view), expected, f"{view.name} in its topic")
 
 
-def rows_over_views_become_the_references(deployed: Deployed, read: TableView) -> None:
-    """Those of the views over rows of `read`, in every store."""
+def rows_over_views_become_the_references(
+    deployed: Deployed, read: TableView, over: Sequence[TableView] = OVER_VIEWS
+) -> None:
+    """Those of the views over rows of `read`, in every store. over: these views, each after those that it reads."""
     deployed.beat()
-    views = {view.name: view for view in (read, *OVER_VIEWS)}
-    for view in OVER_VIEWS:
+    views = {view.name: view for view in (read, *over)}
+    for view in over:
         expected = fold(view, with_rows(view, views, deployed.sources))
         assert expected
         for store in (each.name for each in view.stores if each.answers):

@@ -20,7 +20,7 @@ from projections.running_parts import LIVE, ready_file
 from projections.table.expressions import Source
 from projections.table.view import TableView
 from tests.integration.replay.deployed import START_S, Command, Deployed, deployment
-from tests.integration.replay.followed import followed, followed_groups
+from tests.integration.replay.followed import followed, per_due
 from tests.integration.replay.followed_rows import (
     append,
     delete_a_row,
@@ -29,30 +29,23 @@ from tests.integration.replay.followed_rows import (
     told,
 )
 from tests.integration.replay.gate_traffic import (
-    decide,
-    has_rows,
-    move,
+    gates_become_pythons,
+    has_rows_of_gates,
+    observations_come,
     record,
     recorded,
-    rows_become_python_s,
-    traffic,
 )
-from tests.integration.replay.gates import entered
+from tests.integration.replay.gates import gates
 from tests.integration.replay.read_side import part, projections
-from tests.integration.replay.things import by_group, by_thing, things
-from tests.support.carts import carts
+from tests.integration.replay.things import by_group, things
 from tests.support.processes import kill
 from tests.support.scraped import scraped
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(3_600), pytest.mark.xdist_group("a whole read side")]
 
-MODULES = (
-    "tests.integration.replay.things",
-    "tests.integration.replay.followed",
-    "tests.integration.replay.gates",
-    "tests.support.carts",
-)
+MODULES = ("tests.integration.replay.read_side_views",)
+VIEWS = (by_group, followed)
 MANY = 500
 """Events of the traffic."""
 FRESH_S = 60.0
@@ -94,9 +87,9 @@ def kill_loaders(read_side: ReadSide, *stores: str) -> None:
 
 
 def are_fresh(port: int) -> bool:
-    """Whether both views are at most some seconds old in each store, by what Prometheus reads."""
+    """Whether the views of folded events are at most some seconds old in each store, by what Prometheus reads."""
     times = scraped(port, "headwater_view_applied_timestamp_seconds")
-    wanted = {(view.name, store.name) for view in (by_thing, by_group) for store in view.stores}
+    wanted = {(view.name, store.name) for view in VIEWS for store in view.stores}
     found = {(dict(labels)["view"], dict(labels)["store"]): at for labels, at in times.items()}
     return wanted <= found.keys() and time.time() - min(found[each] for each in wanted) < FRESH_S
 
@@ -114,7 +107,7 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
     read_side: ReadSide, replay: Command
 ) -> None:
     deployed, port, events = read_side.deployed, read_side.port, read_side.events
-    views, live = (by_thing, by_group), ready_file(deployed.settings, LIVE)
+    live = ready_file(deployed.settings, LIVE)
     before = len(deployed.sources)
     with deployed.traffic(events):
         eventually(lambda: len(deployed.sources) > before + MANY // 10, "traffic flows")
@@ -129,8 +122,8 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
         deployed.eventually(live.exists, "the live query is up", START_S)
         eventually(lambda: len(deployed.sources) > before + MANY, "traffic goes on")
     deployed.beat()
-    for view in views:
-        deployed.rows_become_the_references(view)
+    deployed.rows_become_the_references(by_group)
+    rows_become_the_references(deployed, followed)
 
     def is_fresh() -> bool:
         deployed.beat()
@@ -146,43 +139,38 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
     def is_counted() -> bool:
         # it counts no more what it has loaded before it was killed
         append(deployed, events, 5)
-        return loader_counts(loader, views)
+        return loader_counts(loader, VIEWS)
 
     deployed.eventually(is_counted, "the metrics say what was loaded", every_s=1.0)
     by_itself = {dict(labels).get("view") for labels in scraped(port, "headwater_rebuild_total")}
-    assert not {view.name for view in views} & by_itself
+    assert not {view.name for view in VIEWS} & by_itself
     assert scraped(port, "headwater_dead_letters") == {}
     assert [each.state for each in deployed.generations.of("by_group")] == ["retired", "live"]
 
 
 @pytest.mark.usefixtures("spark")
-def test_rows_of_stream_views_are_pythons_after_kills_a_rebuild_under_traffic_and_a_rollback(
+def test_rows_of_a_stream_view_are_pythons_after_kills_a_rebuild_under_traffic_and_a_rollback(
     read_side: ReadSide, replay: Command
 ) -> None:
     deployed = read_side.deployed
-    rebuilt = (entered.name, carts.name)
-    with traffic(deployed):
-        deployed.eventually(lambda: has_rows(deployed), "the first rows", START_S)
+    with observations_come(deployed):
+        deployed.eventually(lambda: has_rows_of_gates(deployed), "the first rows", START_S)
         kill(part(read_side.supervisor, "projections", "streams"))
         kill_loaders(read_side, "topic")
-        told_of = replay("rebuild", *rebuilt)
-        assert told_of.code == 0, told_of.complaint
-        in_batches, at_once = told_of.document["views"]
-        assert in_batches["events"] > 0
-        assert in_batches["rows"] is at_once["events"] is None
-        assert at_once["offsets"] > 0 < at_once["rows"]
+        rebuilt = replay("rebuild", gates.name)
+        assert rebuilt.code == 0, rebuilt.complaint
+        (view,) = rebuilt.document["views"]
+        assert view["events"] > 0
+        assert view["rows"] is None
         killed_at = len(recorded(deployed))
         eventually(lambda: len(recorded(deployed)) > killed_at + 100, "traffic goes on")
-    rows_become_python_s(deployed)
-    for name in rebuilt:
-        assert [each.state for each in deployed.generations.of(name)] == ["retired", "live"]
-    rolled_back = replay("rollback", entered.name)
+    gates_become_pythons(deployed)
+    assert [each.state for each in deployed.generations.of(gates.name)] == ["retired", "live"]
+    rolled_back = replay("rollback", gates.name)
     assert rolled_back.code == 0, rolled_back.complaint
-    more = range(1_000_000, 1_000_050)
-    for step in (record, decide, move):
-        step(deployed, more, random.Random(1))
-    rows_become_python_s(deployed)
-    assert [each.state for each in deployed.generations.of(entered.name)] == ["live", "retired"]
+    record(deployed, range(1_000_000, 1_000_050), random.Random(1))
+    gates_become_pythons(deployed)
+    assert [each.state for each in deployed.generations.of(gates.name)] == ["live", "retired"]
 
 
 def test_a_topic_and_views_over_its_rows_are_right_after_a_kill_a_rebuild_and_a_rollback(
@@ -196,14 +184,14 @@ def test_a_topic_and_views_over_its_rows_are_right_after_a_kill_a_rebuild_and_a_
             kill_loaders(read_side, "topic")
         code, _, complaint = rebuild.result()
         assert code == 0, complaint
-    rows_become_the_references(deployed, followed, followed_groups)  # so the row that is deleted now was there
+    rows_become_the_references(deployed, followed)  # so the row that is deleted now was there
     deleted = delete_a_row(deployed, events)
-    rows_become_the_references(deployed, followed, followed_groups)
+    rows_become_the_references(deployed, followed)
     assert told(deployed, followed)[deleted][-1] is None
-    rows_over_views_become_the_references(deployed, followed)
+    rows_over_views_become_the_references(deployed, followed, [per_due])
     rolled_back = replay("rollback", followed.name)
     assert rolled_back.code == 0, rolled_back.complaint
     assert [each.state for each in deployed.generations.of(followed.name)] == ["live", "retired"]
     append(deployed, events, 50)
-    rows_become_the_references(deployed, followed, followed_groups)
-    rows_over_views_become_the_references(deployed, followed)
+    rows_become_the_references(deployed, followed)
+    rows_over_views_become_the_references(deployed, followed, [per_due])
