@@ -112,6 +112,7 @@ def taken_in(view: StreamView, happened: Sequence[Fact]) -> list[Fact]:
 
 
 @pytest.mark.soak
+@pytest.mark.complete
 @pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
 def test_state_of_sales_per_minute_does_not_grow_with_the_number_of_sales(tmp_path: Path) -> None:
     view = view_of("sales_per_minute")
@@ -124,6 +125,7 @@ def test_state_of_sales_per_minute_does_not_grow_with_the_number_of_sales(tmp_pa
 
 
 @pytest.mark.soak
+@pytest.mark.complete
 @pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
 def test_state_of_taxed_sales_is_a_row_per_change_of_a_rate_and_per_customer_with_a_tier(tmp_path: Path) -> None:
     """When all rows are final; until then also what they need."""
@@ -142,6 +144,7 @@ def test_state_of_taxed_sales_is_a_row_per_change_of_a_rate_and_per_customer_wit
 
 
 @pytest.mark.soak
+@pytest.mark.complete
 @pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
 def test_state_of_membership_tiers_is_a_row_per_customer_that_grows_with_each_change(tmp_path: Path) -> None:
     view = view_of("membership_tiers")

@@ -128,6 +128,7 @@ def bytes_of_state(folder: Path, batch: int) -> int:
 
 
 @pytest.mark.soak
+@pytest.mark.complete
 @pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
 def test_state_grows_with_the_rows_of_the_view_and_not_with_homes_that_no_search_finds(tmp_path: Path) -> None:
     changes = [happened(11)]

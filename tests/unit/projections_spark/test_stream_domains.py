@@ -138,6 +138,7 @@ def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(c
 
 
 @pytest.mark.soak
+@pytest.mark.complete
 @pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
 @pytest.mark.parametrize("case", WITH_STATE, ids=lambda case: case.checked.view)
 def test_state_does_not_grow_with_the_number_of_records(case: Case, tmp_path: Path) -> None:
