@@ -181,6 +181,7 @@ def failing_rows(passed: DataFrame) -> DataFrame:
     return in_order(passed, key=("gate", "source"), step=fails, columns={"id": TEXT}, forget_after="1d")
 
 
+@pytest.mark.complete
 def test_what_a_step_raises_is_the_reason_of_the_failure(tmp_path: Path) -> None:
     view = ordered_view(query=failing_rows, columns={"id": TEXT})
     later = [[beat(START + timedelta(hours=1, seconds=each))] for each in range(2)]

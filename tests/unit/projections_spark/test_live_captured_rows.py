@@ -62,6 +62,7 @@ def _plain(found: Patches) -> dict[Any, dict[str, Any]]:
     return made
 
 
+@pytest.mark.complete
 @pytest.mark.jvm
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(examples(1)))
