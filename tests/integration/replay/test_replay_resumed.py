@@ -44,6 +44,7 @@ def equals_the_reference(deployed: Deployed, folder: Path) -> None:
     assert kept(deployed) == {}, "a replay that succeeds keeps nothing"
 
 
+@pytest.mark.complete
 def test_a_full_disk_is_named_and_is_not_kept_full(deployed: Deployed, tmp_path: Path) -> None:
     deployed.append(things(400))
     with small_disk(16 * 1024, tmp_path) as disk:

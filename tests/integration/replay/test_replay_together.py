@@ -37,7 +37,7 @@ from tests.integration.replay.things import things
 from tests.support.spark_rows import session, states
 from tests.support.states import differences, expected_states
 
-pytestmark = pytest.mark.xdist_group("another Spark session")
+pytestmark = [pytest.mark.complete, pytest.mark.xdist_group("another Spark session")]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def rows_are_the_references(view: TableView, writer: ToFiles, sources: list[Sour
     assert differences(states(view, writer.rows()), expected_states(view, sources)) == [], view.name
 
 
-@pytest.mark.parametrize("kind", ["local", pytest.param("cluster", marks=pytest.mark.complete)])
+@pytest.mark.parametrize("kind", ["local", "cluster"])
 def test_a_view_that_fails_is_named_and_the_others_have_their_rows(
     deployed: Deployed, tmp_path: Path, kind: str
 ) -> None:
