@@ -74,8 +74,8 @@ def rows_in(deployed: Deployed, store: str, view: TableView) -> Rows:
 def delete_a_row(deployed: Deployed, events: Iterator[Source]) -> str:
     """Append events until one more row is deleted; returns its key."""
     shown = fold(followed, deployed.sources).keys()
-    for _ in range(200):
-        append(deployed, events, 1)
+    for _ in range(20):
+        append(deployed, events, 10)
         if gone := shown - fold(followed, deployed.sources).keys():
             return gone.pop()
     raise AssertionError("no event deletes a row")

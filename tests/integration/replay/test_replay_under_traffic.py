@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from subprocess import Popen
 
 import pytest
@@ -48,6 +49,8 @@ MODULES = ("tests.integration.replay.read_side_views",)
 VIEWS = (by_group, followed)
 MANY = 500
 """Events of the traffic."""
+MANY_MORE = 1_000
+"""At most: the next test needs some, however long this one takes."""
 FRESH_S = 60.0
 """Long enough for a busy machine; a view that is not kept up to date grows older without end."""
 KILLED = ("live", "load-postgres", "load-elasticsearch", "load-valkey")
@@ -73,7 +76,7 @@ def read_side(stack: StackSettings, tmp_path_factory: pytest.TempPathFactory) ->
         environment.setenv("HEADWATER_METRICS_PORT", str(port))
         with projections(started) as supervisor:
             environment.undo()  # what else is started has no metrics at that port
-            yield ReadSide(started, supervisor, port, iter(things(5_000)))
+            yield ReadSide(started, supervisor, port, iter(things(4 * MANY_MORE)))
 
 
 @pytest.fixture
@@ -109,7 +112,7 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
     deployed, port, events = read_side.deployed, read_side.port, read_side.events
     live = ready_file(deployed.settings, LIVE)
     before = len(deployed.sources)
-    with deployed.traffic(events):
+    with deployed.traffic(islice(events, MANY_MORE)):
         eventually(lambda: len(deployed.sources) > before + MANY // 10, "traffic flows")
         # a rebuild while every loader dies; the live query dies after it
         with ThreadPoolExecutor(1) as other_thread:
@@ -178,7 +181,7 @@ def test_a_topic_and_views_over_its_rows_are_right_after_a_kill_a_rebuild_and_a_
 ) -> None:
     deployed, events = read_side.deployed, read_side.events
     append(deployed, events, 100)
-    with deployed.traffic(events):
+    with deployed.traffic(islice(events, MANY_MORE)):
         with ThreadPoolExecutor(1) as other_thread:
             rebuild = other_thread.submit(deployed.replay, "rebuild", followed.name)
             kill_loaders(read_side, "topic")
