@@ -178,8 +178,8 @@ def main() -> None:
 
 
 def _idle_share(before: Any, after: Any) -> float:
-    spent = {name: getattr(after, name) - getattr(before, name) for name in before._fields}
-    return float(spent["idle"] + spent.get("iowait", 0.0)) / max(sum(spent.values()), 1.0)
+    spent: dict[str, float] = {name: getattr(after, name) - getattr(before, name) for name in before._fields}
+    return (spent["idle"] + spent.get("iowait", 0.0)) / max(sum(spent.values()), 1.0)
 
 
 if __name__ == "__main__":
