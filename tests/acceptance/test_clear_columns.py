@@ -68,6 +68,7 @@ def give(deployment: RunningDeployment) -> None:
         deployment.send(Give(patron_id=person, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=1))
 
 
+@pytest.mark.complete
 def test_an_erased_person_is_in_no_column_and_no_file(deployment: RunningDeployment, stack: StackSettings) -> None:
     deployment.send(Enrol(patron_id=ADA, email=MAIL, name="Ada", born=1815))
     deployment.send(Enrol(patron_id=BOB, email=OTHER, name="Bob"))

@@ -16,6 +16,7 @@ from tests.acceptance.conftest import RESERVED_STOCK, Service
 from tests.support.waiting import eventually
 
 
+@pytest.mark.complete
 def test_the_lines_of_its_readme_open_an_account_and_read_its_owner(service: Service, bank: Path) -> None:
     text = (bank / "README.md").read_text().replace("http://127.0.0.1:18080", service.api)
     lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]

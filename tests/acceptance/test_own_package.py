@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import psycopg
+import pytest
 
 from compose.settings import Ports, StackSettings
 from tests.acceptance.conftest import WAIT_MS, Service
@@ -106,6 +107,7 @@ def test_its_view_is_a_table_and_is_rebuilt(http: httpx.Client, service: Service
     assert generation() == made["generation"] > before  # not always the next one: `replay verify` takes numbers, too
 
 
+@pytest.mark.complete
 def test_the_contract_suites_cover_it(shop: Path, stack: StackSettings) -> None:
     """The contract tests are parametrised over the registry, so the package's aggregate and view are among them."""
     ports = {Ports.variable(name): str(port) for name, port in asdict(stack.ports).items()}

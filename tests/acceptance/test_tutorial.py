@@ -193,6 +193,7 @@ def shown_after(terminal: Terminal, script: str, block: Block) -> None:
         is_shown()
 
 
+@pytest.mark.complete
 def test_the_tutorial_works_as_written(stack: StackSettings, wheel: Path, tmp_path: Path) -> None:
     """On servers that run already, and without downloads."""
     variables = {

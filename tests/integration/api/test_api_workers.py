@@ -65,6 +65,7 @@ def lives(url: str) -> bool:
         return False
 
 
+@pytest.mark.complete
 def test_a_worker_that_is_killed_is_replaced_and_all_end_together(api: tuple[subprocess.Popen[bytes], str]) -> None:
     process, url = api
     eventually(lambda: lives(url), "a worker answers", BOUND_S)

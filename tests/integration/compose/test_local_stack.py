@@ -187,6 +187,7 @@ def test_data_survives_down_and_up_and_a_supervisor_that_is_killed_which_leaves_
     assert "no stack is running" in compose("down").stderr
 
 
+@pytest.mark.complete
 def test_a_taken_port_is_reported_at_once(tmp_path: Path) -> None:
     compose = Compose(StackSettings(tmp_path, free_ports()))
     variable = Ports.variable("postgres")

@@ -67,6 +67,7 @@ def deployment(log_settings: LogSettings, stack: StackSettings) -> Iterator[tupl
         one.log.close()
 
 
+@pytest.mark.complete
 def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     deployment: tuple[Deployment, dict[str, Server]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

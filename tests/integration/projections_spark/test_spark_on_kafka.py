@@ -233,7 +233,8 @@ def live(log_settings: LogSettings, tmp_path: Path) -> Iterator[Live]:
         running.kill()
 
 
-@pytest.mark.parametrize("engine", LOCAL_DECIDES)
+@pytest.mark.complete
+@pytest.mark.parametrize("engine", ["spark", "local"])
 def test_rows_of_every_view_are_the_references(log: Log, engine: str, tmp_path: Path) -> None:
     events = history(AGGREGATES, 3, 120, log.settings.partitions)
     sources = log.append(events[:60])

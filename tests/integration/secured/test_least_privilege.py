@@ -274,6 +274,7 @@ def parcel(api: httpx.Client) -> str:
     return "P1"
 
 
+@pytest.mark.complete
 def test_commands_and_observations_become_rows(guarded: Guarded, api: httpx.Client, parcel: str) -> None:
     denied = guarded.secured.denied()
     seen = api.post("/observations/parcel_seen", json=SEEN)

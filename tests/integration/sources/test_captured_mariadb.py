@@ -220,6 +220,7 @@ def changing(deployment: Deployment) -> Iterator[None]:
         yield
 
 
+@pytest.mark.complete
 def test_every_type(deployment: Deployment) -> None:
     """A row is the same if a snapshot reads it and if its change is captured."""
     topic = deployment.topic(Typed)

@@ -66,6 +66,7 @@ def test_a_session_starts_all_the_same_with_an_archive_that_is_damaged(archive: 
     assert not any(line.endswith("(top)") for line in lines)
 
 
+@pytest.mark.complete
 def test_an_archive_that_was_cut_off_is_not_used(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from projections.stores.store import Batch
 from projections.table.monoids import State
 from projections.table.reference import states
 from projections.table.view import TableView
-from tests.support.noted import NOTES, ODD, VIEWS, doubles, noted
+from tests.support.noted import ODD, VIEWS, doubles, noted
 from tests.support.seeds import examples, seed_of
 from tests.support.spark_rows import SETTINGS, made_of, records_of
 from tests.support.states import differences, touched
@@ -17,11 +17,8 @@ from tests.support.states import differences, touched
 pytestmark = pytest.mark.jvm
 
 
-@pytest.mark.parametrize(
-    "view",
-    [pytest.param(view, marks=() if view is NOTES else pytest.mark.complete) for view in VIEWS],
-    ids=lambda view: view.name,
-)
+@pytest.mark.complete
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 def test_rows_of_patches_are_the_references(view: TableView) -> None:
     sources = noted([*ODD * 3, *map(repr, doubles(seed_of(2), 100 * examples(30)))])
     batch = Batch(0)

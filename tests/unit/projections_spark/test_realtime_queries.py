@@ -315,6 +315,7 @@ def test_the_key_has_the_id_of_the_record(monkeypatch: pytest.MonkeyPatch, query
     realtime_records(frame([]), replaced(query, key="id", columns={"id": TEXT}, deleted_by=""), SETTINGS)
 
 
+@pytest.mark.complete
 def test_the_large_orders_of_the_demo_have_the_lines_that_python_expects() -> None:
     world, sample = World(random.Random(1)), Orders()
     world.now = datetime.now(UTC)  # handlers note when they decide, and events of long ago would be late

@@ -75,11 +75,9 @@ def quiet(parts: Sequence[Sequence[Row]]) -> list[list[Row]]:
     return [[owner_s_beat(last + timedelta(days=1, seconds=number))] for number in range(2)]
 
 
+@pytest.mark.complete
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "taxed_sales" else pytest.mark.complete) for name in EXPECTED],
-)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(name: str, tmp_path: Path) -> None:
     happened = facts(random.Random(11), START, timedelta(minutes=40))
     view = view_of(name)

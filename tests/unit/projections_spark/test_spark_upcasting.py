@@ -72,6 +72,7 @@ def test_every_version_reads_the_same_in_spark_and_in_python(part: int, data: st
     }
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("number", some_of_all(examples(4)))
 def test_nested_fields_of_every_version_are_the_same_in_spark_and_in_python(number: int) -> None:
     chance = random.Random(seed_of(number))
