@@ -91,7 +91,8 @@ soak: spark ## run clients for 15 minutes while processes and servers fail, chec
 check: setup ## check lint, formatting, types and imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	@# exit code 2: its processes did not start in time, as on a machine that is very busy
+	$(VENV)/bin/mypy --num-workers auto || { test $$? = 2 && $(VENV)/bin/mypy; }
 	$(VENV)/bin/lint-imports
 
 audit: setup ## write a bill of all packages and jars (CycloneDX), and look for known holes; exit code 3: a database did not answer
