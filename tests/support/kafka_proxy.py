@@ -1,4 +1,4 @@
-"""A proxy in front of a Kafka broker that knows the framing of its protocol: it holds, loses and repeats requests."""
+"""A proxy in front of a Kafka broker that knows the framing of its protocol: it holds requests and loses answers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ HEADER: Final = struct.Struct(">hhi")
 class Api(Enum):
     """Requests of a transaction, by their API keys."""
 
-    PRODUCE = 0
-    INIT_PRODUCER_ID = 22
-    ADD_PARTITIONS = 24
     END_TRANSACTION = 26
 
 
@@ -32,7 +29,6 @@ class Fault(Enum):
 
     HELD = "the connection breaks before the request arrives, and it arrives when `release` is called"
     ANSWER_LOST = "it arrives, and the connection breaks before the client has the answer"
-    REPEATED = "it arrives twice, at once, and the client gets the first answer"
 
 
 class Step(NamedTuple):
@@ -44,15 +40,11 @@ class Step(NamedTuple):
 
 
 class KafkaProxy(Proxy):
-    """Forwards a local port to a broker at 127.0.0.1:`port`, whose address in answers becomes the proxy's.
+    """Forwards a local port to a broker at 127.0.0.1:`port`, whose address in answers becomes the proxy's."""
 
-    steps: the faults, one after another: the next one is armed when the one before it has happened.
-    """
-
-    def __init__(self, port: int, steps: Iterator[Step] | tuple[Step, ...] = ()) -> None:
-        self._changed = threading.Condition()
-        self._steps = iter(steps)
-        self._armed: Step | None = next(self._steps, None)
+    def __init__(self, port: int) -> None:
+        self._changing = threading.Lock()
+        self._steps: list[Step] = []
         self._skipped = 0
         self._held: list[bytes] = []
         self.happened: list[Step] = []
@@ -60,20 +52,13 @@ class KafkaProxy(Proxy):
         self._real, self._shown = (HOST.encode() + struct.pack(">i", number) for number in (port, self.port))
 
     def arm(self, *steps: Step) -> None:
-        """Let these faults come next, instead of those that did not happen yet."""
-        with self._changed:
-            self._steps = iter(steps)
-            self._armed, self._skipped = next(self._steps, None), 0
-
-    def wait_for(self, fault: Fault) -> None:
-        """Return once a fault of this kind has happened."""
-        with self._changed:
-            is_there = self._changed.wait_for(lambda: any(step.fault is fault for step in self.happened), BOUND_S)
-            assert is_there, f"no request was {fault.name}"
+        """Let these faults come next, one after another, instead of those that did not happen yet."""
+        with self._changing:
+            self._steps, self._skipped = list(steps), 0
 
     def release(self) -> list[bytes]:
         """Deliver held requests on a connection of their own, in their order; returns the broker's answers."""
-        with self._changed:
+        with self._changing:
             held, self._held = self._held, []
         answers = []
         for request in held:
@@ -87,60 +72,41 @@ class KafkaProxy(Proxy):
         with client, suppress(OSError), socket.create_connection(self._server) as broker:
             lost: set[int] = set()
             """Correlation ids whose answers do not reach the client: with the first of them the connection breaks."""
-            repeated: set[int] = set()
-            back = threading.Thread(target=self._answer, args=(broker, client, lost, repeated), daemon=True)
+            back = threading.Thread(target=self._answer, args=(broker, client, lost), daemon=True)
             back.start()
             for frame in _frames(client):
                 key, _, correlation = HEADER.unpack_from(frame, 4)
-                match self._fault_of(key):
-                    case Fault.HELD:
-                        self._note_held(frame)
-                        break
-                    case Fault.ANSWER_LOST:
-                        lost.add(correlation)
-                        broker.sendall(frame)
-                    case Fault.REPEATED:
-                        repeated.add(correlation)
-                        broker.sendall(frame * 2)
-                    case None:
-                        broker.sendall(frame)
+                fault = self._fault_of(key, frame)
+                if fault is Fault.HELD:
+                    break
+                if fault is Fault.ANSWER_LOST:
+                    lost.add(correlation)
+                broker.sendall(frame)
             _end(client, broker)
             back.join()
 
-    def _answer(self, broker: socket.socket, client: socket.socket, lost: set[int], repeated: set[int]) -> None:
-        answered: set[int] = set()
+    def _answer(self, broker: socket.socket, client: socket.socket, lost: set[int]) -> None:
         with suppress(OSError):
             for frame in _frames(broker):
                 (correlation,) = struct.unpack_from(">i", frame, 4)
                 if correlation in lost:
                     break
-                if correlation in answered:
-                    continue
-                if correlation in repeated:
-                    answered.add(correlation)
                 client.sendall(frame.replace(self._real, self._shown))
         _end(client, broker)
 
-    def _fault_of(self, key: int) -> Fault | None:
-        with self._changed:
-            if self._armed is None or self._armed.api.value != key:
+    def _fault_of(self, key: int, frame: bytes) -> Fault | None:
+        """What happens to a request with this API key; one that is held is kept for `release`."""
+        with self._changing:
+            if not self._steps or self._steps[0].api.value != key:
                 return None
-            if self._skipped < self._armed.skip:
+            if self._skipped < self._steps[0].skip:
                 self._skipped += 1
                 return None
-            step, self._armed, self._skipped = self._armed, next(self._steps, None), 0
-            if step.fault is not Fault.HELD:
-                self.happened.append(step)
-                self._changed.notify_all()
-            else:
-                self._holding = step
+            step, self._skipped = self._steps.pop(0), 0
+            self.happened.append(step)
+            if step.fault is Fault.HELD:
+                self._held.append(frame)
             return step.fault
-
-    def _note_held(self, frame: bytes) -> None:
-        with self._changed:
-            self._held.append(frame)
-            self.happened.append(self._holding)
-            self._changed.notify_all()
 
 
 def _frames(source: socket.socket) -> Iterator[bytes]:
