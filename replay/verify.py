@@ -84,11 +84,7 @@ def _show_log(findings: LogFindings) -> None:
     )
     if findings.is_sound:
         return
-    rows = [
-        (kind, problem.stream, problem.version, str(problem.position), problem.earlier and str(problem.earlier))
-        for kind, problems in kinds.items()
-        for problem in problems.sample
-    ]
+    rows = [(kind, *problem.to_json().values()) for kind, problems in kinds.items() for problem in problems.sample]
     show_table(("problem", "stream", "version", "position", "earlier record"), rows)
     say(LOG_ADVICE)
 
