@@ -107,7 +107,7 @@ async def play(client: Client, samples: Mapping[str, Sample], deployment: Deploy
 
     console.print("verifying every row of every view with a separate rebuild")
     report.verified_rows, different = await verify_all(deployment)
-    console.print(f"verified {report.verified_rows} rows: {len(different)} stores of views differ")
+    console.print(f"verified {report.verified_rows} rows: {len(different)} differences")
     for text in different:
         console.print(f"  {text}", style="red", markup=False)
     report.mismatches += different
@@ -137,7 +137,10 @@ async def rebuild_all(deployment: Deployment) -> dict[str, Any]:
 
 
 async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
-    """Run `replay verify --all --json` as a user would: the number of compared rows, and a text per difference."""
+    """Run `replay verify --all --json` as a user would: the number of compared rows, and a text per difference.
+
+    A broken log is one more difference.
+    """
     summary = await _replay(deployment, "verify", "--all", also=DIFFERENT_EXIT)
     compared = [(view["view"], store) for view in summary["views"] for store in view["stores"]]
     different = [
@@ -146,6 +149,9 @@ async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
         for view, store in compared
         if store["differences"] or store["undecided"]
     ]
+    broken = {name: summary["log"][name] for name in ("repeated", "out_of_order", "backwards")}
+    if any(problems["count"] for problems in broken.values()):
+        different.append(f"the log of events is broken: {json.dumps(broken)}")
     return sum(store["rows"] for _, store in compared), different
 
 

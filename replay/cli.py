@@ -21,7 +21,7 @@ from replay.verbs import USAGE_ERRORS, Verbs
 USAGE_EXIT: Final = 2
 EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 failure; 2 wrong arguments; "
-    "3 rows differ, a change is refused, or a view needs attention."
+    "3 rows differ, the log is broken, a change is refused, or a view needs attention."
 )
 
 

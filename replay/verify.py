@@ -1,4 +1,4 @@
-"""`replay verify | diff`: compare generations row by row."""
+"""`replay verify | diff`: compare generations row by row, and check the log that they are made from."""
 
 from __future__ import annotations
 
@@ -17,13 +17,20 @@ from projections.table.monoids import State
 from replay.comparison import Comparison, compare
 from replay.deployment import Deployment, open_deployment
 from replay.errors import CannotDiff
+from replay.log_check import LogFindings, check_log
 from replay.outcome import Outcome, on_each
 from replay.output import AsJson, print_json, say, show_table
+from replay.progress import steps
 from replay.separate_rebuild import Verified
 from replay.separate_rebuild import verify as verify_view
 from replay.view_arguments import Everything, SkipPoison, Views, check_choice
 
 DIFFERENT_EXIT = 3
+LOG_ADVICE = (
+    "log: part of a transaction was probably lost, and its commands were decided again. Rows may have both records; the "
+    "receipt, the state and Kafka's compaction keep the later one. Compare them, and rebuild the views once compaction "
+    'has removed the earlier one: see "A broken log" in docs/running.md'
+)
 GENERATION = re.compile(r"(?P<view>[a-z0-9_]+)(?:@g(?P<number>\d+))?")
 
 
@@ -33,28 +40,53 @@ def verify(
     """Rebuild each VIEW separately and compare every row with the live generation. Exit code 3: rows differ.
 
     Queries and live updates continue. Rows that change meanwhile are compared again. Then the rebuild is dropped.
+
+    The log of events is checked, too: ids are unique, versions are in order, and no event of a stream is earlier than
+    the one before it. Exit code 3 if not.
     """
     check_choice(views, everything)
     with open_deployment(os.environ) as deployment:
         declared = deployment.declared(views)
         deployment.generations.prepare()
         rebuilder = deployment.rebuilder()
+        with steps() as on_step:
+            findings = check_log(deployment.log, on_step)
         outcome = on_each(
             declared,
             lambda name, on_step: verify_view(rebuilder, declared[name], on_step, skip_poison=skip_poison),
-            lambda outcome: _report(outcome, as_json),
+            lambda outcome: _report(outcome, findings, as_json),
         )
-    outcome.exit(0 if all(each.equal for each in outcome.done) else DIFFERENT_EXIT)
+    is_right = findings.is_sound and all(each.equal for each in outcome.done)
+    outcome.exit(0 if is_right else DIFFERENT_EXIT)
 
 
-def _report(outcome: Outcome[Verified], as_json: bool) -> None:
+def _report(outcome: Outcome[Verified], findings: LogFindings, as_json: bool) -> None:
     if as_json:
-        outcome.print_json(to_json=Verified.to_json)
+        outcome.print_json(to_json=Verified.to_json, log=findings.to_json())
     else:
+        _show_log(findings)
         for found in outcome.done:
             for each in found.stores:
                 _show(each, f"{found.view} g{found.generation}", "replay", f"{found.view} in ")
     outcome.complain()
+
+
+def _show_log(findings: LogFindings) -> None:
+    kinds = {
+        "repeated id": findings.repeated,
+        "version out of order": findings.out_of_order,
+        "time going back": findings.backwards,
+    }
+    missing = f"; {findings.missing:,} versions missing, such as of erased events" if findings.missing else ""
+    say(
+        f"log: {findings.records:,} records checked, {findings.repeated.count:,} ids repeated, "
+        f"{findings.out_of_order.count:,} versions out of order, {findings.backwards.count:,} times going back{missing}"
+    )
+    if findings.is_sound:
+        return
+    rows = [(kind, *problem.to_json().values()) for kind, problems in kinds.items() for problem in problems.sample]
+    show_table(("problem", "stream", "version", "position", "earlier record"), rows)
+    say(LOG_ADVICE)
 
 
 def diff(

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
+from msgspec import structs
 
 from commands.handling.command_task import heartbeat
 from compose.settings import StackSettings
-from eventlog.envelope import Position, partition_of
+from eventlog.envelope import Position, encode, partition_of, timestamp_ms
 from eventlog.kafka import admin
 from eventlog.kafka import log as kafka
 from eventlog.kafka.log import KafkaLog
@@ -79,7 +80,10 @@ Command = Callable[..., Told]
 
 @dataclass
 class Deployed:
-    """One environment on the servers. sources: the events appended so far, as they stand in the log."""
+    """One environment on the servers. sources: the events appended so far, as they stand in the log.
+
+    streams: the version of each stream, and the time of its last event.
+    """
 
     settings: LogSettings
     stores: StoreSettings
@@ -87,6 +91,7 @@ class Deployed:
     log: KafkaLog
     producer: Producer
     sources: list[Source] = field(default_factory=list)
+    streams: dict[str, tuple[int, datetime]] = field(default_factory=dict)
     emitted: int = 0
 
     def rebuilder(self, choice: EngineChoice = EngineChoice.LOCAL) -> Rebuilder:
@@ -127,7 +132,7 @@ class Deployed:
             return stored_at
 
         topic = self.settings.topic(EVENTS)
-        for each in events:
+        for each in map(self._in_order, events):
             partition = partition_of(each.envelope.stream, self.settings.partitions)
             self.producer.produce(
                 topic, each.record, each.envelope.id, partition, note(each), timestamp=each.timestamp_ms
@@ -136,6 +141,20 @@ class Deployed:
         assert len(placed) == len(events)
         self.sources += placed
         self.beat()
+
+    def _in_order(self, source: Source) -> Source:
+        """The event as an owner decides it: the next version of its stream, and not earlier than the one before it.
+
+        Histories with other seeds have the same streams, and the times of each are random.
+        """
+        what = source.envelope
+        version, time = self.streams.get(what.stream, (0, what.time))
+        version, time = version + 1, max(time, what.time)
+        self.streams[what.stream] = version, time
+        if (what.sequence, what.time) == (version, time) or source.record != encode(what).decode():
+            return source
+        what = structs.replace(what, id=f"{what.stream}/{version}", sequence=version, time=time)
+        return replace(source, envelope=what, timestamp_ms=timestamp_ms(time), record=encode(what).decode())
 
     def flush(self) -> None:
         """Wait until all that `producer` got is in the log."""
@@ -147,7 +166,7 @@ class Deployed:
         self.flush()
 
     def erase(self, source: Source) -> None:
-        """Append the tombstone of an event; histories with other seeds have other events under the same key."""
+        """Append the tombstone of an event."""
         self.append_raw(source.envelope.id, None, source.position.partition)
         erased = {(source.position.partition, source.envelope.id): self.log.end(EVENTS, source.position.partition)}
         self.emitted = len(remaining(self.sources[: self.emitted], erased))

@@ -36,6 +36,15 @@ def rebuilder(deployed: Deployed) -> Rebuilder:
     return deployed.rebuilder()
 
 
+def an_id_that_is_repeated_fails_the_check_of_the_log(deployed: Deployed, replay: Command) -> None:
+    event = deployed.sources[-1]  # by a handler that decided its command again
+    deployed.append_raw(event.envelope.id, event.record.encode(), event.position.partition)
+    told = replay("verify", "by_group")
+    assert (told.code, told.document["log"]["repeated"]["count"]) == (3, 1)
+    (problem,) = told.document["log"]["repeated"]["sample"]
+    assert (problem["stream"], problem["earlier"]) == (event.envelope.stream, str(event.position))
+
+
 def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_with(
     deployed: Deployed, replay: Command
 ) -> None:
@@ -86,6 +95,7 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         assert replay("rebuild", "by_group").code == 0
         deployed.rows_become_the_references(by_group)
         assert replay("verify", "by_group").code == 0
+        an_id_that_is_repeated_fails_the_check_of_the_log(deployed, replay)
     states = [each.state for each in deployed.generations.of("by_group")]
     assert states == ["retired", "live"], "what was built aside is dropped"
 
