@@ -30,8 +30,7 @@ def append(log: MemoryLog, *records: tuple[int, int] | int, stream: str = "listi
 
 
 def counts(findings: LogFindings) -> tuple[int, int, int, int]:
-    problems = findings.repeated, findings.out_of_order, findings.backwards
-    return (*(each.count for each in problems), findings.missing)
+    return findings.repeated.count, findings.out_of_order.count, findings.backwards.count, findings.missing
 
 
 def checked(*records: tuple[int, int] | int) -> LogFindings:
