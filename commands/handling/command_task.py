@@ -12,7 +12,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.handling.batch import Batch
 from commands.handling.decision_spans import end_committed
 from commands.handling.handler import Handler
-from commands.handling.refold import COUNTED, is_snapshot
+from commands.handling.refold import COUNTED, is_snapshot, version_in
 from commands.handling.refusals import refusals
 from commands.handling.restore import RECORDED, STREAMS_KEY, restore
 from commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, BatchRecord, Ends, TornBatch, TornEvents, torn_batch
@@ -140,6 +140,8 @@ class CommandTask:
             {}, {}, {topics.RECEIPTS: ends.receipts, topics.SNAPSHOTS: end, RECORDED: self._store.position(COUNTED)}
         )
         self._torn = TornEvents(torn.events)
+        streams = {each.event.stream for each in torn.events}
+        self._torn.forget({stream: version_in(self._store.snapshot(stream) or b"") for stream in streams})
         self._handler = Handler(self._registry, self._partition, self._log.partitions, self._store, self._torn)
 
     def _last_ends(self, writer: PartitionWriter) -> Ends:

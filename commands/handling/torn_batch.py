@@ -24,6 +24,7 @@ from commands.receipt import Receipt
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
+from eventlog.heartbeats import is_heartbeat_key
 from eventlog.ports import EventLog, Record
 
 logger = logging.getLogger(__name__)
@@ -172,7 +173,8 @@ def torn_batch(log: EventLog, partition: int) -> TornBatch | None:
 
 
 def _tail(log: EventLog, topic: str, partition: int, start: int) -> list[Record]:
-    return list(log.read(topic, partition, start))
+    # copies of topics have heartbeats in place of what was aborted
+    return [record for record in log.read(topic, partition, start) if not is_heartbeat_key(record.key)]
 
 
 def _has(records: list[Record], key: str) -> bool:
@@ -180,7 +182,7 @@ def _has(records: list[Record], key: str) -> bool:
 
 
 def _torn_event(record: Record) -> TornEvent | None:
-    """The event of a record; None of a heartbeat, a tombstone, or what no handler wrote."""
+    """The event of a record; None of a tombstone, or what no handler wrote."""
     try:
         event = decode(record.value)
     except NotAnEnvelope:
