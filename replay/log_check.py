@@ -1,7 +1,7 @@
 """Checks the log of events: no id twice, the versions of each stream in order, and no record earlier than the last.
 
-Half-committed transactions break it: the next owner decides the commands again, and appends other events under the same
-ids. Kafka's compaction keeps the last record of a key, so after ERASED_DAYS such a record may be gone.
+A handler keeps that, also if Kafka commits a part of a transaction. This finds where something else did not.
+Kafka's compaction keeps the last record of a key, so after ERASED_DAYS such a record may be gone.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from replay.view_arguments import Everything, SkipPoison, Views, check_choice
 
 DIFFERENT_EXIT = 3
 LOG_ADVICE = (
-    "log: part of a transaction was probably lost, and its commands were decided again. Rows may have both records; "
-    "the receipt, the state and Kafka's compaction keep the later one. Compare them, and rebuild the views once "
-    'compaction has removed the earlier one: see "A broken log" in docs/running.md'
+    "log: some events were appended twice or out of order. Rows may have both records; the receipt, the state and "
+    "Kafka's compaction keep the later one. Compare them, and rebuild the views once compaction has removed the "
+    'earlier one: see "A broken log" in docs/running.md'
 )
 GENERATION = re.compile(r"(?P<view>[a-z0-9_]+)(?:@g(?P<number>\d+))?")
 

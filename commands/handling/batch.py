@@ -107,8 +107,9 @@ class Batch:
         written: dict[str, bytes | None] = dict(self.repeated)
         first = 0
         for decision in self.decisions:
-            recorded = decision.recorded
-            written[decision.key] = receipt_json(decision.receipt, recorded, offsets[first : first + len(recorded)])
+            recorded, placed = decision.recorded, decision.placed
+            appended = offsets[first : first + len(recorded) - len(placed)]
+            written[decision.key] = receipt_json(decision.receipt, recorded, [*placed, *appended])
             first += len(decision.events)
         return written
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from commands.declaring.registry import CommandRegistry
+from commands.handling.batch import Batch
 from commands.handling.decision_spans import end_committed
 from commands.handling.handler import Handler
-from commands.handling.refold import COUNTED
+from commands.handling.refold import COUNTED, is_snapshot
 from commands.handling.refusals import refusals
-from commands.handling.restore import RECORDED, restore
+from commands.handling.restore import RECORDED, STREAMS_KEY, restore
+from commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, BatchRecord, Ends, TornBatch, TornEvents, torn_batch
 from commands.handling.unwritten import Unwritten, number_of_streams
 from commands.local_state.state import StateStore
 from commands.metrics import UNKNOWN, count_commands
@@ -20,6 +23,7 @@ from eventlog import topics
 from eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
 from eventlog.heartbeats import heartbeat_key
 from eventlog.ports import HANDLER, Entry, EventLog, PartitionWriter, Record, abort_on_error
+from eventlog.times import now_ms
 
 HEARTBEAT_S: Final = 1.0
 """How soon after a transaction a heartbeat comes at the latest; views and `after=` rely on it to pass the end of the
@@ -31,6 +35,8 @@ IDLE_HEARTBEAT_S: Final = 5.0
 heartbeat that comes alone is a batch of every stream view over events. `replay status` and the supervisor expect some
 progress within 10 s."""
 
+logger = logging.getLogger(__name__)
+
 
 class CommandTask:
     """Decides the commands of one partition; a PartitionTask."""
@@ -38,14 +44,22 @@ class CommandTask:
     def __init__(self, log: EventLog, registry: CommandRegistry, partition: int, store: StateStore) -> None:
         """store: the known state of the partition; `close` closes it."""
         self._log, self._registry, self._partition, self._store = log, registry, partition, store
+        self._torn = TornEvents()
         self._handler = Handler(registry, partition, log.partitions, store)
+        self._ends = Ends(0, 0, 0, 0)
+        """Of the last batch."""
         self._next_beat = 0.0
         self._unwritten: Unwritten | None = None
         self._commands_id = ""
 
-    def restore(self, stopped: Callable[[], bool]) -> str:
+    def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
-        done = restore(self._log, self._registry, self._partition, self._store, stopped)
+        torn = torn_batch(self._log, self._partition)
+        done = restore(self._log, self._registry, self._partition, self._store, stopped, torn)
+        if torn is not None and not stopped():
+            self._take_back(writer, torn)
+        if not stopped():
+            self._ends = self._last_ends(writer)
         self._unwritten = Unwritten(self._store)
         self._commands_id = self._log.incarnation(topics.COMMANDS)
         return f"{done.snapshots} snapshots and {done.receipts} receipts read, {done.refolded} streams folded"
@@ -81,6 +95,10 @@ class CommandTask:
             if receipts:
                 answers = [Entry(topics.RECEIPTS, key, value, batch.now_ms) for key, value in receipts.items()]
                 positions[topics.RECEIPTS] = transaction.append(answers)[-1] + 1
+            if batch.next_command is not None or written:
+                ends = self._ends_of(batch, offsets, positions)
+                transaction.append([_batch_record(batch, self._ends, ends, receipts)])
+                self._ends = ends
             if refused := refusals(records[: batch.taken], receipts, batch.now_ms, self._commands_id, batch.traced):
                 transaction.append(refused)
             transaction.commit(batch.next_command)
@@ -88,16 +106,83 @@ class CommandTask:
             end_committed(HANDLER.name, batch.traced.values(), began_ns, batch.taken)
         self._store.apply({**batch.snapshots, **written}, receipts, positions, batch.now_ms)
         self._store.purge(batch.erased)
+        if self._torn:
+            self._torn.forget(_versions(batch))
         known = self._registry.commands
         count_commands(
             (each.command_type if each.command_type in known else UNKNOWN, each.outcome) for each in batch.decisions
         )
         return records[batch.taken :]
 
+    def _take_back(self, writer: PartitionWriter, torn: TornBatch) -> None:
+        """Make the log what it was before a torn batch, but for its events, which the handler will adopt."""
+        start, now = torn.start, now_ms()
+        logger.error(
+            "partition %d: Kafka has committed a part of a transaction; deciding its commands again from offset %d: "
+            "%d events stay, %d receipts are taken back",
+            self._partition, start.command, len(torn.events), len(torn.untrusted),
+        )  # fmt: skip
+        values = {stream: self._store.snapshot(stream) for stream in torn.streams}
+        snapshots = [
+            Entry(topics.SNAPSHOTS, stream, NOT_BEGUN if value is None else value, now)
+            for stream, value in values.items()
+            if value is None or is_snapshot(value)
+        ]
+        snapshots.append(Entry(topics.SNAPSHOTS, STREAMS_KEY, b"%d" % self._store.position(COUNTED), now))
+        receipts = [Entry(topics.RECEIPTS, key, None, now) for key in sorted(torn.untrusted)]
+        with abort_on_error(writer.begin()) as transaction:
+            end = transaction.append(snapshots)[-1] + 1
+            offsets = transaction.append(receipts) or [self._log.end(topics.RECEIPTS, self._partition) - 1]
+            ends = start._replace(receipts=offsets[-1] + 1, snapshots=end)
+            transaction.append([Entry(topics.SNAPSHOTS, BATCH_KEY, BatchRecord(ends, ends).to_json(), now)])
+            transaction.commit(start.command)
+        self._store.apply(
+            {}, {}, {topics.RECEIPTS: ends.receipts, topics.SNAPSHOTS: end, RECORDED: self._store.position(COUNTED)}
+        )
+        self._torn = TornEvents(torn.events)
+        self._handler = Handler(self._registry, self._partition, self._log.partitions, self._store, self._torn)
+
+    def _last_ends(self, writer: PartitionWriter) -> Ends:
+        """Where the last batch ended. If none is known, it is here, and a record says so: what comes is after it."""
+        if (last := BatchRecord.of(self._log, self._partition)) is not None:
+            return last.end
+        ends = self._log.ends((topic, self._partition) for topic in (topics.EVENTS, topics.RECEIPTS, topics.SNAPSHOTS))
+        here = Ends(self._log.next_offset(self._partition), *ends.values())
+        with abort_on_error(writer.begin()) as transaction:
+            transaction.append([Entry(topics.SNAPSHOTS, BATCH_KEY, BatchRecord(here, here).to_json(), now_ms())])
+            transaction.commit()
+        return here
+
+    def _ends_of(self, batch: Batch, offsets: Sequence[int], positions: Mapping[str, int]) -> Ends:
+        """Where a batch ends, with the events that are still to be adopted after it; offsets: of its entries."""
+        before = self._ends
+        placed = [offset + 1 for decision in batch.decisions for offset in decision.placed[-1:]]
+        appended = [offsets[len(batch.events) - 1] + 1] if batch.events else []
+        events = max([before.events, *placed, *appended])
+        return Ends(
+            before.command if batch.next_command is None else batch.next_command,
+            self._torn.start(_versions(batch), events),
+            positions.get(topics.RECEIPTS, before.receipts),
+            positions.get(topics.SNAPSHOTS, before.snapshots),
+        )
+
     def close(self) -> None:
         """See PartitionTask.close."""
         self._unwritten = None  # it may be reading the store
         self._store.close()
+
+
+def _versions(batch: Batch) -> dict[str, int]:
+    """The versions of the streams that a batch changes."""
+    return {stream: decision.after.version for stream, decision in batch.changed.items() if decision.after is not None}
+
+
+def _batch_record(batch: Batch, start: Ends, end: Ends, receipts: Iterable[str]) -> Entry:
+    """The last record of a batch in `snapshots`; receipts: their keys."""
+    last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
+    last_receipt = next(reversed([*receipts]), "")
+    value = BatchRecord(start, end, last_event, last_receipt).to_json()
+    return Entry(topics.SNAPSHOTS, BATCH_KEY, value, batch.now_ms)
 
 
 def busy_s(now_s: float) -> float:

@@ -92,6 +92,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     size_bytes: of all appended records.
     begins: whether the stream had no event before.
     is_undecided: whether the command is decided if it comes again, see `was_not_decided`.
+    placed: the offsets of its first events, if the log has them already; they are not in `events`.
     """
 
     key: str
@@ -110,6 +111,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     begins: bool = False
     sealed: str = ""
     is_undecided: bool = False
+    placed: tuple[int, ...] = ()
 
 
 def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
@@ -335,6 +337,11 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
         actor=envelope.actor,
         sealed=received.sealed,
     )
+
+
+def accepted_head(received: ReceivedCommand, version: int) -> bytes:
+    """The receipt of an accepted command as JSON, up to its events."""
+    return _head(received, "accepted", version, None)
 
 
 def _reason(rejected: Rejected) -> ReceiptError:

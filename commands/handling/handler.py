@@ -26,6 +26,7 @@ from commands.handling.decision_spans import begin_decision, note_decision
 from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
 from commands.handling.erasing import ERASE, Erasure, decide_erasure
 from commands.handling.known_streams import KnownStreams
+from commands.handling.torn_batch import TornEvents, adopted
 from commands.local_state.state import StateStore
 from commands.owning.running_code import running
 from commands.receipt import (
@@ -62,8 +63,17 @@ class Handler:
     only.
     """
 
-    def __init__(self, registry: CommandRegistry, partition: int, partitions: int, store: StateStore) -> None:
+    def __init__(
+        self,
+        registry: CommandRegistry,
+        partition: int,
+        partitions: int,
+        store: StateStore,
+        torn: TornEvents | None = None,
+    ) -> None:
+        """torn: events of a torn batch, which are adopted when their commands are decided again."""
         self._registry = registry
+        self._torn = torn
         self._partition, self._partitions = partition, partitions
         self._store = store
         self._streams = KnownStreams(partitions)
@@ -270,7 +280,10 @@ class Handler:
             reason = failure(received.envelope, unreadable, is_personal=typed.aggregate.is_personal)
             batch.add(answered(received, "failed", 0, reason))
             return
-        decision = decide(received, typed, known, keep=typed.stream in self._watched)
+        keep = typed.stream in self._watched
+        decision = decide(received, typed, known, keep=keep)
+        if self._torn and (torn := self._torn.after(typed.stream, known.version)):
+            decision = adopted(received, typed, known, decision, torn, keep=keep)
         batch.add(decision)
         if decision.after is not None:
             self._streams.put(typed.stream, decision.after)

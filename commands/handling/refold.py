@@ -87,10 +87,15 @@ class Refolding:
         partition: int,
         store: StateStore,
         aggregates: Mapping[str, AnyAggregate],
+        end: int,
         *,
         complete: bool = False,
     ) -> None:
-        """aggregates: those whose streams are folded, by name. complete: also streams that the store does not have."""
+        """aggregates: those whose streams are folded, by name. end: the offset after the last event to fold.
+
+        complete: also streams that the store does not have.
+        """
+        self._end = end
         self._log, self._partition, self._store, self._aggregates = log, partition, store, aggregates
         self._complete = complete
         self._erased: set[str] = set()
@@ -114,10 +119,9 @@ class Refolding:
             )  # fmt: skip
         if self._complete:
             logger.info("partition %d: looking in the events for streams without snapshots", self._partition)
-        end = self._log.end(topics.EVENTS, self._partition)
         while True:
             known = len(self._erased)
-            if not self._scan(end, stopped):
+            if not self._scan(self._end, stopped):
                 return False
             if len(self._erased) == known or not self._mark_erased():
                 break

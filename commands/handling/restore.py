@@ -11,6 +11,7 @@ from commands.codec import has_shape, read_snapshot
 from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.errors import UnreadableSnapshot
 from commands.handling.refold import COUNTED, Refolding, chunks, missing, waiting
+from commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, TornBatch
 from commands.local_state.state import StateStore
 from eventlog import topics
 from eventlog.ports import NEXT_OFFSET, EventLog, Record
@@ -60,6 +61,7 @@ def restore(
     partition: int,
     store: StateStore,
     stopped: Callable[[], bool] = never,
+    torn: TornBatch | None = None,
 ) -> Restored:
     """Read the partition's snapshots and receipts that `store` does not have yet.
 
@@ -67,9 +69,13 @@ def restore(
     whose snapshot does not match the state as it is declared now, or is missing, are folded from their events (see
     Refolding); if that fails, their commands fail, and the next restore tries again. If `stopped`, it ends early, and
     the store has what was read. `Unwritten` writes the folded states to the log.
+
+    torn: the torn batch at the end of the log; the state becomes that before it, but for receipts without events.
     """
     found = log.ends((topic, partition) for topic in (topics.SNAPSHOTS, topics.RECEIPTS))
     ends = {topic: end for (topic, _), end in found.items()}
+    if torn is not None:
+        ends = {topics.SNAPSHOTS: torn.start.snapshots, topics.RECEIPTS: torn.start.receipts}
     for topic, end in ends.items():
         if store.position(topic) > end:
             logger.warning(
@@ -87,9 +93,21 @@ def restore(
             if stopped():
                 return Restored(counts[topics.SNAPSHOTS], counts[topics.RECEIPTS], 0)
         store.apply({}, {}, {topic: end})
+    if torn is not None:
+        _take_torn(store, torn)
+    end = log.end(topics.EVENTS, partition) if torn is None else torn.start.events
     return Restored(
-        counts[topics.SNAPSHOTS], counts[topics.RECEIPTS], _refold(log, registry, partition, store, stopped)
+        counts[topics.SNAPSHOTS], counts[topics.RECEIPTS], _refold(log, registry, partition, store, end, stopped)
     )
+
+
+def _take_torn(store: StateStore, torn: TornBatch) -> None:
+    """Add the receipts of a torn batch that stay; mark streams whose earlier snapshots compaction may have removed."""
+    untrusted = torn.untrusted
+    store.apply({}, {key: value for key, value in torn.receipts.items() if key not in untrusted}, {}, now_ms())
+    lost = [each for each in torn.streams - torn.first_versions if store.snapshot(each) is None]
+    marks = {_UNFOLDED + stream.partition("/")[0]: 1 for stream in lost}
+    store.apply(dict.fromkeys(lost, missing()), {}, {**marks, COUNTED: store.position(COUNTED) + len(lost)})
 
 
 def _note_shapes(registry: CommandRegistry, store: StateStore) -> None:
@@ -113,6 +131,7 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
         store.apply({}, latest, positions, now_ms())
         return
     latest.pop(NEXT_OFFSET, None)
+    latest.pop(BATCH_KEY, None)
     if recorded := latest.pop(STREAMS_KEY, None):
         positions[RECORDED] = int(recorded)
     last_known = {record.key: record.value for record in chunk if record.value is not None}
@@ -122,6 +141,10 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
         known = store.snapshot(stream)
         counted += known is None
         aggregate = registry.aggregates.get(name)
+        if value == NOT_BEGUN:
+            latest[stream] = None
+            counted -= 1
+            continue
         if value is None:  # the stream goes on from its last event, whoever deleted the snapshot
             latest[stream] = missing(known, last_known.get(stream))
         if aggregate is None:
@@ -145,9 +168,12 @@ def _is_readable(aggregate: AnyAggregate, value: bytes) -> bool:
 
 
 def _refold(
-    log: EventLog, registry: CommandRegistry, partition: int, store: StateStore, stopped: Callable[[], bool]
+    log: EventLog, registry: CommandRegistry, partition: int, store: StateStore, end: int, stopped: Callable[[], bool]
 ) -> int:
-    """Fold the streams of the noted aggregates, and those without a snapshot; returns the number of streams."""
+    """Fold the streams of the noted aggregates, and those without a snapshot; returns the number of streams.
+
+    end: the offset in `events` at which the folding ends.
+    """
     recorded = store.position(RECORDED)
     complete = store.position(COUNTED) < recorded or not (recorded or store.position(_SEARCHED))
     noted = {name: each for name, each in registry.aggregates.items() if complete or store.position(_UNFOLDED + name)}
@@ -155,7 +181,7 @@ def _refold(
         return 0
     if complete:  # streams that an interrupted search has found are folded by the next restore
         store.apply({}, {}, {_UNFOLDED + name: 1 for name in noted})
-    refolding = Refolding(log, partition, store, noted, complete=complete)
+    refolding = Refolding(log, partition, store, noted, end, complete=complete)
     if refolding.run(stopped):
         folded = {_UNFOLDED + name: 0 for name in noted if name not in refolding.failed}
         failed = {_UNFOLDED + name: 1 for name in refolding.failed}

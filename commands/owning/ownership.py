@@ -56,8 +56,11 @@ class PartitionTask(Protocol):
     has the traceback.
     """
 
-    def restore(self, stopped: Callable[[], bool]) -> str:
-        """Read all that the log has for the partition, or stop early at `stopped`; returns a summary."""
+    def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
+        """Read all that the log has for the partition, or stop early at `stopped`; returns a summary.
+
+        writer: to put right what the log has, before the next offset is read.
+        """
 
     def wait_s(self) -> float:
         """Seconds until `work` should be called even without records; 0 or less: now."""
@@ -229,7 +232,7 @@ class PartitionWorker(threading.Thread):
         with closing(self._log.own(self.partition, self._role)) as writer:
             owned = time.monotonic()
             with closing(self._new_task(self.partition)) as task:
-                restored = task.restore(self._stopped.is_set)
+                restored = task.restore(writer, self._stopped.is_set)
                 if self._stopped.is_set():
                     return
                 next_offset = resume_offset(self._log, self._role, writer)

@@ -111,7 +111,7 @@ class OutboxTask:
         self._commands, self._source, self._clock = commands, source, clock
         self._noted = clock()
 
-    def restore(self, stopped: Callable[[], bool]) -> str:
+    def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         return f'commands of the source "{self._source}"'
 

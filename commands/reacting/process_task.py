@@ -76,7 +76,7 @@ class ProcessTask:
         self._noted = time.monotonic()
         self._reported_newer: set[tuple[str, str]] = set()
 
-    def restore(self, stopped: Callable[[], bool]) -> str:
+    def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         done = InstanceRestore(self._log, self._processes, self._partition, self._store).run(stopped)
         self.next_due_ms = self._store.next_due_ms()

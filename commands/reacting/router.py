@@ -204,7 +204,7 @@ class RoutingTask:
         """For the others, the offset to continue from; inputs that are not declared here stay there: newer code may
         handle them."""
 
-    def restore(self, stopped: Callable[[], bool]) -> str:
+    def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         self._next_offset = self._log.next_offset(self._partition, self._role)
         kept = orjson.loads(self._log.last(self._places, self._partition, PLACES_KEY) or b"{}")

@@ -91,7 +91,7 @@ class World:
         """A new owner takes the partition over: what was in memory is gone."""
         writer = self.log.own(partition, role=role)
         task = self._new_task(role, partition)
-        task.restore(lambda: False)
+        task.restore(writer, lambda: False)
         self._tasks[role, partition] = task, writer
 
     def _new_task(self, role: Role, partition: int) -> PartitionTask:

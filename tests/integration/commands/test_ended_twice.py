@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import count, islice
+from math import inf
 
 import pytest
 
+from commands.handling.command_task import CommandTask
+from commands.local_state.state import MemoryStore
+from commands.owning.resume_offset import resume_offset
 from compose.settings import StackSettings
 from eventlog import topics
+from eventlog.envelope import partition_of
+from eventlog.errors import EventLogError
 from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Entry
+from eventlog.kafka.writer import KafkaTransaction
+from eventlog.ports import HANDLER, Entry
 from eventlog.settings import LogSettings
 from tests.support.kafka_proxy import Api, Fault, KafkaProxy, Step
+from tests.unit.commands.counted import Counters
+from tests.unit.commands.test_handler import REGISTRY
+from tests.unit.commands.test_torn_batches import check
 
 STREAM = "listing/l1"
 
@@ -56,3 +67,41 @@ def test_a_late_end_of_a_transaction_does_not_commit_half_of_the_next(
         proxy.release()
         second.abort()
     assert versions(log) == [f"{STREAM}/1"]
+
+
+@pytest.mark.parametrize("appended", [1, 2, 3, 4])
+def test_a_batch_that_was_committed_in_half_is_completed(
+    log: KafkaLog, log_settings: LogSettings, proxy: KafkaProxy, appended: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the epoch of a producer stayed the same; appended: calls of `append` before the late request arrives."""
+    monkeypatch.setattr("eventlog.kafka.writer.SENT_ONCE_S", inf)
+    names = [f"c{n}" for n in islice((n for n in count() if partition_of(f"counter/c{n}", log.partitions) == 0), 2)]
+    append = KafkaTransaction.append
+    calls = 0
+
+    def late(transaction: KafkaTransaction, entries: Sequence[Entry]) -> list[int]:
+        nonlocal calls
+        offsets = append(transaction, entries)
+        calls += 1
+        if calls == appended:
+            transaction._wait_for(transaction._batches)
+            proxy.release()
+        return offsets
+
+    with closing(KafkaLog(log_settings)) as direct:
+        counters = Counters()
+        counters.log = direct  # type: ignore[assignment]
+        sent = {counters.send(name, events=2) for name in names}
+        with closing(log.own(0)) as writer, closing(CommandTask(log, REGISTRY, 0, MemoryStore())) as task:
+            task.restore(writer, lambda: False)
+            first = list(direct.read(topics.COMMANDS, 0, resume_offset(log, HANDLER, writer)))
+            proxy.arm(Step(Api.END_TRANSACTION, 0, Fault.HELD))
+            task.work(writer, first)
+            sent |= {counters.send(name, events=3) for name in names}
+            monkeypatch.setattr(KafkaTransaction, "append", late)
+            with suppress(EventLogError):
+                task.work(writer, list(direct.read(topics.COMMANDS, 0, first[-1].offset + 1)))
+            monkeypatch.undo()
+        counters.serve()
+        counters.serve()
+        check(counters, sent)

@@ -47,7 +47,7 @@ class Counters:
         """An owner that has decided everything, and has nothing more to write."""
         opened = MemoryStore() if store is None else store
         with closing(self.log.own(0)) as writer, closing(CommandTask(self.log, registry, 0, opened)) as task:
-            task.restore(lambda: False)
+            task.restore(writer, lambda: False)
             self.work(writer, task)
             yield task
 

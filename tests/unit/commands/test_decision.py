@@ -52,7 +52,7 @@ class Deployment:
         """Work everything off; returns the number of transactions."""
         transactions = 0
         with closing(self.log.own(0)) as writer, closing(CommandTask(self.log, REGISTRY, 0, MemoryStore())) as task:
-            task.restore(lambda: False)
+            task.restore(writer, lambda: False)
             left: Sequence[Record] = list(self.log.read(COMMANDS, 0, self.log.next_offset(0)))
             while left:
                 left = task.work(writer, left)

@@ -41,7 +41,7 @@ def test_a_heartbeat_follows_each_transaction_within_a_second(monkeypatch: pytes
         return sum(is_heartbeat_key(record.key) for record in log.read(EVENTS, 0, 0))
 
     with closing(log.own(0)) as writer, closing(CommandTask(log, REGISTRY, 0, MemoryStore())) as task:
-        task.restore(lambda: False)
+        task.restore(writer, lambda: False)
         task.work(writer, [])
         assert beats() == 1
         assert task.wait_s() >= HEARTBEAT_S, "it is idle"

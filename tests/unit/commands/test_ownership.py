@@ -175,7 +175,7 @@ class Mistaken:
     def __call__(self, _: int) -> Mistaken:
         return self
 
-    def restore(self, stopped: object) -> str:
+    def restore(self, writer: object, stopped: object) -> str:
         return "nothing"
 
     def wait_s(self) -> float:
@@ -293,7 +293,7 @@ def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkey
 class Idle:
     """A task that does nothing, and so commits nothing."""
 
-    def restore(self, stopped: Callable[[], bool]) -> str:
+    def restore(self, writer: object, stopped: Callable[[], bool]) -> str:
         return ""
 
     def wait_s(self) -> float:

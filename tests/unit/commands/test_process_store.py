@@ -204,7 +204,7 @@ def test_a_restart_reads_only_what_is_new_and_keeps_no_instance_in_memory(monkey
         place(world, number, f"customer {number}")
     world.settle()
     assert len(task(world)._recent._instances) <= 10
-    found = task(world).restore(lambda: False)
+    found = task(world).restore(world.log.own(0, role=PROCESSES), lambda: False)
     assert found.startswith("0 records of process instances read"), found
     world.restart(PROCESSES, 0)
     assert not task(world)._recent._instances
@@ -222,7 +222,7 @@ def test_a_store_that_is_ahead_of_the_log_is_rebuilt(caplog: pytest.LogCaptureFi
     world.settle()
     store = task(world)._store._store
     store.apply({"instance/p/Ada": b"{}", "instance/p/nobody": b"{}"}, {}, {topics.PROCESSES: 10**6})
-    task(world).restore(lambda: False)
+    task(world).restore(world.log.own(0, role=PROCESSES), lambda: False)
     assert "rebuilding it" in caplog.text
     assert store.snapshot("instance/p/nobody") is None
     assert orders(world) == 1

@@ -29,10 +29,8 @@ def append(log: MemoryLog, *records: tuple[int, int] | int, stream: str = "listi
         log.submit(Entry(EVENTS, f"{stream}/{version}", value, time_ms or 99), PARTITION).result()
 
 
-def counts(findings: LogFindings) -> tuple[int, ...]:
-    """Of repeated ids, versions out of order, times going back, and missing versions."""
-    problems = findings.repeated, findings.out_of_order, findings.backwards
-    return (*(each.count for each in problems), findings.missing)
+def counts(findings: LogFindings) -> tuple[int, int, int, int]:
+    return findings.repeated.count, findings.out_of_order.count, findings.backwards.count, findings.missing
 
 
 def checked(*records: tuple[int, int] | int) -> LogFindings:

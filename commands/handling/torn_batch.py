@@ -1,0 +1,240 @@
+"""Finds a transaction of which Kafka committed only a part, and takes its records back but for the events.
+
+A transaction of a handler writes to three topics. Its last record in `snapshots` is a BatchRecord, which says where it
+began and ended in each of them. If something comes after the last one, or the log lacks what it names, a batch is torn.
+Events are facts that others may have read, so they stay: the handler decides the batch again in the same order, and
+adopts them (see `TornEvents`) instead of appending them a second time. Receipts that promise other events go, and
+snapshots become what they were.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from commands.codec import TypedCommand, fold
+from commands.handling.decision import Decision, Known, ReceivedCommand, accepted_head, decide
+from commands.handling.erasing import ERASE
+from commands.receipt import Receipt
+from eventlog import topics
+from eventlog.envelope import Envelope, decode, timestamp_ms
+from eventlog.errors import NotAnEnvelope
+from eventlog.ports import EventLog, Record
+
+logger = logging.getLogger(__name__)
+
+BATCH_KEY: Final = "batch"
+"""Key of the BatchRecord in `snapshots`; no stream has it, since it has no slash."""
+
+
+NOT_BEGUN: Final = b'{"version":0}'
+"""Value of a stream in `snapshots` that has no event yet: only a torn batch has begun it. After a tombstone, the stream
+would go on from the version that the torn snapshot had.
+"""
+
+
+class Ends(NamedTuple):
+    """Offsets: of the next command, and after the last record in `events`, `receipts` and `snapshots`."""
+
+    command: int
+    events: int
+    receipts: int
+    snapshots: int
+
+
+class BatchRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What a transaction wrote: `start` to `end`, the last event that it did not erase, and the last receipt."""
+
+    start: Ends
+    end: Ends
+    last_event: str = ""
+    last_receipt: str = ""
+
+    def to_json(self) -> bytes:
+        """The record's value."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def of(cls, log: EventLog, partition: int) -> BatchRecord | None:
+        """The latest one of a partition; None if it has none."""
+        value = log.last(topics.SNAPSHOTS, partition, BATCH_KEY)
+        return None if value is None else msgspec.json.decode(value, type=cls)
+
+
+class TornEvent(NamedTuple):
+    """An event of a torn batch, and its offset."""
+
+    event: Envelope
+    offset: int
+
+
+class TornEvents:
+    """The events of a torn batch, by stream, until the handler has adopted them."""
+
+    def __init__(self, events: Iterable[TornEvent] = ()) -> None:
+        self._by_stream: dict[str, list[TornEvent]] = {}
+        for torn in events:
+            self._by_stream.setdefault(torn.event.stream, []).append(torn)
+
+    def after(self, stream: str, version: int) -> list[TornEvent]:
+        """Those of a stream above `version`, in order."""
+        return [torn for torn in self._by_stream.get(stream, ()) if torn.event.sequence > version]
+
+    def start(self, versions: Mapping[str, int], end: int) -> int:
+        """The offset of the first that is not adopted when these streams are at `versions`; `end` if all are."""
+        offsets = (
+            torn.offset
+            for stream, events in self._by_stream.items()
+            for torn in events
+            if torn.event.sequence > versions.get(stream, 0)
+        )
+        return min(offsets, default=end)
+
+    def forget(self, versions: Mapping[str, int]) -> None:
+        """Forget those that these versions include; called after a commit."""
+        for stream in self._by_stream.keys() & versions.keys():
+            if left := self.after(stream, versions[stream]):
+                self._by_stream[stream] = left
+            else:
+                del self._by_stream[stream]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_stream.values()))
+
+
+class TornBatch(NamedTuple):
+    """A torn batch.
+
+    start: of the batch; everything before it is whole.
+    events: those in the log. receipts: the records of its receipts. streams: those that have snapshots of it.
+    """
+
+    start: Ends
+    events: list[TornEvent]
+    receipts: dict[str, bytes]
+    streams: set[str]
+
+    @property
+    def untrusted(self) -> set[str]:
+        """Keys of receipts whose commands are decided again: those with events, and those of erasures.
+
+        A receipt without events stays as it was sent, and so does an earlier receipt that was sent again.
+        """
+        return {key for key, value in self.receipts.items() if not self._is_trusted(value)}
+
+    @property
+    def first_versions(self) -> set[str]:
+        """Streams whose first event belongs to the batch."""
+        ids = {torn.event.id for torn in self.events}
+        for key in self.untrusted:
+            ids.update(event.id for event in Receipt.from_json(self.receipts[key]).events)
+        return {event_id.removesuffix("/1") for event_id in ids if event_id.endswith("/1")}
+
+    def _is_trusted(self, value: bytes) -> bool:
+        try:
+            receipt = Receipt.from_json(value)
+        except ValueError:
+            return True  # not written by a handler
+        if receipt.position is None:
+            return receipt.type != ERASE
+        return receipt.position.offset < self.start.events
+
+
+def torn_batch(log: EventLog, partition: int) -> TornBatch | None:
+    """The torn batch at the end of a partition; None if the last one is whole. Call it as the owner."""
+    last = BatchRecord.of(log, partition)
+    if last is None:  # nothing was decided yet, or `snapshots` was lost
+        return None
+    events = _tail(log, topics.EVENTS, partition, last.start.events)
+    receipts = _tail(log, topics.RECEIPTS, partition, last.start.receipts)
+    # retention deletes receipts
+    expired = log.first(topics.RECEIPTS, partition) > last.start.receipts
+    whole = _has(events, last.last_event) and (expired or _has(receipts, last.last_receipt))
+    start = last.end if whole else last.start
+    torn = TornBatch(
+        start,
+        [event for record in events if record.offset >= start.events and (event := _torn_event(record))],
+        {each.key: each.value for each in receipts if each.offset >= start.receipts and each.value is not None},
+        {  # a tombstone is an operator's
+            record.key
+            for record in _tail(log, topics.SNAPSHOTS, partition, start.snapshots)
+            if "/" in record.key and record.value is not None
+        },
+    )
+    if whole and not (torn.events or torn.receipts or torn.streams):
+        return None
+    return torn
+
+
+def _tail(log: EventLog, topic: str, partition: int, start: int) -> list[Record]:
+    return list(log.read(topic, partition, start))
+
+
+def _has(records: list[Record], key: str) -> bool:
+    return not key or any(record.key == key for record in records)
+
+
+def _torn_event(record: Record) -> TornEvent | None:
+    """The event of a record; None of a heartbeat, a tombstone, or what no handler wrote."""
+    try:
+        event = decode(record.value)
+    except NotAnEnvelope:
+        return None
+    return TornEvent(event, record.offset) if record.key == f"{event.stream}/{event.sequence}" else None
+
+
+def adopted(
+    received: ReceivedCommand,
+    typed: TypedCommand,
+    known: Known,
+    decision: Decision,
+    torn: list[TornEvent],
+    *,
+    keep: bool,
+) -> Decision:
+    """The decision on a command, without the events that the log has already.
+
+    decision: on the stream at `known`. torn: the events of the stream that follow, at least one. If these are not what
+    the rules decide now, because the code was changed meanwhile, the log is right.
+    """
+    command_id, stream, aggregate = received.envelope.id, typed.stream, typed.aggregate
+    written = list(takewhile(lambda each: each.event.causation_id == command_id, torn))
+    if not written:
+        if not decision.events:
+            return decision
+        logger.error('the commands of events of "%s" from version %d are gone', stream, torn[0].event.sequence)
+        return decide(received, typed, _folded(typed, known, torn), keep=keep)
+    if decision.is_undecided:
+        return decision
+    offsets = tuple(each.offset for each in written)
+    decided = [decode(entry.value) for entry in decision.events[: len(written)]]
+    pairs = zip(decided, (each.event for each in written), strict=False)
+    if len(decided) == len(written) and all(
+        one.type == other.type and (aggregate.is_personal or one.data == other.data) for one, other in pairs
+    ):
+        logger.warning('"%s": %d events of "%s" are in the log already', stream, len(written), command_id)
+        return structs.replace(decision, events=decision.events[len(written) :], placed=offsets)
+    logger.error('"%s" is decided otherwise now, but its events are in the log: "%s"', command_id, written[0].event.id)
+    after = _folded(typed, known, written)
+    receipt = accepted_head(received, after.version)
+    recorded = tuple(
+        b'{"id":%b,"type":%b,"position":"%d:'
+        % (msgspec.json.encode(each.event.id), msgspec.json.encode(each.event.type), received.partition)
+        for each in written
+    )
+    return Decision(
+        received.key, command_id, received.origin, received.envelope.type, received.fingerprint, stream, "accepted",
+        receipt, (), recorded, after, size_bytes=len(receipt), begins=known.version == 0, sealed=received.sealed,
+        placed=offsets,
+    )  # fmt: skip
+
+
+def _folded(typed: TypedCommand, known: Known, torn: list[TornEvent]) -> Known:
+    state, version = fold(typed.aggregate, [each.event for each in torn], known.state, known.version)
+    time_ms = max(known.time_ms, *(timestamp_ms(each.event.time) for each in torn))
+    return Known(state, version, known.size_bytes, time_ms)
