@@ -115,7 +115,7 @@ def check_log(log: EventLog, on_step: Callable[[Step], None] = lambda _: None) -
             if not record.offset % STEP_RECORDS:
                 on_step(Step("log", "check", done + record.offset, total))
             name, _, number = record.key.rpartition("/")
-            if "/" not in name or len(number) > VERSION_DIGITS or not is_version(number):
+            if "/" not in name or len(number) > VERSION_DIGITS or not is_version(number) or number[0] == "0":
                 continue  # a heartbeat, or no event
             findings.records += 1
             if (stream := streams.get(name)) is None:
@@ -131,7 +131,9 @@ def _check(findings: LogFindings, stream: _Stream, name: str, version: int, reco
     if version > stream.version:
         # an owner does not know the time of an erased event, nor of those before it: see `decide_erasure`
         if version > stream.version + 1:
-            stream.missing = [*(stream.missing or ()), (stream.version + 1, version - 1)]
+            if stream.missing is None:
+                stream.missing = []
+            stream.missing.append((stream.version + 1, version - 1))
         elif record.timestamp_ms < stream.time_ms and record.value is not None and not stream.missing:
             findings.backwards.add(_problem(stream, name, version, record))
         stream.version, stream.offset = version, record.offset

@@ -44,12 +44,12 @@ def test_a_log_without_problems_is_sound() -> None:
     append(log, (1, 5), (2, 5), (3, 7))
     log.submit(heartbeat(PARTITION, EPOCH), PARTITION).result()
     append(log, (1, 3), (2, 4), stream="order/a/b/7")
-    log.submit(Entry(EVENTS, "no event", b"x", 1), PARTITION).result()
-    log.submit(Entry(EVENTS, f"listing/L1/{'9' * 5_000}", b"x", 1), PARTITION).result()
+    for key in ("no event", "listing/L1/0", f"listing/L1/{'9' * 5_000}"):
+        log.submit(Entry(EVENTS, key, b"x", 1), PARTITION).result()
     append(log, (4, 8))
     findings = check_log(log, steps.append)
     assert (findings.is_sound, findings.records, counts(findings)) == (True, 6, (0, 0, 0, 0))
-    assert steps == [Step("log", "check", 0, 9)]
+    assert steps == [Step("log", "check", 0, 10)]
 
 
 def test_a_transaction_that_was_decided_again_repeats_ids_at_both_positions() -> None:
@@ -76,6 +76,10 @@ def test_a_time_may_not_go_back_in_a_stream() -> None:
     findings = checked((1, 5), (2, 4), (3, 4))
     assert counts(findings) == (0, 0, 1, 0)
     assert findings.backwards.sample == [LogProblem("listing/L1", 2, Position(1, 1), Position(1, 0))]
+
+
+def test_after_a_repeated_id_times_follow_the_later_record() -> None:
+    assert counts(checked((1, 5), (2, 8), (2, 6), (3, 7))) == (1, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
