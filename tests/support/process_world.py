@@ -15,6 +15,7 @@ from commands.codec import fold
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
+from commands.handling.torn_batch import BATCH_KEY, BatchRecord, Ends
 from commands.local_state.state import MemoryStore, StateStore
 from commands.owning.ownership import PartitionTask
 from commands.reacting.declared_inputs import settle_inputs
@@ -243,11 +244,16 @@ class World:
                 self.step(role, partition, 100)
 
     def record_events(self, stream: str, *events: tuple[str, dict[str, Any]], first: int = 1) -> None:
-        """Append events to a stream, number `first` and those that follow, whoever decided them."""
+        """Append events to a stream, number `first` and those that follow, as a whole batch, whoever decided them."""
+        partition = partition_of(stream, self.log.partitions)
         for sequence, (kind, data) in enumerate(events, first):
             envelope = Envelope(f"{stream}/{sequence}", kind, stream, self.now, data, sequence=sequence)
             entry = Entry(topics.EVENTS, envelope.id, encode(envelope), timestamp_ms(self.now))
-            self.log.submit(entry, partition_of(stream, self.log.partitions))
+            self.log.submit(entry, partition)
+        ends = [self.log.end(topic, partition) for topic in (topics.EVENTS, topics.RECEIPTS, topics.SNAPSHOTS)]
+        here = Ends(self.log.next_offset(partition), *ends)
+        whole = BatchRecord(here, here).to_json()
+        self.log.submit(Entry(topics.SNAPSHOTS, BATCH_KEY, whole, timestamp_ms(self.now)), partition)
 
     def change(self, table: type[Captured], key: dict[str, Any], value: bytes | None) -> Record:
         """Append what Debezium writes to the topic of a table, as it is in Kafka; returns the record."""

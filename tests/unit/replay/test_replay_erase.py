@@ -129,6 +129,8 @@ def test_a_stream_whose_last_events_are_gone_keeps_the_version_that_its_owner_kn
 def test_a_stream_of_which_only_a_snapshot_is_left_is_erased() -> None:
     """As after tombstones that somebody appended to its events."""
     counters, eraser = counted()
+    counters.send("later")
+    counters.serve()
     counters.compact(topics.EVENTS, *(f"counter/c/{n}" for n in (1, 2, 3)))
     assert find(counters.log, "counter/c/2").version == 2
     assert eraser.erase(find(counters.log, "counter/c/2")) == 3
