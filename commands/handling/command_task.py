@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,7 +15,7 @@ from commands.handling.handler import Handler
 from commands.handling.refold import COUNTED, is_snapshot, version_in
 from commands.handling.refusals import refusals
 from commands.handling.restore import RECORDED, STREAMS_KEY, restore
-from commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, BatchRecord, Ends, TornBatch, TornEvents, torn_batch
+from commands.handling.torn_batch import NOT_BEGUN, BatchRecord, Ends, TornBatch, TornEvents, torn_batch
 from commands.handling.unwritten import Unwritten, number_of_streams
 from commands.local_state.state import StateStore
 from commands.metrics import UNKNOWN, count_commands
@@ -54,12 +54,15 @@ class CommandTask:
 
     def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
-        torn = torn_batch(self._log, self._partition)
+        last = BatchRecord.of(self._log, self._partition)
+        torn = None if last is None else torn_batch(self._log, self._partition, last)
         done = restore(self._log, self._registry, self._partition, self._store, stopped, torn)
         if torn is not None and not stopped():
-            self._take_back(writer, torn)
-        if not stopped():
-            self._ends = self._last_ends(writer)
+            self._ends = self._take_back(writer, torn)
+        elif last is not None:
+            self._ends = last.end
+        elif not stopped():
+            self._ends = self._first_ends(writer)
         self._unwritten = Unwritten(self._store)
         self._commands_id = self._log.incarnation(topics.COMMANDS)
         return f"{done.snapshots} snapshots and {done.receipts} receipts read, {done.refolded} streams folded"
@@ -114,8 +117,11 @@ class CommandTask:
         )
         return records[batch.taken :]
 
-    def _take_back(self, writer: PartitionWriter, torn: TornBatch) -> None:
-        """Make the log what it was before a torn batch, but for its events, which the handler will adopt."""
+    def _take_back(self, writer: PartitionWriter, torn: TornBatch) -> Ends:
+        """Make the log what it was before a torn batch, but for its events, which the handler will adopt.
+
+        Returns where the batch before it ended.
+        """
         start, now = torn.start, now_ms()
         logger.error(
             "partition %d: Kafka has committed a part of a transaction; deciding its commands again from offset %d: "
@@ -134,7 +140,7 @@ class CommandTask:
             end = transaction.append(snapshots)[-1] + 1
             offsets = transaction.append(receipts) or [self._log.end(topics.RECEIPTS, self._partition) - 1]
             ends = start._replace(receipts=offsets[-1] + 1, snapshots=end)
-            transaction.append([Entry(topics.SNAPSHOTS, BATCH_KEY, BatchRecord(ends, ends).to_json(), now)])
+            transaction.append([BatchRecord(ends, ends).entry(now)])
             transaction.commit(start.command)
         self._store.apply(
             {}, {}, {topics.RECEIPTS: ends.receipts, topics.SNAPSHOTS: end, RECORDED: self._store.position(COUNTED)}
@@ -143,27 +149,27 @@ class CommandTask:
         streams = {each.event.stream for each in torn.events}
         self._torn.forget({stream: version_in(self._store.snapshot(stream) or b"") for stream in streams})
         self._handler = Handler(self._registry, self._partition, self._log.partitions, self._store, self._torn)
+        return ends
 
-    def _last_ends(self, writer: PartitionWriter) -> Ends:
-        """Where the last batch ended. If none is known, it is here, and a record says so: what comes is after it."""
-        if (last := BatchRecord.of(self._log, self._partition)) is not None:
-            return last.end
+    def _first_ends(self, writer: PartitionWriter) -> Ends:
+        """Where the log ends, if no batch is known; a record says so, and what comes is after it."""
         ends = self._log.ends((topic, self._partition) for topic in (topics.EVENTS, topics.RECEIPTS, topics.SNAPSHOTS))
         here = Ends(self._log.next_offset(self._partition), *ends.values())
         with abort_on_error(writer.begin()) as transaction:
-            transaction.append([Entry(topics.SNAPSHOTS, BATCH_KEY, BatchRecord(here, here).to_json(), now_ms())])
+            transaction.append([BatchRecord(here, here).entry(now_ms())])
             transaction.commit()
         return here
 
     def _ends_of(self, batch: Batch, offsets: Sequence[int], positions: Mapping[str, int]) -> Ends:
         """Where a batch ends, with the events that are still to be adopted after it; offsets: of its entries."""
         before = self._ends
-        placed = [offset + 1 for decision in batch.decisions for offset in decision.placed[-1:]]
-        appended = [offsets[len(batch.events) - 1] + 1] if batch.events else []
-        events = max([before.events, *placed, *appended])
+        events = offsets[len(batch.events) - 1] + 1 if batch.events else before.events
+        if self._torn:
+            placed = (offset + 1 for decision in batch.decisions for offset in decision.placed[-1:])
+            events = self._torn.start(_versions(batch), max([events, *placed]))
         return Ends(
             before.command if batch.next_command is None else batch.next_command,
-            self._torn.start(_versions(batch), events),
+            events,
             positions.get(topics.RECEIPTS, before.receipts),
             positions.get(topics.SNAPSHOTS, before.snapshots),
         )
@@ -179,12 +185,10 @@ def _versions(batch: Batch) -> dict[str, int]:
     return {stream: decision.after.version for stream, decision in batch.changed.items() if decision.after is not None}
 
 
-def _batch_record(batch: Batch, start: Ends, end: Ends, receipts: Iterable[str]) -> Entry:
-    """The last record of a batch in `snapshots`; receipts: their keys."""
+def _batch_record(batch: Batch, start: Ends, end: Ends, receipts: dict[str, bytes | None]) -> Entry:
+    """The last record of a batch in `snapshots`; receipts: by key."""
     last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
-    last_receipt = next(reversed([*receipts]), "")
-    value = BatchRecord(start, end, last_event, last_receipt).to_json()
-    return Entry(topics.SNAPSHOTS, BATCH_KEY, value, batch.now_ms)
+    return BatchRecord(start, end, last_event, next(reversed(receipts), "")).entry(batch.now_ms)
 
 
 def busy_s(now_s: float) -> float:

@@ -121,7 +121,7 @@ class Refolding:
             logger.info("partition %d: looking in the events for streams without snapshots", self._partition)
         while True:
             known = len(self._erased)
-            if not self._scan(self._end, stopped):
+            if not self._scan(stopped):
                 return False
             if len(self._erased) == known or not self._mark_erased():
                 break
@@ -134,9 +134,9 @@ class Refolding:
             )  # fmt: skip
         return True
 
-    def _scan(self, end: int, stopped: Callable[[], bool]) -> bool:
-        progress = _Progress(self._partition, self._log.first(topics.EVENTS, self._partition), end)
-        for chunk in chunks(self._log.read(topics.EVENTS, self._partition, 0, end)):
+    def _scan(self, stopped: Callable[[], bool]) -> bool:
+        progress = _Progress(self._partition, self._log.first(topics.EVENTS, self._partition), self._end)
+        for chunk in chunks(self._log.read(topics.EVENTS, self._partition, 0, self._end)):
             self._take(chunk)
             progress.report(chunk[-1].offset + 1, self._left)
             if stopped():

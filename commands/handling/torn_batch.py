@@ -25,7 +25,7 @@ from eventlog import topics
 from eventlog.envelope import Envelope, decode, timestamp_ms
 from eventlog.errors import NotAnEnvelope
 from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import EventLog, Record
+from eventlog.ports import Entry, EventLog, Record
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +56,9 @@ class BatchRecord(msgspec.Struct, frozen=True, array_like=True):
     last_event: str = ""
     last_receipt: str = ""
 
-    def to_json(self) -> bytes:
-        """The record's value."""
-        return msgspec.json.encode(self)
+    def entry(self, now_ms: int) -> Entry:
+        """The record to append."""
+        return Entry(topics.SNAPSHOTS, BATCH_KEY, msgspec.json.encode(self), now_ms)
 
     @classmethod
     def of(cls, log: EventLog, partition: int) -> BatchRecord | None:
@@ -146,11 +146,11 @@ class TornBatch(NamedTuple):
         return receipt.position.offset < self.start.events
 
 
-def torn_batch(log: EventLog, partition: int) -> TornBatch | None:
-    """The torn batch at the end of a partition; None if the last one is whole. Call it as the owner."""
-    last = BatchRecord.of(log, partition)
-    if last is None:  # nothing was decided yet, or `snapshots` was lost
-        return None
+def torn_batch(log: EventLog, partition: int, last: BatchRecord) -> TornBatch | None:
+    """The torn batch at the end of a partition; None if the last one is whole. Call it as the owner.
+
+    last: the latest record of a batch.
+    """
     events = _tail(log, topics.EVENTS, partition, last.start.events)
     receipts = _tail(log, topics.RECEIPTS, partition, last.start.receipts)
     # retention deletes receipts

@@ -15,7 +15,7 @@ from commands.codec import fold
 from commands.declaring.process import AnyProcess, ProcessRegistry
 from commands.declaring.registry import CommandRegistry
 from commands.handling.command_task import CommandTask
-from commands.handling.torn_batch import BATCH_KEY, BatchRecord, Ends
+from commands.handling.torn_batch import BatchRecord, Ends
 from commands.local_state.state import MemoryStore, StateStore
 from commands.owning.ownership import PartitionTask
 from commands.reacting.declared_inputs import settle_inputs
@@ -252,8 +252,7 @@ class World:
             self.log.submit(entry, partition)
         ends = [self.log.end(topic, partition) for topic in (topics.EVENTS, topics.RECEIPTS, topics.SNAPSHOTS)]
         here = Ends(self.log.next_offset(partition), *ends)
-        whole = BatchRecord(here, here).to_json()
-        self.log.submit(Entry(topics.SNAPSHOTS, BATCH_KEY, whole, timestamp_ms(self.now)), partition)
+        self.log.submit(BatchRecord(here, here).entry(timestamp_ms(self.now)), partition)
 
     def change(self, table: type[Captured], key: dict[str, Any], value: bytes | None) -> Record:
         """Append what Debezium writes to the topic of a table, as it is in Kafka; returns the record."""
