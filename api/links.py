@@ -25,11 +25,11 @@ def stream_link(stream: str) -> str:
     return link("streams", aggregate, aggregate_id)
 
 
-def receipt_link(command_id: str) -> str:
+def receipt_link(command_id: str, stream: str) -> str:
     """The path of a receipt, also of one whose command id cannot be part of a path."""
     if command_id in DOTS:
-        return f"/receipts?command_id={command_id}"
-    return link("receipts", command_id)
+        return f"/receipts?command_id={command_id}&stream={quoted(stream)}"
+    return f"{link('receipts', command_id)}?stream={quoted(stream)}"
 
 
 def link(*parts: str) -> str:

@@ -133,9 +133,6 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ),
     commands.WrongVersion: Meaning(412, "wrong_version", "Version conflict", ("stream", "expected", "actual")),
     commands.UnfitClaim: Meaning(403, "unfit_claim", "A claim of the caller is missing or unfit", ("claim", "field")),
-    commands.AmbiguousReceipt: Meaning(
-        409, "ambiguous_receipt", "Commands of several streams have this id", ("command_id", "streams")
-    ),
     commands.IdempotencyKeyReused: Meaning(
         422, "idempotency_key_reused", "The command id was used for another command of the stream", ("command_id",)
     ),

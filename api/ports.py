@@ -70,11 +70,8 @@ class Gateway(Protocol):
         linger: they may wait a few milliseconds for others.
         """
 
-    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
-        """The receipt of a command, None if there is none.
-
-        stream, origin: of the command, if several have the id; else AmbiguousReceipt is raised.
-        """
+    async def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
+        """The receipt of a command of a stream, None if there is none; origin: who chose the id, None: any."""
 
 
 class Recorder(Protocol):

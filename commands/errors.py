@@ -10,7 +10,6 @@ CommandError
 ├── WrongVersion         the stream is not at the version that the command expected
 ├── IdempotencyKeyReused the command id was used for another command of the stream
 ├── UnfitClaim           a claim of the caller, for a field that the API fills, is missing or no value of it
-├── AmbiguousReceipt     commands of several streams or origins have the command id
 ├── DecideFailed         the aggregate's code failed on the command
 ├── UnreadableCommand    the handler could not read the command
 ├── TooLarge             the body does not fit in one record of the log
@@ -122,22 +121,6 @@ class UnfitClaim(CommandError):
             "call with a token or an API key that has such a claim"
         )
         self.message_type, self.field, self.claim = message_type, field, claim
-
-
-class AmbiguousReceipt(CommandError):
-    """Commands of several streams or origins have the id, so it does not name one receipt.
-
-    found: stream and origin of those that were found; there may be others.
-    """
-
-    def __init__(self, command_id: str, found: Sequence[tuple[str, str | None]]) -> None:
-        named = ", ".join(f'"{stream}" (origin: {origin or "unknown"})' for stream, origin in found)
-        several = f"commands of several streams or origins: {named}" if found else "commands of several streams"
-        super().__init__(
-            f'the command id "{command_id}" may be that of {several}; name the stream, and the origin if it is still '
-            "ambiguous"
-        )
-        self.command_id, self.streams = command_id, tuple(dict.fromkeys(stream for stream, _ in found))
 
 
 class DecideFailed(CommandError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,11 +30,7 @@ ERROR_ID = re.compile(r"[0-9a-f]{16}\Z")
 """At the end of the message of a command that failed: the handler's log has the error under it."""
 
 ORIGINS: Final = (CLIENT, PROCESS, OUTBOX)
-SCOPED: Final = " "
-"""Start of the keys made by `scoped_key`. A command id that starts with it never is a key itself, so that nobody can
-choose an id that is another command's key; the API accepts no such id.
-"""
-_DIGEST_CHARACTERS: Final = 32
+"""Who may have chosen the id of a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +66,15 @@ class _Members(msgspec.Struct, gc=False):
     version: int
     fingerprint: str
     time: str
+    origin: str
 
 
 class _Head(_Members, gc=False):
     """A receipt without its events."""
 
     error: ReceiptError | msgspec.UnsetType
-    origin: str | msgspec.UnsetType
     actor: str | msgspec.UnsetType
     sealed: str | msgspec.UnsetType
-    shared: bool | msgspec.UnsetType
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -96,10 +90,8 @@ class _Document(_Members, gc=False):
 
     events: list[_Event]
     error: ReceiptError | None = None
-    origin: str | None = None
     actor: str | None = None
     sealed: str = ""
-    shared: bool = False
 
 
 _write = msgspec.json.Encoder().encode
@@ -113,10 +105,8 @@ class Receipt:
     outcome: `accepted` (even if nothing had to change), `rejected` by a rule, `conflict` with the expected version, or
     `failed` (not because of a rule: see `error.code`).
     version: of the stream after the command. fingerprint: digest of the command. time: of the command, RFC 3339.
-    origin: who chose the id: `client`, `process` or `outbox`; None in receipts of earlier releases. shared: whether
-    commands of other streams in its partition have the same id; their receipts have other keys.
-    actor: who caused the command; None if that is not known, and in receipts of earlier releases.
-    sealed: see `sealed_digests`; empty if the command has no personal values, and in receipts of earlier releases.
+    origin: who chose the id: `client`, `process` or `outbox`. actor: who caused the command; None if that is not known.
+    sealed: see `sealed_digests`; empty if the command has no personal values.
     """
 
     command_id: str
@@ -128,10 +118,14 @@ class Receipt:
     time: str
     events: tuple[RecordedEvent, ...] = ()
     error: ReceiptError | None = None
-    origin: str | None = None
-    shared: bool = False
+    origin: str = CLIENT
     actor: str | None = None
     sealed: str = ""
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether its command is decided if it comes again, because the keys of persons could not be read."""
+        return self.error is not None and self.error.code == KEYS_UNAVAILABLE and self.outcome == "failed"
 
     @property
     def position(self) -> Position | None:
@@ -148,9 +142,8 @@ class Receipt:
             self.version,
             self.fingerprint,
             self.time,
-            self.error,
             self.origin,
-            self.shared,
+            self.error,
             self.actor,
             self.sealed,
         )
@@ -174,7 +167,6 @@ class Receipt:
             tuple([RecordedEvent(each.id, each.type, Position.parse(each.position)) for each in read.events]),
             read.error,
             read.origin,
-            read.shared,
             read.actor,
             read.sealed,
         )
@@ -188,26 +180,17 @@ def receipt_head(
     version: int,
     fingerprint: str,
     time: str,
+    origin: str,
     error: ReceiptError | None,
-    origin: str | None = None,
-    shared: bool = False,
     actor: str | None = None,
     sealed: str = "",
 ) -> bytes:
     """A receipt as JSON, up to its events (see Receipt)."""
     head = _Head(
-        command_id, type, stream, outcome, version, fingerprint, time,
-        error or msgspec.UNSET, origin or msgspec.UNSET, actor or msgspec.UNSET, sealed or msgspec.UNSET,
-        shared or msgspec.UNSET,
+        command_id, type, stream, outcome, version, fingerprint, time, origin,
+        error or msgspec.UNSET, actor or msgspec.UNSET, sealed or msgspec.UNSET,
     )  # fmt: skip
     return _write(head)[:-1] + b',"events":['
-
-
-def shared_head(head: bytes) -> bytes:
-    """The head of a receipt, saying that it is shared (see Receipt)."""
-    before, events, _ = head.rpartition(b',"events":[')
-    shared = b',"shared":true'
-    return head if before.endswith(shared) else before + shared + events
 
 
 def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int]) -> bytes:
@@ -223,76 +206,37 @@ def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int])
 
 
 class Answered(Protocol):
-    """A command that was decided: what its receipt says of its id."""
+    """A command that was decided: what its receipt says of its content."""
 
-    @property
-    def command_id(self) -> str: ...
-    @property
-    def stream(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
     @property
-    def origin(self) -> str | None: ...
-    @property
     def sealed(self) -> str: ...
+    @property
+    def is_undecided(self) -> bool: ...
 
 
-def has_id(first: Answered, command_id: str, stream: str, origin: str | None, fingerprint: str) -> bool:
-    """Whether a command has the id of `first`, so that it is not decided again.
+def receipt_key(stream: str, origin: str, command_id: str) -> str:
+    """Record key of a command's receipt: `["listing/L1","client","c-1"]`.
 
-    An id belongs to one stream and one origin. Records of earlier releases have no origin: such a command has the id of
-    any origin. Such a receipt is that of a process or an outbox only if the command is the same: a client may have
-    taken the id.
+    An id belongs to one stream and one origin, so that no client can take the id of a process's command.
     """
-    if first.command_id != command_id or first.stream != stream:
-        return False
-    if first.origin is None:
-        return origin in (None, CLIENT) or first.fingerprint == fingerprint
-    return origin is None or first.origin == origin
+    return orjson.dumps((stream, origin, command_id)).decode()
 
 
-def is_asked_for(receipt: Receipt, command_id: str, stream: str | None, origin: str | None) -> bool:
-    """Whether a receipt is that of this id, of this stream and this origin, if they are given.
-
-    A receipt of an earlier release has no origin, and is found with any.
-    """
-    if receipt.command_id != command_id or stream not in (None, receipt.stream):
-        return False
-    return origin is None or receipt.origin in (None, origin)
+def key_of(command: Envelope) -> str:
+    """Record key of the receipt of a command; one without an origin is a client's."""
+    return receipt_key(command.stream, command.origin or CLIENT, command.id)
 
 
-def origin_of(command: Envelope) -> str | None:
-    """Who chose the id of a command; None if it is not known.
-
-    Earlier releases wrote no origin, but the name of the process in the source, in place of the aggregate's.
-    """
-    if command.origin is not None:
-        return command.origin
-    _, _, named = command.source.partition("/headwater/")
-    name, slash, _ = named.partition("/")
-    return PROCESS if slash or (name and name != command.type.partition(".")[0]) else None
-
-
-def scoped_key(command_id: str, stream: str, origin: str | None) -> str:
-    """Record key of the receipt of a command whose id is, in its partition, the key of another command's receipt."""
-    scope = f"{origin or CLIENT}\n{stream}".encode(errors="surrogateescape")
-    digest = hashlib.blake2b(scope, digest_size=_DIGEST_CHARACTERS // 2).hexdigest()
-    return f"{SCOPED}{digest}{SCOPED}{command_id}"
-
-
-def reuse_key(command_id: str, fingerprint: str) -> str:
-    """Record key of the receipt that refuses a reused command id: not the first receipt's, so that it stays."""
-    return f"{command_id}#{fingerprint}"
+def reuse_key(key: str, fingerprint: str) -> str:
+    """Record key of the receipt that refuses a reused command id; key: of the first receipt, which so stays."""
+    return f"{key}#{fingerprint}"
 
 
 def reused_message(command_id: str, stream: str) -> str:
     """Why a command is refused whose id another command of its stream has."""
     return f'the command id "{command_id}" was used for another command of "{stream}": use a new one'
-
-
-def was_not_decided(receipt: Receipt) -> bool:
-    """Whether a command with this receipt is decided if it comes again: the keys of persons could not be read."""
-    return receipt.error is not None and receipt.error.code == KEYS_UNAVAILABLE and receipt.outcome == "failed"
 
 
 def raise_refusal(receipt: Receipt) -> None:
@@ -310,7 +254,7 @@ def raise_refusal(receipt: Receipt) -> None:
         raise WrongVersion(receipt.stream, error.expected or 0, actual)
     if error.code == KEY_REUSED:
         raise IdempotencyKeyReused(receipt.command_id)
-    if was_not_decided(receipt):
+    if receipt.is_undecided:
         raise KeysUnavailable("the handler could not read them")
     if error.code == UNREADABLE:
         raise UnreadableCommand(receipt.command_id, error.message)

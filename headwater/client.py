@@ -6,7 +6,6 @@ It needs the extra `client`, or all of Headwater.
 """
 
 from commands.errors import (
-    AmbiguousReceipt,
     CommandError,
     DecideFailed,
     EarlierReceiptsUnread,
@@ -31,7 +30,6 @@ from commands.sending.client import (
 from eventlog.errors import EventLogError, KeysUnavailable, LogUnavailable
 
 __all__ = [
-    "AmbiguousReceipt",
     "BlockingCommandClient",
     "CommandClient",
     "CommandError",

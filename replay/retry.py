@@ -21,7 +21,7 @@ from commands.reacting.row_router import RowRouter, row_role
 from commands.reacting.source_places import SourcePlace, placed, retried
 from commands.reacting.starts import read_starts, start_of
 from commands.reacting.turn import described, read_typed
-from commands.receipt import Receipt, is_asked_for, origin_of
+from commands.receipt import Receipt, key_of
 from commands.sending.waiting import receipt_of
 from eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
@@ -128,12 +128,13 @@ class Resender:
         return self._receipt(key, again, partition, start)
 
     def _receipt(self, key: str, command: Envelope, partition: int, start: int) -> Receipt:
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline, first_key = time.monotonic() + TIMEOUT_S, key_of(command)
         with closing(self._log.tail(RECEIPTS, {partition: start})) as tail:
             while time.monotonic() < deadline:
                 for record in tail.poll(1_000, 0.1):
-                    receipt = receipt_of(record)
-                    if receipt is not None and is_asked_for(receipt, command.id, command.stream, origin_of(command)):
+                    # a refusal of a reused id has a longer key
+                    receipt = receipt_of(record) if record.key.startswith(first_key) else None
+                    if receipt is not None:
                         return receipt
         raise CannotRetry(
             key, f"no handler answered within {TIMEOUT_S:g} s; the command was sent, look up its receipt later"

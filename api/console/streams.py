@@ -166,7 +166,7 @@ class StreamPage:
     async def _receipt(self, event: Envelope) -> Receipt | None:
         if event.causation_id is None or not self._service.gateway.ready:
             return None
-        return await self._service.gateway.receipt(event.causation_id, stream=event.stream)
+        return await self._service.gateway.receipt(event.causation_id, event.stream)
 
     async def _page(self, starts: dict[int, int], event_filter: EventFilter) -> AuditPage:
         async with self._service.work.scans.place():

@@ -9,13 +9,14 @@ from commands.receipt import Receipt
 
 def accepted(receipt: Receipt) -> Accepted:
     """The answer to an accepted command."""
+    receipt_link = links.receipt_link(receipt.command_id, receipt.stream)
     return {
         "command_id": receipt.command_id,
         "stream": receipt.stream,
         "version": receipt.version,
         "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
         "position": None if receipt.position is None else str(receipt.position),
-        "links": {"stream": links.stream_link(receipt.stream), "receipt": receipt_link(receipt)},
+        "links": {"stream": links.stream_link(receipt.stream), "receipt": receipt_link},
     }
 
 
@@ -25,9 +26,3 @@ def receipt_headers(receipt: Receipt) -> dict[str, str]:
     if receipt.version:
         headers["ETag"] = f'"{receipt.version}"'
     return headers
-
-
-def receipt_link(receipt: Receipt) -> str:
-    """The path of the receipt, with its stream, because commands of other streams may have the same id."""
-    path = links.receipt_link(receipt.command_id)
-    return f"{path}{'&' if '?' in path else '?'}stream={links.quoted(receipt.stream)}"

@@ -63,16 +63,8 @@ class Receipt(TypedDict):
     error: NotRequired[ReceiptError]
     fingerprint: Annotated[str, Field(description="digest of the command: type, body and expected version")]
     time: Time
-    origin: NotRequired[
-        Annotated[
-            Literal["client", "process", "outbox"],
-            Field(description="who chose the command id; missing in receipts of earlier releases"),
-        ]
-    ]
+    origin: Annotated[Literal["client", "process", "outbox"], Field(description="who chose the command id")]
     actor: NotRequired[Annotated[str, Field(description="who caused the command; missing if that is not known")]]
-    shared: NotRequired[
-        Annotated[bool, Field(description="true: commands of other streams have the same id and receipts of their own")]
-    ]
 
 
 class CommandAnswer(TypedDict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -17,21 +16,20 @@ from api.openapi.components import ACCEPTED_HEADERS, TEXT
 from api.openapi.problem_documents import documented
 from api.requests.parameters import check_names
 from api.service import Service
-from commands.errors import AmbiguousReceipt
 from commands.receipt import ORIGINS
 from eventlog.times import shortened
 
 NAMED = ("stream", "origin")
 ANSWERS: dict[int | str, Any] = {
     200: schemas.answer("The receipt.", "Receipt", ACCEPTED_HEADERS),
-    **documented(404, 409, 422, 500, 503),
+    **documented(404, 422, 500, 503),
 }
 PARAMETERS = [
-    schemas.query("stream", TEXT, "the stream of the command, such as listing/L1"),
+    schemas.query("stream", TEXT, "the stream of the command, such as listing/L1", required=True),
     schemas.query(
         "origin",
         {"type": "string", "enum": list(ORIGINS)},
-        "who chose the id: a client (or a row of an outbox), a process, or the outbox itself",
+        "who chose the id: a client (or a row of an outbox), a process, or an outbox; default: the first with it",
     ),
 ]
 
@@ -41,10 +39,7 @@ def receipt_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["commands"])
 
     async def read_receipt(request: Request, command_id: str) -> Response:
-        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused.
-
-        An id is unique per stream. If commands of several streams have it, name the stream.
-        """
+        """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused."""
         plain = check_names(request.query_params.multi_items(), NAMED)
         return await _receipt(service, caller_of(request), command_id, plain)
 
@@ -84,28 +79,11 @@ async def _receipt(service: Service, caller: Caller, command_id: str, plain: Map
     stream, origin = plain.get("stream"), plain.get("origin")
     if origin is not None and origin not in ORIGINS:
         raise BadParameter("origin", f'is "{shortened(origin)}": send one of {", ".join(ORIGINS)}')
-    if stream is None and service.own_streams.hides_others(caller):
+    if stream is None:
         raise BadParameter("stream", "is missing: send the stream of the command, as in the link of its answer")
-    if stream is not None and not service.own_streams.exists_for(caller, stream):
+    if not service.own_streams.exists_for(caller, stream):
         raise ReceiptMissing(command_id)
-    try:
-        receipt = await service.gateway.receipt(command_id, stream=stream, origin=origin)
-    except AmbiguousReceipt as error:
-        streams = [each for each in error.streams if _may_send_to(service, caller, each)]
-        if len(streams) == len(error.streams):
-            raise
-        # streams that the caller may not send commands to do not exist for it
-        if streams:
-            raise AmbiguousReceipt(command_id, [(each, None) for each in streams]) from error
-        raise ReceiptMissing(command_id) from error
+    receipt = await service.gateway.receipt(command_id, stream, origin=origin)
     if receipt is None or not caller.scopes.allow("commands", receipt.type):
         raise ReceiptMissing(command_id)
-    if service.own_streams.hides_others(caller):
-        receipt = replace(receipt, shared=False)
     return Response(receipt.to_json(), media_type="application/json", headers=receipt_headers(receipt))
-
-
-def _may_send_to(service: Service, caller: Caller, stream: str) -> bool:
-    """Whether the caller may send some command to this stream."""
-    aggregate = service.commands.aggregates.get(stream.partition("/")[0])
-    return aggregate is not None and any(caller.scopes.allow("commands", name) for name in aggregate.commands)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import structs
-
 from commands.handling.decision import Decision
-from commands.receipt import receipt_json, shared_head
+from commands.receipt import receipt_json
 from eventlog import topics
 from eventlog.letters import time_of
 from eventlog.limits import MAX_TRANSACTION_BYTES
@@ -73,13 +71,6 @@ class Batch:
                 self.size_bytes += decision.after.size_bytes  # about the size of its snapshot
             self.changed[decision.stream] = decision
             self.new_streams += decision.begins
-
-    def share(self, key: str) -> None:
-        """Say in the receipt with this key, which is one of this batch, that it is shared."""
-        decision = self._by_key[key]
-        shared = structs.replace(decision, receipt=shared_head(decision.receipt))
-        self.decisions[next(at for at, each in enumerate(self.decisions) if each is decision)] = shared
-        self._by_key[key] = shared
 
     def add_repeated(self, key: str, receipt: bytes) -> None:
         """Send an earlier receipt again, which has this record key."""

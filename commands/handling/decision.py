@@ -33,7 +33,7 @@ from commands.receipt import (
     receipt_head,
 )
 from eventlog import topics
-from eventlog.envelope import OUTBOX, PROCESS, Envelope, encode_event, timestamp_ms
+from eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, encode_event, timestamp_ms
 from eventlog.errors import KeysUnavailable, ValueWithheld
 from eventlog.hidden_values import places_of_error
 from eventlog.letters import time_of
@@ -57,7 +57,7 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     """A command from the log: its envelope, its time as text, its fingerprint, and its partition.
 
     recorded_time: of its events, as text: when their batch was begun.
-    origin: who chose its id. key: of its receipt's record. sealed: see `sealed_digests`.
+    key: of its receipt's record. sealed: see `sealed_digests`.
     """
 
     envelope: Envelope
@@ -65,7 +65,6 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str
     partition: int
     recorded_time: str
-    origin: str | None
     key: str
     sealed: str = ""
 
@@ -83,7 +82,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """The decision on one command. It cannot fail any more: it consists of bytes, and each part fits in its record.
 
     key: of the receipt's record.
-    command_id, origin, sealed: see Receipt.
+    command_id, sealed: see Receipt.
     receipt: the receipt's JSON up to its events.
     events: the records to append; of an erasure, tombstones.
     recorded: the JSON of each event in the receipt, up to its offset; of an erasure, none.
@@ -91,13 +90,12 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     snapshot: the value of its record, if it was made.
     size_bytes: of all appended records.
     begins: whether the stream had no event before.
-    is_undecided: whether the command is decided if it comes again, see `was_not_decided`.
+    is_undecided: see Receipt.is_undecided.
     placed: the offsets of its first events, if the log has them already; they are not in `events`.
     """
 
     key: str
     command_id: str
-    origin: str | None
     command_type: str
     fingerprint: str
     stream: str
@@ -133,7 +131,7 @@ def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable)
 
     Raises the error if nobody would send the command again: then it waits, with those after it.
     """
-    if received.origin in (PROCESS, OUTBOX):
+    if received.envelope.origin in (PROCESS, OUTBOX):
         raise error
     level = logging.DEBUG if isinstance(error, ValueWithheld) else logging.WARNING
     logger.log(level, '"%s" of "%s" is not decided: %s', received.envelope.type, received.envelope.stream[:200], error)
@@ -169,7 +167,6 @@ def answered(
     return Decision(
         key or received.key,
         envelope.id,
-        received.origin,
         envelope.type,
         received.fingerprint,
         envelope.stream,
@@ -271,7 +268,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
     if receipt_bytes > MAX_ENTRY_BYTES:
         raise _too_many(aggregate, f"a receipt of {receipt_bytes} bytes")
     return Decision(
-        received.key, envelope.id, received.origin, envelope.type, received.fingerprint, stream, "accepted", receipt,
+        received.key, envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt,
         tuple(entries), tuple(recorded), after, snapshot, size_bytes + receipt_bytes, begins=known.version == 0,
         sealed=received.sealed,
     )  # fmt: skip
@@ -332,8 +329,8 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
         version,
         received.fingerprint,
         received.time,
+        envelope.origin or CLIENT,
         error,
-        received.origin,
         actor=envelope.actor,
         sealed=received.sealed,
     )

@@ -13,9 +13,18 @@ import msgspec
 
 from commands.codec import opened_state, write_snapshot
 from commands.declaring.registry import AnyAggregate
-from commands.handling.decision import MAX_EVENTS, Decision, Known, ReceivedCommand, answered, clipped, kept
+from commands.handling.decision import (
+    MAX_EVENTS,
+    Decision,
+    Known,
+    ReceivedCommand,
+    accepted_head,
+    answered,
+    clipped,
+    kept,
+)
 from commands.handling.refold import is_snapshot, version_in
-from commands.receipt import WRONG_VERSION, ReceiptError, receipt_head
+from commands.receipt import WRONG_VERSION, ReceiptError
 from eventlog import topics
 from eventlog.envelope import Envelope
 from eventlog.errors import NotAnEnvelope
@@ -98,21 +107,10 @@ def decide_erasure(
         Entry(topics.EVENTS, f"{stream}/{number}", None, now_ms) for number in range(erasure.first, last + 1)
     )
     envelope = received.envelope
-    receipt = receipt_head(
-        envelope.id,
-        envelope.type,
-        stream,
-        "accepted",
-        version,
-        received.fingerprint,
-        received.time,
-        None,
-        received.origin,
-        actor=envelope.actor,
-    )
+    receipt = accepted_head(received, version)
     size_bytes = len(receipt) + len(written) + sum(len(each.key) for each in tombstones)
     return Decision(
-        received.key, envelope.id, received.origin, envelope.type, received.fingerprint, stream, "accepted", receipt,
+        received.key, envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt,
         tombstones, after=after, snapshot=written, size_bytes=size_bytes,
     )  # fmt: skip
 

@@ -23,7 +23,6 @@ from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from commands.handling.batch import Batch
 from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept, unavailable
 from commands.handling.decision_spans import begin_decision, note_decision
-from commands.handling.earlier_receipt import Earlier, earlier_receipt, keep_beside
 from commands.handling.erasing import ERASE, Erasure, decide_erasure
 from commands.handling.known_streams import KnownStreams
 from commands.handling.torn_batch import TornEvents, adopted
@@ -31,11 +30,12 @@ from commands.local_state.state import StateStore
 from commands.owning.running_code import running
 from commands.receipt import (
     KEY_REUSED,
-    SCOPED,
     UNREADABLE,
     UNREADABLE_STATE,
+    Answered,
+    Receipt,
     ReceiptError,
-    origin_of,
+    key_of,
     reuse_key,
     reused_message,
 )
@@ -52,6 +52,9 @@ LOOKED_UP = 250
 """Commands whose receipts are looked up at once."""
 LAST_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: Kafka accepts later times, Python does not."""
+
+_Stored = tuple[str, bytes | None]
+"""The key of a command's receipt, and the receipt in the store, if it has one."""
 
 logger = logging.getLogger(__name__)
 
@@ -103,14 +106,14 @@ class Handler:
         batch = Batch(self._partition, now_ms)
         for start in range(0, len(records), LOOKED_UP):
             received = [(record, _read_envelope(record)) for record in records[start : start + LOOKED_UP]]
-            ids = [envelope.id for _, envelope in received if isinstance(envelope, Envelope)]
-            stored = dict(zip(ids, self._store.receipts(ids), strict=True))
+            keys = [key_of(envelope) for _, envelope in received if isinstance(envelope, Envelope)]
+            stored = iter(zip(keys, self._store.receipts(keys), strict=True))
             for record, envelope in received:
                 if batch.is_full:
                     return batch
                 if isinstance(envelope, Envelope):
                     with running("decide", envelope.type, envelope.stream, envelope.id, envelope.traceparent):
-                        self._handle_traced(record, envelope, stored[envelope.id], batch)
+                        self._handle_traced(record, envelope, next(stored), batch)
                 else:
                     self._add_dead_letter(record, envelope, batch)  # there is nobody to answer
                 batch.taken += 1
@@ -133,7 +136,7 @@ class Handler:
                 unkept.add(stream)
         return unkept
 
-    def _handle_traced(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
+    def _handle_traced(self, record: Record, envelope: Envelope, stored: _Stored, batch: Batch) -> None:
         """Like `_handle`; if the command's trace is sampled, its events carry the context of the decision's span."""
         span = begin_decision(envelope)
         if span is None:
@@ -144,8 +147,8 @@ class Handler:
         note_decision(span, batch.decisions[-1] if len(batch.decisions) > decided else None, began_ns)
         batch.traced[record.offset] = span
 
-    def _handle(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
-        """Add the answer to a command; stored: the receipt in the store whose key is its id."""
+    def _handle(self, record: Record, envelope: Envelope, stored: _Stored, batch: Batch) -> None:
+        """Add the answer to a command."""
         if envelope.type == ERASE:
             self._erase(record, envelope, stored, batch)
             return
@@ -156,47 +159,25 @@ class Handler:
             fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
         else:
             return  # another partition must answer it
-        command = self._received(envelope, fingerprint, batch)
+        received = self._received(envelope, fingerprint, stored, batch)
         # also of a command that cannot be opened now: it may have been decided before
         if isinstance(error, KeysUnavailable) or (typed is not None and typed.command.sealed_fields is not None):
             body = canonical(envelope.data)[0] if typed is None else typed.body
             digests = sealed_digests(envelope.type, body, envelope.expected_version)
-            command = structs.replace(command, sealed=digests)
-        received = self._unanswered(command, stored, batch)
-        if received is not None and isinstance(error, KeysUnavailable):
+            received = structs.replace(received, sealed=digests)
+        if _is_answered(received, stored[1], batch):
+            return
+        if isinstance(error, KeysUnavailable):
             batch.add(unavailable(received, 0, error))
-        elif received is not None and not isinstance(error, KeysUnavailable):
+        else:
             self._answer(received, typed, error, batch)
 
-    def _received(self, envelope: Envelope, fingerprint: str, batch: Batch) -> ReceivedCommand:
+    def _received(self, envelope: Envelope, fingerprint: str, stored: _Stored, batch: Batch) -> ReceivedCommand:
         return ReceivedCommand(
-            envelope, format_time(envelope.time), fingerprint, self._partition, batch.recorded_time,
-            origin_of(envelope), envelope.id,
-        )  # fmt: skip
+            envelope, format_time(envelope.time), fingerprint, self._partition, batch.recorded_time, stored[0]
+        )
 
-    def _unanswered(self, received: ReceivedCommand, stored: bytes | None, batch: Batch) -> ReceivedCommand | None:
-        """The command, with the key of its receipt; None if its id was answered before, and so it is answered now.
-
-        stored: the receipt in the store whose key is its id.
-        """
-        envelope = received.envelope
-        if stored is None and batch.decision(envelope.id) is None and not envelope.id.startswith(SCOPED):
-            return received  # nearly always
-        try:
-            earlier = earlier_receipt(envelope, received.origin, received.fingerprint, stored, batch, self._store)
-        except ValueError as unreadable:  # not written by a handler, so it is not known what was done
-            key = reuse_key(envelope.id, received.fingerprint)
-            batch.add(answered(received, "failed", 0, failure(envelope, unreadable), key=key))
-            return None
-        if earlier.key != envelope.id:
-            received = structs.replace(received, key=earlier.key)
-            keep_beside(envelope.id, stored, batch)
-        if not earlier.is_decided:
-            return received
-        _repeat(received, earlier, batch)
-        return None
-
-    def _erase(self, record: Record, envelope: Envelope, stored: bytes | None, batch: Batch) -> None:
+    def _erase(self, record: Record, envelope: Envelope, stored: _Stored, batch: Batch) -> None:
         """Add the answer to a request to erase events of a stream."""
         stream = envelope.stream
         try:
@@ -206,8 +187,8 @@ class Handler:
             self._add_dead_letter(record, error, batch)
             return
         fingerprint = fingerprint_of_unreadable(envelope, record.value or b"")
-        received = self._unanswered(self._received(envelope, fingerprint, batch), stored, batch)
-        if received is None:
+        received = self._received(envelope, fingerprint, stored, batch)
+        if _is_answered(received, stored[1], batch):
             return
         aggregate = self._registry.aggregates.get(stream.partition("/")[0])
         known = self._streams.get(stream)
@@ -320,16 +301,32 @@ def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
     return envelope
 
 
-def _repeat(received: ReceivedCommand, earlier: Earlier, batch: Batch) -> None:
-    """Send the receipt of a command id again, or refuse the command if the id was used for another one."""
-    command_id, stream, first = received.envelope.id, received.envelope.stream, earlier.first
-    if first is not None and not is_same(first, received.fingerprint, received.sealed):
+def _is_answered(received: ReceivedCommand, stored: bytes | None, batch: Batch) -> bool:
+    """Answer a command whose id was answered before; returns whether it was.
+
+    stored: its receipt in the store.
+    """
+    key, fingerprint = received.key, received.fingerprint
+    first: Answered | None = batch.decision(key)
+    if first is None:
+        if stored is None:
+            return False
+        try:
+            first = Receipt.from_json(stored)
+        except ValueError as unreadable:  # not written by a handler, so it is not known what was done
+            reason = failure(received.envelope, unreadable)
+            batch.add(answered(received, "failed", 0, reason, key=reuse_key(key, fingerprint)))
+            return True
+        if not first.is_undecided and key not in batch.repeated and is_same(first, fingerprint, received.sealed):
+            batch.add_repeated(key, stored)
+    if first.is_undecided:
+        return False
+    if not is_same(first, fingerprint, received.sealed):
         # under another key, because the first receipt must stay the latest record of its key
-        key = reuse_key(command_id, received.fingerprint)
-        error = ReceiptError(KEY_REUSED, clipped(reused_message(command_id, stream)))
-        batch.add(answered(received, "failed", 0, error, key=key))
-    elif earlier.stored is not None and earlier.key not in batch.repeated:
-        batch.add_repeated(earlier.key, earlier.stored)
+        message = reused_message(received.envelope.id, received.envelope.stream)
+        error = ReceiptError(KEY_REUSED, clipped(message))
+        batch.add(answered(received, "failed", 0, error, key=reuse_key(key, fingerprint)))
+    return True
 
 
 def dead_letter(record: Record, reason: str, now_ms: int, *, reader: str = "") -> Entry:

@@ -15,7 +15,7 @@ from commands.declaring.process import Refused
 from commands.declaring.registry import CommandRegistry
 from commands.errors import MalformedCommand
 from commands.handling.decision import clipped
-from commands.receipt import Receipt, origin_of, reuse_key, scoped_key
+from commands.receipt import Receipt, key_of, reuse_key
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, encode, format_time
 from eventlog.errors import NotAnEnvelope
@@ -80,18 +80,15 @@ def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
 
 
 def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt | None:
-    """The receipt of this command; others may have the same id, and so may a command with another body."""
-    time, origin = format_time(command.time), origin_of(command)
-    reused = reuse_key(command.id, "")
+    """The receipt of this command; one with another body may have the same id."""
+    time, first = format_time(command.time), key_of(command)
+    reused = reuse_key(first, "")
     found: Receipt | None = None
-    keys = [command.id, scoped_key(command.id, command.stream, origin)]
-    for key in [*keys, *(key for key in receipts if key.startswith(reused))]:
+    for key in [first, *(key for key in receipts if key.startswith(reused))]:
         value = receipts.get(key)
-        receipt = Receipt.from_json(value) if value else None
-        if receipt is None or (receipt.command_id, receipt.stream) != (command.id, command.stream):
+        if value is None:
             continue
-        if receipt.origin not in (None, origin):
-            continue
+        receipt = Receipt.from_json(value)
         if (receipt.type, receipt.time) == (command.type, time):
             return receipt
         found = found or receipt

@@ -230,7 +230,7 @@ def adopted(
         for each in written
     )
     return Decision(
-        received.key, command_id, received.origin, received.envelope.type, received.fingerprint, stream, "accepted",
+        received.key, command_id, received.envelope.type, received.fingerprint, stream, "accepted",
         receipt, (), recorded, after, size_bytes=len(receipt), begins=known.version == 0, sealed=received.sealed,
         placed=offsets,
     )  # fmt: skip

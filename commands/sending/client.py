@@ -134,17 +134,17 @@ class CommandClient:
                 for outcome in outcomes:
                     yield outcome
 
-    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
-        """The receipt of an earlier command, whatever its outcome; None if there is none (yet, or any more).
+    async def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
+        """The receipt of an earlier command of a stream, of any outcome; None if there is none (yet, or any more).
 
-        stream, origin: of the command; needed if commands of several streams (or processes, or outboxes) have the id,
-        else AmbiguousReceipt is raised. It finds receipts from shortly before the start on, and the latest million. For
-        older ones use the API, or send the command again with its id, which returns its first receipt. Raises
-        EarlierReceiptsUnread if receipts cannot be followed within the answer timeout, and LogUnavailable.
+        origin: who chose the id: `client`, `process` or `outbox`; None: the first of these that has it. It finds
+        receipts from shortly before the start on, and the latest million. For older ones use the API, or send the
+        command again with its id, which returns its first receipt. Raises EarlierReceiptsUnread if receipts cannot be
+        followed within the answer timeout, and LogUnavailable.
         """
         if not self._gateway.ready:
             await asyncio.to_thread(self._gateway.wait_ready, self._timeout_s)
-        return await self._gateway.receipt(command_id, stream=stream, origin=origin)
+        return await self._gateway.receipt(command_id, stream, origin=origin)
 
     async def _send(self, request: Request, command_id: str) -> Receipt:
         body = request.command.model_dump_json(exclude_unset=True).encode()
@@ -263,9 +263,9 @@ class BlockingCommandClient:
         finally:
             self._run(_close(outcomes))
 
-    def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
+    def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
         """See CommandClient.receipt."""
-        return self._run(self._client.receipt(command_id, stream=stream, origin=origin))
+        return self._run(self._client.receipt(command_id, stream, origin=origin))
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

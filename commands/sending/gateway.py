@@ -11,24 +11,14 @@ from typing import Final, Unpack
 
 from commands.codec import Body
 from commands.declaring.registry import CommandRegistry
-from commands.errors import AmbiguousReceipt, EarlierReceiptsUnread
-from commands.receipt import (
-    KEY_REUSED,
-    ORIGINS,
-    SCOPED,
-    Receipt,
-    ReceiptError,
-    is_asked_for,
-    reused_message,
-    scoped_key,
-    was_not_decided,
-)
+from commands.errors import EarlierReceiptsUnread
+from commands.receipt import KEY_REUSED, ORIGINS, Receipt, ReceiptError, receipt_key, reused_message
 from commands.sending.outgoing import Options, Outgoing, prepare
 from commands.sending.receipt_follower import ReceiptFollower
-from commands.sending.receipt_index import Name, Place, ReceiptIndex, RecentReceipts
+from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
 from commands.sending.waiting import Waiting, WaitingCommands, receipt_of
 from eventlog import topics
-from eventlog.envelope import CLIENT, partition_of
+from eventlog.envelope import partition_of
 from eventlog.ports import EventLog
 from eventlog.rounds import SENT_BEFORE_S, until_round_s
 from eventlog.tracing.spans import Span
@@ -112,11 +102,11 @@ class CommandGateway:
         Unanswered: no receipt came in time. LogUnavailable: the command may be in the log; send it again with its id.
         """
         # if no receipt is found, the handler decides: it has every receipt that is still kept
-        names = [self._name(each) for each in commands if not each.is_new]
-        places = dict(zip(names, self._follower.find_each(names), strict=True)) if names else {}
+        keys = [each.key for each in commands if not each.is_new]
+        places = dict(zip(keys, self._follower.find_each(keys), strict=True)) if keys else {}
         answers, new = list[asyncio.Future[Receipt]](), list[Waiting]()
         for command in commands:
-            place = None if command.is_new else places.get(self._name(command))
+            place = None if command.is_new else places.get(command.key)
             before = self._turns.get(command.stream)
             if place is None and before is None and command.complete is None:
                 new.append(self._waiting.add(command))
@@ -135,28 +125,21 @@ class CommandGateway:
                 answer.add_done_callback(partial(_end_span, command.span))
         return answers
 
-    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
-        """The receipt of an earlier command; None if there is none (yet, or any more).
+    async def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
+        """The receipt of an earlier command of a stream; None if there is none (yet, or any more).
 
-        stream, origin: of the command, if commands of several streams or origins have the id. Without an index of all
-        receipts, only the latest are found. Raises AmbiguousReceipt if several have it, EarlierReceiptsUnread while the
-        index is incomplete, and LogUnavailable.
+        origin: who chose the id; None: a client, else a process, else an outbox. Without an index of all receipts, only
+        the latest are found. Raises EarlierReceiptsUnread while the index is incomplete, and LogUnavailable.
         """
         known = self._follower.knows_enough
-        if stream is None:
-            names = [(partition, command_id) for partition in range(self._log.partitions)]
-        else:
-            keys = [command_id, *(scoped_key(command_id, stream, each) for each in ORIGINS)]
-            names = [(partition_of(stream, self._log.partitions), key) for key in keys]
-        places = zip(names, self._follower.find_each(names), strict=True)
-        read = [await asyncio.to_thread(self._read, name[1], place) for name, place in places if place is not None]
-        found = [each for each in read if each is not None and is_asked_for(each, command_id, stream, origin)]
-        if not found and not known:
+        keys = [receipt_key(stream, each, command_id) for each in (ORIGINS if origin is None else [origin])]
+        for key, place in zip(keys, self._follower.find_each(keys), strict=True):
+            found = None if place is None else await asyncio.to_thread(self._read, key, place)
+            if found is not None:
+                return found
+        if not known:
             raise EarlierReceiptsUnread(command_id)
-        shared = command_id.startswith(SCOPED) or any(each is not None and each.shared for each in read)
-        if len(found) > 1 or (stream is None and shared):
-            raise AmbiguousReceipt(command_id, [(each.stream, each.origin) for each in found])
-        return found[0] if found else None
+        return None
 
     def _append_soon(self, waiting: Sequence[Waiting]) -> None:
         """Append them, but if many wait, with others, just before the next round."""
@@ -189,11 +172,11 @@ class CommandGateway:
         without; None: none is. turn: likewise for this command. If values are withheld, the handler is asked for the
         receipt first, because it has every receipt, also of commands that are not decided yet.
         """
-        earlier = None if place is None else await asyncio.to_thread(self._earlier, command, place)
+        earlier = None if place is None else await asyncio.to_thread(self._read, command.key, place)
         if before is not None:
             await asyncio.wait([before])
         answer = self._send_again(command, earlier)
-        if command.complete is not None and was_not_decided(await answer):
+        if command.complete is not None and (await answer).is_undecided:
             answer = self._send_again(await asyncio.to_thread(command.complete), None)
         self._end_turn(command.stream, turn)
         return await answer
@@ -206,7 +189,7 @@ class CommandGateway:
 
     def _send_again(self, command: Outgoing, earlier: Receipt | None) -> asyncio.Future[Receipt]:
         """The answer to a command whose id has this receipt, or none that is known."""
-        if earlier is None or was_not_decided(earlier):
+        if earlier is None or earlier.is_undecided:
             again = self._waiting.add(command)
             self._append_soon([again])
             return again.answer
@@ -214,23 +197,11 @@ class CommandGateway:
         answer.set_result(earlier if command.is_answered_by(earlier) else key_reused(earlier, command))
         return answer
 
-    def _earlier(self, command: Outgoing, place: Place) -> Receipt | None:
-        """The receipt of the command's id, at this place or beside it; None if the handler must decide."""
-        first, beside = command.first_keys
-        receipt = self._read(first, place)
-        if receipt is not None and not command.has_id_of(receipt):
-            other = self._follower.find((place[0], beside))
-            receipt = None if other is None else self._read(beside, other)
-        return receipt if receipt is not None and command.has_id_of(receipt) else None
-
-    def _name(self, command: Outgoing) -> Name:
-        return partition_of(command.stream, self._log.partitions), command.command_id
-
     def _read(self, key: str, place: Place) -> Receipt | None:
         partition, offset = place
         # read to the end: an unfinished reader is closed, and the next one must connect again
         records = list(self._log.read(topics.RECEIPTS, partition, offset, offset + 1))
-        # two names may share a place in the index: the record has the key
+        # two keys may share a place in the index
         return next((receipt_of(record) for record in records if record.key == key), None)
 
 
@@ -254,5 +225,4 @@ def key_reused(earlier: Receipt, command: Outgoing) -> Receipt:
         fingerprint=command.fingerprint,
         time=earlier.time,
         error=ReceiptError(KEY_REUSED, reused_message(earlier.command_id, command.stream)),
-        origin=CLIENT,
     )

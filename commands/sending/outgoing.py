@@ -13,7 +13,7 @@ from commands.codec import Body, TypedCommand, command_record, fingerprint_of, r
 from commands.declaring.registry import CommandType
 from commands.declaring.times import may_hold_times, unclear_times
 from commands.errors import MalformedCommand, TooLarge
-from commands.receipt import Receipt, has_id, reuse_key, scoped_key, was_not_decided
+from commands.receipt import Receipt, receipt_key, reuse_key
 from commands.sealed_digests import is_same, sealed_digests
 from eventlog.envelope import CLIENT, Envelope, timestamp_ms
 from eventlog.limits import MAX_BODY_BYTES
@@ -63,24 +63,18 @@ class Outgoing(NamedTuple):
     @property
     def receipt_keys(self) -> tuple[str, ...]:
         """The keys of the records that may be its receipt."""
-        if self.is_new:
-            return (self.command_id,)
-        return *self.first_keys, reuse_key(self.command_id, self.fingerprint)
+        return (self.key,) if self.is_new else (self.key, reuse_key(self.key, self.fingerprint))
 
     @property
-    def first_keys(self) -> tuple[str, str]:
-        """The keys of the records that may be the first receipt of its id; the second one only beside the first."""
-        return self.command_id, scoped_key(self.command_id, self.stream, CLIENT)
+    def key(self) -> str:
+        """The key of the first receipt of its id."""
+        return receipt_key(self.stream, CLIENT, self.command_id)
 
     def is_answered_by(self, receipt: Receipt) -> bool:
         """Whether a receipt of its id is of this command, and not of another one."""
-        if was_not_decided(receipt):  # what was withheld, or could not be read, may be the same in another command
+        if receipt.is_undecided:  # what was withheld, or could not be read, may be the same in another command
             return receipt.fingerprint == self.fingerprint
         return is_same(receipt, self.fingerprint, self.sealed)
-
-    def has_id_of(self, receipt: Receipt) -> bool:
-        """Whether it is not decided again, because its id has this receipt."""
-        return has_id(receipt, self.command_id, self.stream, CLIENT, self.fingerprint)
 
 
 def prepare(

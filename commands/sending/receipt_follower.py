@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Final
 
 from commands.errors import LocalStateError
-from commands.sending.receipt_index import Name, Place, ReceiptIndex, RecentReceipts
+from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
 from eventlog import topics
 from eventlog.errors import EventLogError
 from eventlog.ports import EventLog, Record, topic_ends
@@ -78,18 +78,14 @@ class ReceiptFollower:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def find(self, name: Name) -> Place | None:
-        """The place of a receipt; None if unknown. Safe to call from any thread."""
-        return self.find_each([name])[0]
-
-    def find_each(self, names: Sequence[Name]) -> Sequence[Place | None]:
-        """Like `find`, for each of several; faster."""
+    def find_each(self, keys: Sequence[str]) -> Sequence[Place | None]:
+        """The place of the receipt with each of these keys; None if unknown. Safe to call from any thread."""
         index = self._index
         try:
-            return [None] * len(names) if index is None else index.find_each(names)
+            return [None] * len(keys) if index is None else index.find_each(keys)
         except LocalStateError as error:
             logger.warning("cannot look up receipts: %s", error)
-            return [None] * len(names)
+            return [None] * len(keys)
 
     def _run(self) -> None:
         try:

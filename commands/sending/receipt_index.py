@@ -9,14 +9,12 @@ from eventlog.ports import Record
 
 Place = tuple[int, int]
 """Partition and offset of a receipt."""
-Name = tuple[int, str]
-"""Partition and record key of a receipt: commands of several streams may have the same id."""
 
 _OFFSET_BITS = 48
 
 
 class ReceiptIndex(Protocol):
-    """Name → place. Only `find` and `find_each` may be called from threads other than the one that adds.
+    """Record key → place. Only `find_each` may be called from threads other than the one that adds.
 
     keeps_all: whether it needs all receipts of the log, not only the latest. A place that it finds may belong to
     another command: check the record. Every method may raise LocalStateError.
@@ -30,11 +28,8 @@ class ReceiptIndex(Protocol):
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """Like `add`, for records that may be older than stored ones, which they do not replace."""
 
-    def find(self, name: Name) -> Place | None:
-        """The place of the receipt, or None."""
-
-    def find_each(self, names: Sequence[Name]) -> Sequence[Place | None]:
-        """Like `find`, for each of several; faster."""
+    def find_each(self, keys: Sequence[str]) -> Sequence[Place | None]:
+        """The place of the receipt with each of these keys, or None."""
 
     def position(self, partition: int) -> int:
         """The offset before which it has everything, from the last `add`; 0 if none."""
@@ -65,22 +60,15 @@ class RecentReceipts:
         for record in records:
             if len(self._young) >= self._half:
                 self._old, self._young = self._young, {}
-            self._young[hash((record.partition, record.key))] = packed(record)
+            self._young[hash(record.key)] = packed(record)
 
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add_older: it has no space for them."""
 
-    def find(self, name: Name) -> Place | None:
-        """See ReceiptIndex.find."""
-        digest = hash(name)
-        place = self._young.get(digest)
-        if place is None:
-            place = self._old.get(digest)
-        return None if place is None else unpacked(place)
-
-    def find_each(self, names: Sequence[Name]) -> Sequence[Place | None]:
+    def find_each(self, keys: Sequence[str]) -> Sequence[Place | None]:
         """See ReceiptIndex.find_each."""
-        return [self.find(name) for name in names]
+        places = [self._young.get(digest, self._old.get(digest)) for digest in map(hash, keys)]
+        return [None if place is None else unpacked(place) for place in places]
 
     def position(self, partition: int) -> int:
         """See ReceiptIndex.position."""

@@ -11,12 +11,12 @@ from commands.errors import LocalStateError
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.slots import Slot
 from commands.local_state.state import StateStore
-from commands.sending.receipt_index import Name, Place, packed, unpacked
+from commands.sending.receipt_index import Place, packed, unpacked
 from eventlog import topics
 from eventlog.ports import EventLog, Record
 from eventlog.times import now_ms
 
-_LAYOUT = "receipts-2"
+_LAYOUT = "receipts"
 BUDGET_BYTES = 16 * 1024 * 1024
 """For read blocks, and again for data that is not yet in files."""
 
@@ -33,26 +33,22 @@ class StoredReceipts:
     def add(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add."""
         self._store.check()
-        places = {_stored_as(_name(record)): packed(record).to_bytes(8, "big") for record in records}
+        places = {record.key: packed(record).to_bytes(8, "big") for record in records}
         named = {_position_of(partition): offset for partition, offset in positions.items()}
         self._store.apply({}, places, named, now_ms())
 
     def add_older(self, records: Sequence[Record], positions: Mapping[int, int]) -> None:
         """See ReceiptIndex.add_older."""
         unknown = []
-        for record, known in zip(records, self.find_each([_name(record) for record in records]), strict=True):
+        for record, known in zip(records, self.find_each([record.key for record in records]), strict=True):
             # a receipt that was sent again is stored again, and compaction removes the older record
             if known is None or known[1] < record.offset:
                 unknown.append(record)
         self.add(unknown, positions)
 
-    def find(self, name: Name) -> Place | None:
-        """See ReceiptIndex.find."""
-        return self.find_each([name])[0]
-
-    def find_each(self, names: Sequence[Name]) -> Sequence[Place | None]:
+    def find_each(self, keys: Sequence[str]) -> Sequence[Place | None]:
         """See ReceiptIndex.find_each."""
-        found = self._store.receipts([_stored_as(name) for name in names])
+        found = self._store.receipts(keys)
         return [None if place is None else unpacked(int.from_bytes(place, "big")) for place in found]
 
     def position(self, partition: int) -> int:
@@ -86,14 +82,6 @@ def open_stored(log: EventLog, folder: Path, receipts_days: int) -> StoredReceip
         slot.release()
         raise
     return StoredReceipts(store, slot.release)
-
-
-def _name(record: Record) -> Name:
-    return record.partition, record.key
-
-
-def _stored_as(name: Name) -> str:
-    return f"{name[0]}/{name[1]}"
 
 
 def _position_of(partition: int) -> str:

@@ -14,7 +14,6 @@ from typing import Final
 from commands.errors import Unanswered
 from commands.receipt import Receipt
 from commands.sending.outgoing import Outgoing
-from eventlog.envelope import CLIENT
 from eventlog.ports import Record
 
 WOKEN_PER_TURN: Final = 16
@@ -30,15 +29,6 @@ class Waiting:
     command: Outgoing
     answer: asyncio.Future[Receipt]
     deadline_s: float
-
-    def is_answered_by(self, receipt: Receipt) -> bool:
-        """Whether `receipt` belongs to this command, not to another command with the same id."""
-        command = self.command
-        return (
-            receipt.command_id == command.command_id
-            and command.is_answered_by(receipt)
-            and receipt.origin in (None, CLIENT)
-        )
 
 
 class WaitingCommands:
@@ -108,7 +98,7 @@ class WaitingCommands:
         receipt = receipt_of(record) if waiting else None
         if receipt is None:
             return
-        for each in [each for each in waiting if each.is_answered_by(receipt)]:
+        for each in [each for each in waiting if each.command.is_answered_by(receipt)]:
             self._remove(each)
             if not each.answer.done():
                 each.answer.set_result(receipt)

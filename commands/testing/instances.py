@@ -24,7 +24,7 @@ from commands.reacting.router import Router
 from commands.reacting.row_router import RowRouter
 from commands.reacting.source_places import place_of
 from commands.reacting.turn import next_step, timed_out
-from commands.receipt import Receipt, ReceiptError
+from commands.receipt import Receipt, ReceiptError, key_of
 from commands.testing.changed_rows import ROW, change_of
 from commands.testing.differences import difference
 from commands.testing.past import Happened, Past, Recorded, aggregate_of, is_declared
@@ -232,7 +232,7 @@ class _Play:
         )
         # a new offset, because it distinguishes refusals of the same command
         record = structs.replace(sent.record, offset=next(self._offsets))
-        (entry,) = refusals([record], {command.id: receipt.to_json()}, timestamp_ms(self._past.now))
+        (entry,) = refusals([record], {key_of(command): receipt.to_json()}, timestamp_ms(self._past.now))
         return entry.value
 
 

@@ -60,7 +60,7 @@ class GivenStream(Generic[State]):
             raise ValueError(f'the command is for "{typed.stream}", but the events before it are of "{self.stream}"')
         envelope = Envelope(COMMAND_ID, kind.type, typed.stream, self.now, {})
         now = format_time(self.now)
-        received = ReceivedCommand(envelope, now, fingerprint_of(kind.type, typed.body, None), 0, now, None, COMMAND_ID)
+        received = ReceivedCommand(envelope, now, fingerprint_of(kind.type, typed.body, None), 0, now, COMMAND_ID)
         decision = attempt(received, typed, self._known, keep=True)
         events = tuple(read_event(self.aggregate, decode(entry.value)) for entry in decision.events)
         receipt = Receipt.from_json(receipt_json(decision.receipt, decision.recorded, range(len(decision.recorded))))

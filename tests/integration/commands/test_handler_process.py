@@ -112,10 +112,10 @@ async def looked_up(settings: LogSettings, command_id: str) -> Receipt | None:
     gateway = CommandGateway(log, REGISTRY, open_index=partial(open_stored, log, settings.state / "api", 7))
     await gateway.start()
     await asyncio.to_thread(eventually, lambda: gateway._follower.knows_enough, "all receipts are known")
-    assert await gateway.receipt("unknown") is None
+    assert await gateway.receipt("unknown", "listing/L1") is None
     readers: list[object] = []
     for _ in range(100):  # a broker that does not answer in time is asked by another reader
-        found = await gateway.receipt(command_id)
+        found = await gateway.receipt(command_id, "listing/L1")
         readers, before = list(log._idle_readers), readers
         if readers == before != []:
             break

@@ -60,7 +60,6 @@ class FakeGateway:
     error: Exception | None = None
     answer: Receipt | None = None
     known: dict[str, Receipt] = field(default_factory=dict)
-    several: Exception | None = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     ready: bool = True
     awaited: int = 0
@@ -91,10 +90,8 @@ class FakeGateway:
             raise self.error
         return self.answer or receipt(command.stream, command.type, fingerprint=command.fingerprint)
 
-    async def receipt(self, command_id: str, *, stream: str | None = None, origin: str | None = None) -> Receipt | None:
+    async def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
         self.calls.append({"receipt": command_id, "stream": stream, "origin": origin})
-        if self.several is not None:
-            raise self.several
         if command_id not in self.known and not self.ready:
             raise EarlierReceiptsUnread(command_id)
         return self.known.get(command_id)

@@ -150,7 +150,6 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     ),
     (commands.WrongVersion("listing/L1", 3, 7), {"stream": "listing/L1", "expected": 3, "actual": 7}),
     (commands.IdempotencyKeyReused("c"), {"command_id": "c"}),
-    (commands.AmbiguousReceipt("c", [("s/1", None)]), {"command_id": "c", "streams": ("s/1",)}),
     (commands.DecideFailed("c", "oops"), {"command_id": "c"}),
     (commands.UnreadableCommand("c", "oops"), {"command_id": "c"}),
     (commands.TooLarge(9, 8), {"size_bytes": 9, "limit_bytes": 8}),

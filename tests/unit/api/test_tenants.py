@@ -20,7 +20,6 @@ from api.guard.own_streams import OwnStreams
 from api.guard.scopes import Scopes
 from api.ports import Made
 from commands.declaring.registry import CommandRegistry
-from commands.receipt import Receipt
 from commands.sending.gateway import CommandGateway
 from eventlog.envelope import encode
 from eventlog.memory import MemoryLog
@@ -408,11 +407,3 @@ def test_readiness_names_no_stream_where_callers_are_known(client: AppClient, se
     ready = client.get("/health/ready")
     assert ready.status_code == 200 and HERS[0] not in ready.text
     assert ready.json()["parts"]["handlers"].startswith("2 partitions wait for code that does not return")
-
-
-def test_a_receipt_says_nothing_of_others_to_its_tenant_only(client: AppClient, service: FakeService) -> None:
-    given: dict[str, Any] = {"outcome": "accepted", "version": 1, "fingerprint": "f", "time": "2026-01-02T03:04:05Z"}
-    service.gateway.known["c"] = Receipt("c", "account.open", "account/acme/A1", shared=True, **given)
-    path = "/receipts/c?stream=account/acme/A1"
-    assert "shared" not in client.get(path, headers=caller()).json()
-    assert client.get(path, headers=caller("operate", "commands:*")).json()["shared"] is True

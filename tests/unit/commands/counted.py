@@ -18,6 +18,7 @@ from eventlog.envelope import Envelope, encode
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry
 from eventlog.topics import COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS
+from tests.support.receipt_keys import short_key
 from tests.unit.commands.test_handler import REGISTRY, TIME, counter
 
 
@@ -77,7 +78,8 @@ class Counters:
         return request.id
 
     def receipt(self, command_id: str) -> Receipt:
-        return Receipt.from_json(self.log.last(RECEIPTS, 0, command_id) or b"")
+        latest = {record.key: record.value for record in self.log.read(RECEIPTS, 0, 0)}
+        return next(Receipt.from_json(value or b"") for key, value in latest.items() if short_key(key) == command_id)
 
     def event_ids(self) -> list[str]:
         return [r.key for r in self.log.read(EVENTS, 0, 0) if r.key.startswith("counter/") and r.value is not None]

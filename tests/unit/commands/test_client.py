@@ -100,7 +100,7 @@ def test_a_command_its_receipt_and_its_position() -> None:
         assert client.position == ""
         first = await client.send(listed(), command_id="k", expected_version=0)
         assert (first.version, str(first.position)) == (1, client.position)
-        assert await client.receipt("k") == first
+        assert await client.receipt("k", "listing/L1") == first
         assert await client.send(listed(), command_id="k", expected_version=0) == first
         other = await client.send(listed("L4"))  # in the other partition
         assert set(client.position.split(",")) == {str(first.position), str(other.position)}
@@ -144,7 +144,7 @@ def test_what_went_along_is_in_the_log() -> None:
             "actor": "import",
         }
         receipt = await client.send(listed(), **sent)
-        assert (receipt.actor, await client.receipt("k")) == ("import", receipt)
+        assert (receipt.actor, await client.receipt("k", "listing/L1")) == ("import", receipt)
         assert (await client.send(listed("L2"))).actor == "nightly"
         with pytest.raises(ValueError, match="the actor is 'process:x'"):
             await client.send(listed("L3"), actor="process:x")
@@ -291,7 +291,7 @@ def test_the_same_without_asyncio() -> None:
     log = MemoryLog(partitions=2)
     with handled(log), BlockingCommandClient(log, CommandRegistry.load(["listings"])) as client:
         first = client.send(listed("L0"), command_id="k")
-        assert client.receipt("k") == first
+        assert client.receipt("k", "listing/L0") == first
         with pytest.raises(Rejected):
             client.send(listed("L0"))
         outcomes = list(client.send_many((listed(f"L{n}") for n in range(1, 10)), in_flight=3))

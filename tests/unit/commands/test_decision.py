@@ -20,13 +20,14 @@ from commands.handling.batch import Batch
 from commands.handling.command_task import CommandTask
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt, raise_refusal
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, encode_event, format_time
+from commands.receipt import Receipt, raise_refusal, receipt_key
+from eventlog.envelope import CLIENT, HEARTBEAT, Envelope, decode, encode, encode_event, format_time
 from eventlog.limits import MAX_RECORD_BYTES
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record, abort_on_error
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS, SNAPSHOTS
 from tests.support.badly_behaved import BAD, CODES, MIB, Wild, wild
+from tests.support.receipt_keys import short_key
 from tests.support.seeds import seed_of
 
 REGISTRY = CommandRegistry([("here", wild)])
@@ -62,7 +63,7 @@ class Deployment:
     def receipts(self) -> dict[str, Receipt]:
         records = list(self.log.read(RECEIPTS, 0, 0))
         assert all(len(each.value or b"") < MAX_RECORD_BYTES for each in records)
-        return {each.key: Receipt.from_json(each.value or b"") for each in records}
+        return {short_key(each.key): Receipt.from_json(each.value or b"") for each in records}
 
     def events(self) -> list[Envelope]:
         envelopes = [decode(each.value) for each in self.log.read(EVENTS, 0, 0)]
@@ -197,10 +198,11 @@ def test_an_unreadable_command_has_the_fingerprint_that_its_sender_waits_for(dep
 
 def test_a_receipt_that_something_else_wrote_fails_its_command(deployment: Deployment) -> None:
     store = MemoryStore()
-    store.apply({}, {"c0": b"garbage"}, {})
+    key = receipt_key("wild/w", CLIENT, "c0")
+    store.apply({}, {key: b"garbage"}, {})
     batch = Handler(REGISTRY, 0, 1, store).decide([Record(COMMANDS, 0, 0, "k", command("good"), 0)], 0)
     assert [decision.outcome for decision in batch.decisions] == ["failed"]
-    assert "c0" not in batch.receipts([])
+    assert key not in batch.receipts([])
 
 
 def test_a_transaction_is_bounded_by_the_events_and_the_bytes_that_it_appends(

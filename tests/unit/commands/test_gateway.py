@@ -20,11 +20,11 @@ from commands.errors import EarlierReceiptsUnread, MalformedCommand, TooLarge, U
 from commands.handling.command_task import CommandTask
 from commands.local_state.state import MemoryStore
 from commands.owning.ownership import PartitionWorker
-from commands.receipt import Receipt, ReceiptError, RecordedEvent, reuse_key
+from commands.receipt import Receipt, ReceiptError, RecordedEvent, receipt_key, reuse_key
 from commands.sending.gateway import MANY, CommandGateway
 from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
 from commands.sending.waiting import WOKEN_PER_TURN
-from eventlog.envelope import Envelope, Position, decode, partition_of
+from eventlog.envelope import CLIENT, Envelope, Position, decode, partition_of
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog
 from eventlog.ports import HANDLER, Entry, Failed, Record
@@ -94,7 +94,7 @@ def test_a_retry_is_answered_with_the_first_receipt() -> None:
         first = await gateway.submit("listing.list_property", LISTING, command_id="k")
         again = await gateway.submit("listing.list_property", LISTING, command_id="k")
         assert again == first
-        assert await gateway.receipt("k") == first
+        assert await gateway.receipt("k", "listing/L1") == first
         assert await receipt_once_all_are_read(gateway, "unknown") is None
 
     play(scenario)
@@ -103,7 +103,7 @@ def test_a_retry_is_answered_with_the_first_receipt() -> None:
 async def receipt_once_all_are_read(gateway: CommandGateway, command_id: str) -> Receipt | None:
     while True:
         try:
-            return await gateway.receipt(command_id)
+            return await gateway.receipt(command_id, "listing/L1")
         except EarlierReceiptsUnread:
             await asyncio.sleep(0.01)
 
@@ -125,7 +125,7 @@ def test_two_at_once_with_one_id_but_other_bodies_are_told_apart() -> None:
         later = await gateway.submit("listing.change_price", {"listing_id": "L1", "price": 3}, command_id="k")
         assert later.error is not None
         assert later.error.code == "idempotency_key_reused"
-        kept = await gateway.receipt("k")
+        kept = await gateway.receipt("k", "listing/L1")
         assert kept is not None
         assert kept.outcome == "accepted"
 
@@ -281,7 +281,7 @@ def test_receipts_from_before_the_start_are_known_when_it_is_ready() -> None:
             first = await gateway.submit("listing.list_property", LISTING, command_id="k")
         async with gateway_on(log, answered=False, timeout_s=60) as gateway:
             assert await asyncio.to_thread(gateway.wait_ready, 240)
-            assert await gateway.receipt("k") == first
+            assert await gateway.receipt("k", "listing/L1") == first
             assert await gateway.submit("listing.list_property", LISTING, command_id="k") == first
 
     asyncio.run(main())
@@ -291,8 +291,9 @@ def test_a_record_that_is_no_receipt_stops_nobody() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         pending = asyncio.create_task(gateway.submit("listing.list_property", LISTING, command_id="k"))
         (asked,) = await eventually_submitted(log, 1)
-        log.submit(Entry(RECEIPTS, "k", b"nonsense", 1), 0)
-        log.submit(Entry(RECEIPTS, "k", accepted(decode(asked.value)).to_json(), 0), 0)
+        key = receipt_key("listing/L1", CLIENT, "k")
+        log.submit(Entry(RECEIPTS, key, b"nonsense", 1), 0)
+        log.submit(Entry(RECEIPTS, key, accepted(decode(asked.value)).to_json(), 0), 0)
         assert (await pending).outcome == "accepted"
 
     play(scenario, answered=False)
@@ -335,7 +336,7 @@ def test_however_many_receipts_come_at_once_little_is_done_in_a_turn_of_the_loop
             task.add_done_callback(lambda _: woken.append(turn))
         for each in asked:
             answer = accepted(each)
-            log.submit(Entry(RECEIPTS, each.id, answer.to_json(), 0), 0)
+            log.submit(Entry(RECEIPTS, receipt_key(each.stream, CLIENT, each.id), answer.to_json(), 0), 0)
         while not all(task.done() for task in sent):
             turn += 1
             await asyncio.sleep(0)

@@ -21,10 +21,11 @@ from commands.errors import LocalStateError, Rejected
 from commands.handling.batch import Batch
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt, reuse_key
-from eventlog.envelope import Envelope, decode, encode, timestamp_ms
+from commands.receipt import Receipt, receipt_key, reuse_key
+from eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
 from eventlog.ports import Record
 from eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
+from tests.support.receipt_keys import short_key
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 NOW_MS = 1_800_000_000_000
@@ -100,7 +101,7 @@ class Partition:
         receipts = batch.receipts(offsets)
         self.store.apply(batch.snapshots, receipts, {})
         self.next_event += len(batch.events)
-        return batch, {key: Receipt.from_json(value or b"") for key, value in receipts.items()}
+        return batch, {short_key(key): Receipt.from_json(value or b"") for key, value in receipts.items()}
 
     def restart(self) -> None:
         self.handler = Handler(REGISTRY, 0, 1, self.store)
@@ -236,7 +237,7 @@ def test_a_command_id_for_another_command_is_refused_under_a_key_of_its_own(
     assert (refused.command_id, refused.outcome, refused.error.code) == ("a", "failed", "idempotency_key_reused")
     assert reuse_key("a", refused.fingerprint) in receipts
     assert len(batch.events) == (1 if same_batch else 0)
-    kept = Receipt.from_json(partition.store.receipt("a") or b"")
+    kept = Receipt.from_json(partition.store.receipt(receipt_key("counter/c", CLIENT, "a")) or b"")
     assert kept.outcome == "accepted"
 
 

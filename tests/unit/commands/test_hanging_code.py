@@ -24,6 +24,7 @@ from eventlog.ports import HANDLER, Entry, RevokedCallback, Role
 from eventlog.times import now_ms
 from eventlog.topics import COMMANDS, RECEIPTS, SLOW_CODE
 from tests.support.hanging_door import Door, Pass, Passed, door
+from tests.support.receipt_keys import short_key
 from tests.support.waiting import BOUND_S, eventually
 
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
@@ -97,7 +98,7 @@ class Group(MemoryLog):
 
     def answered(self) -> dict[str, str]:
         found = [each for p in range(PARTITIONS) for each in self.read(RECEIPTS, p, 0)]
-        return {each.key: Receipt.from_json(each.value or b"").outcome for each in found}
+        return {short_key(each.key): Receipt.from_json(each.value or b"").outcome for each in found}
 
     def give(self, *partitions: Sequence[int]) -> None:
         """Give each member these partitions; first, all others give theirs up."""

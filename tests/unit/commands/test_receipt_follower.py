@@ -13,12 +13,13 @@ import pytest
 from commands.declaring.registry import CommandRegistry
 from commands.errors import EarlierReceiptsUnread, LocalStateError
 from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt
+from commands.receipt import Receipt, receipt_key
 from commands.sending import receipt_follower
 from commands.sending.gateway import CommandGateway
 from commands.sending.receipt_follower import ReceiptFollower
-from commands.sending.receipt_index import ReceiptIndex, RecentReceipts
+from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
 from commands.sending.stored_receipts import StoredReceipts, open_stored
+from eventlog.envelope import CLIENT
 from eventlog.errors import LogUnavailable
 from eventlog.memory import MemoryLog, MemoryTail
 from eventlog.ports import Entry, Record
@@ -26,8 +27,17 @@ from eventlog.topics import RECEIPTS
 from tests.support.waiting import eventually
 
 
-def record(key: str, offset: int, partition: int = 0) -> Record:
-    return Record(RECEIPTS, partition, offset, key, b"", 0)
+def record(command_id: str, offset: int, partition: int = 0) -> Record:
+    return Record(RECEIPTS, partition, offset, key_of(command_id), b"", 0)
+
+
+def key_of(command_id: str) -> str:
+    return receipt_key("t/1", CLIENT, command_id)
+
+
+def find(where: ReceiptIndex | ReceiptFollower, command_id: str) -> Place | None:
+    """The place of the receipt."""
+    return where.find_each([key_of(command_id)])[0]
 
 
 def receipt(command_id: str) -> Receipt:
@@ -48,7 +58,7 @@ class NotingLog(MemoryLog):
 
     def give(self, *ids: str, partition: int = 0) -> None:
         for each in ids:
-            self.submit(Entry(RECEIPTS, each, receipt(each).to_json(), 1), partition)
+            self.submit(Entry(RECEIPTS, key_of(each), receipt(each).to_json(), 1), partition)
 
     def tail(self, topic: str, starts: Mapping[int, int]) -> MemoryTail:
         self.starts.append(dict(starts))
@@ -104,11 +114,11 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReceiptInd
 
 
 def test_an_index_finds_the_latest_place_of_each(index: ReceiptIndex) -> None:
-    index.add([record("a", 2**40, 3), record("b", 5), record("a", 2**40 + 1, 3), record("a", 8)], {})
-    assert (index.find((3, "a")), index.find((0, "b")), index.find((0, "c"))) == ((3, 2**40 + 1), (0, 5), None)
-    assert index.find_each([(0, "c"), (0, "a"), (3, "a")]) == [None, (0, 8), (3, 2**40 + 1)]
+    index.add([record("a", 2**40, 3), record("b", 5), record("a", 2**40 + 1, 3)], {})
+    assert (find(index, "a"), find(index, "b"), find(index, "c")) == ((3, 2**40 + 1), (0, 5), None)
+    assert index.find_each([key_of(each) for each in "cba"]) == [None, (0, 5), (3, 2**40 + 1)]
     index.clear()
-    assert (index.find((3, "a")), index.find((0, "b")), index.position(3)) == (None, None, 0)
+    assert (find(index, "a"), find(index, "b"), index.position(3)) == (None, None, 0)
 
 
 @pytest.mark.parametrize("index", ["stored", "disk"], indirect=True)
@@ -116,21 +126,21 @@ def test_an_older_receipt_takes_no_place_of_a_newer_one(index: ReceiptIndex) -> 
     index.add([record("a", 9)], {1: 7})
     index.add_older([record("a", 3), record("b", 4), record("b", 5)], {0: 6})
     index.add_older([record("b", 7)], {})
-    assert (index.find((0, "a")), index.find((0, "b"))) == ((0, 9), (0, 7))
+    assert (find(index, "a"), find(index, "b")) == ((0, 9), (0, 7))
     assert (index.position(0), index.position(1)) == (6, 7)
 
 
 def test_the_index_in_memory_forgets_the_oldest() -> None:
     index = RecentReceipts(limit=10)
     index.add([record(str(number), number) for number in range(100)], {})
-    assert [index.find((0, str(number))) for number in range(95, 100)] == [(0, n) for n in range(95, 100)]
-    assert [index.find((0, str(number))) for number in range(90)] == [None] * 90
+    assert [find(index, str(number)) for number in range(95, 100)] == [(0, n) for n in range(95, 100)]
+    assert [find(index, str(number)) for number in range(90)] == [None] * 90
 
 
 def test_two_processes_of_one_machine_have_an_index_each(tmp_path: Path) -> None:
     first, second = (open_stored(MemoryLog(), tmp_path, 7) for _ in range(2))
     first.add([record("a", 1)], {})
-    assert second.find((0, "a")) is None
+    assert find(second, "a") is None
     first.close()
     second.close()
 
@@ -141,10 +151,10 @@ def test_it_starts_near_the_end_and_is_ready_there(monkeypatch: pytest.MonkeyPat
     with following(log, lambda: RecentReceipts(1_000)) as follower:
         until_ready(follower)
         assert log.starts == [{0: 90, 1: 0}]
-        assert (follower.find((0, "c95")), follower.find((0, "c89"))) == ((0, 95), None)
+        assert (find(follower, "c95"), find(follower, "c89")) == ((0, 95), None)
         assert follower.knows_enough
         log.give("later", partition=1)
-        eventually(lambda: follower.find((1, "later")) == (1, 0), "what comes later is found")
+        eventually(lambda: find(follower, "later") == (1, 0), "what comes later is found")
 
 
 def test_older_receipts_are_read_later_and_never_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,22 +168,22 @@ def test_older_receipts_are_read_later_and_never_again(tmp_path: Path, monkeypat
 
     with following(log, open_index) as follower:
         until_ready(follower)
-        assert (follower.find((0, "c95")), follower.find((0, "c5")), follower.knows_enough) == ((0, 95), None, False)
+        assert (find(follower, "c95"), find(follower, "c5"), follower.knows_enough) == ((0, 95), None, False)
         log.give("meanwhile")
-        eventually(lambda: follower.find((0, "meanwhile")), "what comes meanwhile is found")
+        eventually(lambda: find(follower, "meanwhile"), "what comes meanwhile is found")
         log.older.set()
         eventually(lambda: follower.knows_enough, "all is known")
-        assert [follower.find((0, f"c{number}")) for number in range(100)] == [(0, number) for number in range(100)]
+        assert [find(follower, f"c{number}") for number in range(100)] == [(0, number) for number in range(100)]
         assert log.starts == [{0: 90, 1: 0}, {0: 0}]
         log.give("last")
-        eventually(lambda: follower.find((0, "last")), "what comes later is found")
+        eventually(lambda: find(follower, "last"), "what comes later is found")
     log.starts.clear()
     log.give("while away")
     with following(log, open_index) as follower:
         until_ready(follower)
         assert follower.knows_enough
         assert log.starts == [{0: 102, 1: 0}]
-        assert [follower.find((0, name)) for name in ("c5", "last", "while away")] == [(0, 5), (0, 101), (0, 102)]
+        assert [find(follower, name) for name in ("c5", "last", "while away")] == [(0, 5), (0, 101), (0, 102)]
 
 
 def test_older_receipts_that_were_not_all_read_are_read_on_at_the_next_start(
@@ -185,11 +195,11 @@ def test_older_receipts_that_were_not_all_read_are_read_on_at_the_next_start(
     with following(log, lambda: open_stored(log, tmp_path, 7)) as follower:
         until_ready(follower)
         log.give("meanwhile")
-        eventually(lambda: follower.find((0, "meanwhile")), "what comes meanwhile is found")
+        eventually(lambda: find(follower, "meanwhile"), "what comes meanwhile is found")
     log.older.set()
     with following(log, lambda: open_stored(log, tmp_path, 7)) as follower:
         eventually(lambda: follower.knows_enough, "all is known")
-        assert [follower.find((0, f"c{number}")) for number in range(100)] == [(0, number) for number in range(100)]
+        assert [find(follower, f"c{number}") for number in range(100)] == [(0, number) for number in range(100)]
 
 
 def test_it_starts_where_retention_has_left_something(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +212,7 @@ def test_it_starts_where_retention_has_left_something(monkeypatch: pytest.Monkey
         until_ready(follower)
         eventually(lambda: follower.knows_enough, "all that is left is known")
         log.give("later")
-        eventually(lambda: follower.find((0, "later")) == (0, 100), "what comes later is found")
+        eventually(lambda: find(follower, "later") == (0, 100), "what comes later is found")
     assert log.starts == [{0: 100, 1: 0}]
 
 
@@ -215,7 +225,7 @@ def test_older_receipts_are_read_from_where_retention_has_left_something(monkeyp
     with following(log, lambda: StoredReceipts(store)) as follower:
         eventually(lambda: follower.knows_enough, "all that is left is known")
         left = range(50, 100)
-        assert [follower.find((0, f"c{number}")) for number in left] == [(0, number) for number in left]
+        assert [find(follower, f"c{number}") for number in left] == [(0, number) for number in left]
     assert log.starts == [{0: 90, 1: 0}, {0: 50}]
 
 
@@ -231,7 +241,7 @@ def test_what_retention_deletes_while_older_receipts_are_read_is_left_out(monkey
         log.delete(RECEIPTS, 0, 50)
         log.older.set()
         eventually(lambda: follower.knows_enough, "all that is left is known")
-        assert [follower.find((0, f"c{number}")) for number in (50, 99)] == [(0, 50), (0, 99)]
+        assert [find(follower, f"c{number}") for number in (50, 99)] == [(0, 50), (0, 99)]
 
 
 def test_after_a_long_time_without_the_log_it_goes_on_where_retention_has_left_something(
@@ -246,7 +256,7 @@ def test_after_a_long_time_without_the_log_it_goes_on_where_retention_has_left_s
         log.give("deleted", "kept")
         log.delete(RECEIPTS, 0, 6)
         log.failures = 0
-        eventually(lambda: follower.find((0, "kept")) == (0, 6), "what is left is found")
+        eventually(lambda: find(follower, "kept") == (0, 6), "what is left is found")
         until_ready(follower)
 
 
@@ -256,7 +266,7 @@ def test_a_log_that_has_lost_its_end_is_read_again() -> None:
     log = NotingLog(10)
     with following(log, lambda: StoredReceipts(store)) as follower:
         until_ready(follower)
-        assert (follower.find((0, "ghost")), follower.find((0, "c3"))) == (None, (0, 3))
+        assert (find(follower, "ghost"), find(follower, "c3")) == (None, (0, 3))
 
 
 def test_after_an_error_of_the_log_it_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,8 +278,8 @@ def test_after_an_error_of_the_log_it_goes_on_where_it_was(monkeypatch: pytest.M
         eventually(lambda: len(log.starts) == 4 and follower.ready, "it follows again")
         assert log.starts[1:] == [{0: 50, 1: 0}] * 3
         log.give("later")
-        eventually(lambda: follower.find((0, "later")) == (0, 50), "what comes later is found")
-        assert follower.find((0, "c3")) == (0, 3)
+        eventually(lambda: find(follower, "later") == (0, 50), "what comes later is found")
+        assert find(follower, "c3") == (0, 3)
 
 
 def test_while_the_log_is_away_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,11 +304,11 @@ def test_a_disk_that_is_full_delays_no_receipt_and_what_is_not_known_is_not_deni
 ) -> None:
     log = NotingLog(5)
     woken: list[Record] = []
-    with following(log, lambda: StoredReceipts(FullDisk()), ["mine"], woken.extend) as follower:
+    with following(log, lambda: StoredReceipts(FullDisk()), [key_of("mine")], woken.extend) as follower:
         until_ready(follower)
         log.give("mine")
         eventually(lambda: woken, "the receipt is delivered")
-        assert follower.find((0, "mine")) == (0, 5)
+        assert find(follower, "mine") == (0, 5)
         assert not follower.knows_enough
     assert caplog.text.count("HEADWATER_STATE") == 1
 
@@ -308,7 +318,7 @@ def test_an_index_that_cannot_be_opened_delays_no_receipt(tmp_path: Path, caplog
     log = NotingLog(5)
     with following(log, lambda: open_stored(log, tmp_path / "file", 7)) as follower:
         until_ready(follower)
-        assert (follower.find((0, "c3")), follower.knows_enough) == ((0, 3), False)
+        assert (find(follower, "c3"), follower.knows_enough) == ((0, 3), False)
     assert "HEADWATER_STATE" in caplog.text
 
 
@@ -336,7 +346,7 @@ def test_an_index_that_cannot_be_read_or_emptied_is_closed_and_delays_no_receipt
     log, store = NotingLog(5), Unreadable(ahead)
     with following(log, lambda: StoredReceipts(store)) as follower:
         until_ready(follower)
-        assert (follower.find((0, "c3")), follower.knows_enough) == ((0, 3), False)
+        assert (find(follower, "c3"), follower.knows_enough) == ((0, 3), False)
     assert store.closed == 1, "a damaged one is deleted then"
 
 
@@ -352,7 +362,7 @@ def test_an_index_that_cannot_be_closed_delays_no_receipt() -> None:
     def open_index() -> ReceiptIndex:
         return StoredReceipts(ReadOnlyDisk(), lambda: released.append("slot"))
 
-    with following(log, open_index, ["mine"], woken.extend) as follower:
+    with following(log, open_index, [key_of("mine")], woken.extend) as follower:
         until_ready(follower)
         log.give("mine")
         eventually(lambda: woken, "the receipt is delivered")
@@ -372,7 +382,7 @@ def test_after_any_other_error_it_is_not_ready_and_tries_again(
             raise RuntimeError("a bug")
         woken.extend(records)
 
-    with following(log, lambda: RecentReceipts(10), ["mine"], deliver) as follower:
+    with following(log, lambda: RecentReceipts(10), [key_of("mine")], deliver) as follower:
         until_ready(follower)
         log.give("mine")
         eventually(lambda: not follower.ready, "it is not ready")
@@ -387,23 +397,26 @@ def test_a_receipt_can_be_found_before_whoever_waits_for_it_wakes() -> None:
     log = NotingLog()
     found: list[object] = []
     with following(
-        log, lambda: RecentReceipts(10), ["k"], lambda records: found.append(follower.find((0, records[0].key)))
+        log,
+        lambda: RecentReceipts(10),
+        [key_of("k")],
+        lambda records: found.append(follower.find_each([records[0].key])[0]),
     ) as follower:
         until_ready(follower)
         log.give("other", "k")
         eventually(lambda: found, "it is delivered")
         assert found == [(0, 1)]
-        eventually(lambda: follower.find((0, "other")) == (0, 0), "the others can be found")
+        eventually(lambda: find(follower, "other") == (0, 0), "the others can be found")
 
 
 def test_whoever_is_waited_for_no_receipt_is_read_twice() -> None:
     log, store = NotingLog(), MemoryStore()
-    with following(log, lambda: StoredReceipts(store), ["mine"]) as follower:
+    with following(log, lambda: StoredReceipts(store), [key_of("mine")]) as follower:
         until_ready(follower)
         for names, end in ((["mine"], 1), (["other"], 2), (["mine", "other"], 4)):
             log.give(*names)
             eventually(lambda end=end: StoredReceipts(store).position(0) == end, "it is stored")  # type: ignore[misc]
-            assert follower.find_each([(0, "mine"), (0, "other")]).count(None) == (names == ["mine"])
+            assert [find(follower, each) for each in ("mine", "other")].count(None) == (names == ["mine"])
 
 
 def test_a_gateway_denies_no_receipt_that_it_may_find_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,17 +427,17 @@ def test_a_gateway_denies_no_receipt_that_it_may_find_later(monkeypatch: pytest.
     async def play() -> None:
         gateway = CommandGateway(log, CommandRegistry([]), open_index=lambda: StoredReceipts(MemoryStore()))
         with pytest.raises(EarlierReceiptsUnread):
-            await gateway.receipt("c95")
+            await gateway.receipt("c95", "t/1")
         await gateway.start()
         assert await asyncio.to_thread(gateway.wait_ready, 240)
-        assert await gateway.receipt("c95") == receipt("c95")
+        assert await gateway.receipt("c95", "t/1") == receipt("c95")
         for name in ("c5", "unknown"):
             with pytest.raises(EarlierReceiptsUnread, match=name):
-                await gateway.receipt(name)
+                await gateway.receipt(name, "t/1")
         log.older.set()
         await asyncio.to_thread(eventually, lambda: gateway._follower.knows_enough, "all is known")
-        assert await gateway.receipt("c5") == receipt("c5")
-        assert await gateway.receipt("unknown") is None
+        assert await gateway.receipt("c5", "t/1") == receipt("c5")
+        assert await gateway.receipt("unknown", "t/1") is None
         await gateway.close()
 
     asyncio.run(play())

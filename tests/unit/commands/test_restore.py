@@ -18,13 +18,14 @@ from commands.handling.handler import Handler
 from commands.handling.restore import origin, restore
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.state import MemoryStore, StateStore
-from commands.receipt import Receipt
-from eventlog.envelope import Envelope, encode
+from commands.receipt import Receipt, receipt_key
+from eventlog.envelope import CLIENT, Envelope, encode
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry, Record
 from eventlog.topics import EVENTS, RECEIPTS, SNAPSHOTS
 from headwater.samples.listings.domain import Listed, Listing, PriceChanged, listing
 from tests.support.domains import SHIPPED
+from tests.support.receipt_keys import short_key
 
 REGISTRY = CommandRegistry.load(SHIPPED)
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
@@ -174,7 +175,8 @@ def ask(store: StateStore, *names: str) -> dict[str, Receipt]:
         records.append(Record("commands", 0, number, "", encode(envelope), 0))
     batch = Handler(REGISTRY, 0, 1, store).decide(records, 0)
     receipts = batch.receipts(range(len(batch.entries)))
-    return {name: Receipt.from_json(receipts[f"x{number}"] or b"") for number, name in enumerate(names)}
+    answers = {short_key(key): value or b"" for key, value in receipts.items()}
+    return {name: Receipt.from_json(answers[f"x{number}"]) for number, name in enumerate(names)}
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5_000])
@@ -317,10 +319,11 @@ def test_a_tombstone_forgets_a_receipt_but_not_the_version_of_a_stream() -> None
     log = MemoryLog(partitions=1)
     serve(log, [2])
     good = restored(log).snapshot("listing/L1")
-    append(log, [Entry(SNAPSHOTS, "listing/L1", None, 0), Entry(RECEIPTS, "c0", None, 0)])
+    key = receipt_key("listing/L1", CLIENT, "c0")
+    append(log, [Entry(SNAPSHOTS, "listing/L1", None, 0), Entry(RECEIPTS, key, None, 0)])
     store = restored(log)
     assert store.snapshot("listing/L1") == good
-    assert store.receipt("c0") is None
+    assert store.receipt(key) is None
 
 
 def test_an_erased_event_that_cannot_be_read_fails_no_stream() -> None:
