@@ -17,7 +17,7 @@ from commands.declaring.registry import CommandRegistry
 from commands.handling.erasing import MAX_ERASED, Erasure
 from commands.handling.refold import version_in
 from commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
-from commands.receipt import Receipt
+from commands.receipt import Receipt, key_of
 from commands.sending.outgoing import new_command_id
 from eventlog.envelope import decode, encode, partition_of, timestamp_ms
 from eventlog.errors import NotAnEnvelope
@@ -209,11 +209,11 @@ class Eraser:
         start = self._log.end(RECEIPTS, partition)
         entry = Entry(COMMANDS, target.stream, value, timestamp_ms(now))
         self._log.submit(entry, partition).result(TIMEOUT_S)
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline, key = time.monotonic() + TIMEOUT_S, key_of(envelope)
         with closing(self._log.tail(RECEIPTS, {partition: start})) as tail:
             while time.monotonic() < deadline:
                 for record in tail.poll(1_000, 0.1):
-                    if record.key == envelope.id and record.value is not None:
+                    if record.key == key and record.value is not None:
                         return Receipt.from_json(record.value)
         raise CannotErase(
             target.stream,

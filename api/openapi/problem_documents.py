@@ -47,7 +47,6 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "expected": {"type": ["string", "integer"], "description": "the expected version or media type"},
     "aggregate": TEXT,
     "stream": TEXT,
-    "streams": {"type": "array", "items": TEXT, "description": "streams with such a command; there may be others"},
     "version": COUNT,
     "view": TEXT,
     "source": {"type": "string", "description": "the view that it was made from, or the captured database"},

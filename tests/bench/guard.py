@@ -125,7 +125,7 @@ def one_read(apis: Mapping[str, Any]) -> Any:
     sent.raise_for_status()
 
     def read(client: httpx.Client, url: str, headers: Mapping[str, str]) -> None:
-        client.get(f"{url}/receipts/{command_id}", headers=headers).raise_for_status()
+        client.get(f"{url}/receipts/{command_id}?stream=listing/{command_id}", headers=headers).raise_for_status()
 
     return read
 

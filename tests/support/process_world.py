@@ -26,7 +26,17 @@ from commands.reacting.starts import read_starts, settle_starts
 from commands.receipt import Receipt
 from eventlog import topics
 from eventlog.capturing import Captured
-from eventlog.envelope import CLIENT, HEARTBEAT, Envelope, decode, encode, partition_of, stream_name, timestamp_ms
+from eventlog.envelope import (
+    CLIENT,
+    HEARTBEAT,
+    PROCESS,
+    Envelope,
+    decode,
+    encode,
+    partition_of,
+    stream_name,
+    timestamp_ms,
+)
 from eventlog.errors import LogUnavailable
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
@@ -191,7 +201,7 @@ class World:
         for partition in range(self.log.partitions):
             for record in self.log.read(topics.RECEIPTS, partition, 0):
                 latest[record.key] = Receipt.from_json(record.value or b"")
-        return Counter(receipt.outcome for key, receipt in latest.items() if ":" in key)
+        return Counter(receipt.outcome for receipt in latest.values() if receipt.origin == PROCESS)
 
     def instances(self) -> list[str]:
         """The instances that have not ended, by record key."""

@@ -155,7 +155,7 @@ def test_what_nobody_handles_is_answered_in_time(api: httpx.Client) -> None:
     answer = api.post("/commands/listing.withdraw", json={"listing_id": "L1"}, headers={"Idempotency-Key": "k1"})
     assert (answer.status_code, answer.json()["type"]) == (504, "urn:headwater:problem:unanswered")
     assert answer.json()["command_id"] == "k1"
-    assert api.get("/receipts/k1").status_code == 404
+    assert api.get("/receipts/k1?stream=listing/L1").status_code == 404
 
 
 def end_connections(deployment: Deployment) -> int:

@@ -209,7 +209,7 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(client: httpx.Clie
     for number, what in enumerate(BAD[:3], len(BAD)):
         assert send_both(number, what)[1]["accepted"]["version"] == number + 1
     for (first, _), what in zip(answers, BAD, strict=True):
-        receipt = asked(client, first["id"])
+        receipt = asked(client, first["id"], f"wild/{unique}")
         if what in BAD_COMMANDS:  # it was not sent
             assert receipt is None
         else:
@@ -224,13 +224,13 @@ def test_what_a_client_submitted_before_it_went_away_is_decided(client: httpx.Cl
         wire.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n{len(content):x}\r\n".encode() + content + b"\r\n")
         assert wire.recv(1)  # an answer has begun: the first line was decided
     for each in ids:
-        receipt = eventually(lambda each=each: asked(client, each), "the receipt is there")  # type: ignore[misc]
+        receipt = eventually(lambda each=each: asked(client, each, f"listing/{each}"), "the receipt is there")  # type: ignore[misc]
         assert receipt["outcome"] == "accepted"
     eventually(lambda: is_ready(client), "the API is ready")
 
 
-def asked(client: httpx.Client, command_id: str) -> Any:
-    answer = client.get(f"/receipts/{command_id}")
+def asked(client: httpx.Client, command_id: str, stream: str) -> Any:
+    answer = client.get(f"/receipts/{command_id}", params={"stream": stream})
     return answer.json() if answer.status_code == 200 else None
 
 
@@ -239,12 +239,12 @@ def test_a_receipt_is_found_by_an_api_that_started_later(
 ) -> None:
     key = uuid.uuid4().hex
     first = send(client, "change_price", {"listing_id": listed, "price": 7}, **{"Idempotency-Key": key})
-    port = free_port()
+    path, port = f"/receipts/{key}?stream=listing/{listed}", free_port()
     process = deployment.start("api", HEADWATER_API_PORT=str(port), **PATIENT)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as later:
             eventually(lambda: is_ready(later), "the API is ready", START_S)
-            assert later.get(f"/receipts/{key}").json() == client.get(f"/receipts/{key}").json()
+            assert later.get(path).json() == client.get(path).json()
             again = send(later, "change_price", {"listing_id": listed, "price": 7}, **{"Idempotency-Key": key})
             assert again.content == first.content
     finally:
@@ -262,7 +262,8 @@ def test_a_service_beside_kafka_needs_no_http(client: httpx.Client, deployment: 
         assert beside.position == str(max(positions))
         with pytest.raises(Rejected):
             beside.send(listing)
-    assert client.get(f"/receipts/{receipt.command_id}").json()["events"][0]["id"] == f"listing/{listing.listing_id}/1"
+    path = f"/receipts/{receipt.command_id}?stream={receipt.stream}"
+    assert client.get(path).json()["events"][0]["id"] == f"{receipt.stream}/1"
 
 
 def test_observations_are_in_the_log_when_they_are_answered(api: httpx.Client, deployment: Deployment) -> None:

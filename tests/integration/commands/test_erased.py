@@ -23,6 +23,7 @@ from eventlog.ports import Entry
 from eventlog.settings import LogSettings
 from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS, SINGLE, SNAPSHOTS, topic_specs
 from tests.integration.commands.handler_process import handler, output, send
+from tests.support.receipt_keys import short_key
 from tests.support.waiting import eventually
 
 MODULES = "listings,orders"
@@ -52,7 +53,7 @@ def version(log: KafkaLog, command_id: str) -> int:
     found: dict[str, Any] = {}
 
     def is_there() -> bool:
-        value = latest(log, RECEIPTS).get(command_id)
+        value = {short_key(key): each for key, each in latest(log, RECEIPTS).items()}.get(command_id)
         found.update(orjson.loads(value) if value else {})
         return value is not None
 

@@ -21,6 +21,7 @@ from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
 from headwater.samples.orders.processes import PAY_WITHIN
 from tests.integration.commands.handler_process import REGISTRY, ended, handler, output, send, start_handler
 from tests.support.process_world import published
+from tests.support.receipt_keys import short_key
 from tests.support.waiting import eventually
 
 ORDERS, IN_STOCK = 24, 15
@@ -126,7 +127,7 @@ def test_orders_are_fulfilled_though_the_process_is_killed(log_settings: LogSett
 
 def answered(log: KafkaLog, ids: str) -> list[str]:
     """The ids of answered commands that begin with this, once per receipt."""
-    keys = (record.key for partition in range(log.partitions) for record in log.read(RECEIPTS, partition, 0))
+    keys = (short_key(record.key) for partition in range(log.partitions) for record in log.read(RECEIPTS, partition, 0))
     return [key for key in keys if key.startswith(ids)]
 
 

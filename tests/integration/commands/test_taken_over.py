@@ -19,6 +19,7 @@ from eventlog.topics import RECEIPTS
 from headwater.samples.listings.domain import ListProperty
 from tests.integration.commands.handler_process import REGISTRY, handler, send, start_handler, stored_events
 from tests.support.listed import LISTING
+from tests.support.receipt_keys import short_key
 from tests.support.waiting import eventually
 
 LISTED: dict[str, Any] = LISTING | {"listing_id": "L1"}
@@ -40,7 +41,7 @@ def answers(log: KafkaLog, command_id: str, count: int) -> list[bytes | None]:
 
     def found() -> list[bytes | None]:
         records = [each for p in range(log.partitions) for each in log.read(RECEIPTS, p, 0)]
-        return [each.value for each in records if each.key.partition("#")[0] == command_id]
+        return [each.value for each in records if short_key(each.key).partition("#")[0] == command_id]
 
     eventually(lambda: len(found()) >= count)
     return found()

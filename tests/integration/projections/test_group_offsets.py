@@ -31,6 +31,7 @@ from tests.contracts.view_histories import BY_GROUP
 from tests.integration.projections.loading import create, rows_become, send
 from tests.support.background import running
 from tests.support.listed import LISTING
+from tests.support.receipt_keys import short_key
 from tests.support.waiting import Latest, eventually
 
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
@@ -120,7 +121,7 @@ def test_a_handler_shows_how_far_it_is_and_a_wrong_offset_of_its_group_changes_n
 
         def decided() -> dict[str, Receipt]:
             found = [each for p in range(settings.partitions) for each in log.read(RECEIPTS, p, 0)]
-            return {each.key: Receipt.from_json(each.value or b"") for each in found}
+            return {short_key(each.key): Receipt.from_json(each.value or b"") for each in found}
 
         def serve(stop: threading.Event) -> None:
             PartitionOwner(log, HANDLER, lambda each: CommandTask(log, registry, each, MemoryStore())).run(stop)

@@ -32,6 +32,7 @@ from tests.integration.commands.handler_process import output, start_handler
 from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each
 from tests.integration.sources.watching import watching
+from tests.support.receipt_keys import short_key
 from tests.support.seeds import seed_of, some_of
 from tests.support.waiting import eventually
 
@@ -110,7 +111,7 @@ class Imported:
     def receipts(self, ids: str) -> list[Receipt]:
         """The receipts of commands whose ids begin with this."""
         found = (each for p in range(self.log.partitions) for each in self.log.read(RECEIPTS, p, 0))
-        return [Receipt.from_json(each.value or b"") for each in found if each.key.startswith(ids)]
+        return [Receipt.from_json(each.value or b"") for each in found if short_key(each.key).startswith(ids)]
 
     def answered(self) -> Counter[str]:
         """How often each command of the process was answered, by its id."""

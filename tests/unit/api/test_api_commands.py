@@ -263,9 +263,9 @@ def test_no_answer_in_time(client: AppClient, service: FakeService) -> None:
     service.gateway.error = Unanswered("c-9", 10)
     problem = refused(client, 504, "unanswered")
     assert problem["command_id"] == "c-9"
-    assert client.get("/receipts/c-9").status_code == 404
+    assert client.get("/receipts/c-9?stream=listing/L1").status_code == 404
     service.gateway.known["c-9"] = receipt(command_id="c-9")
-    later = client.get("/receipts/c-9")
+    later = client.get("/receipts/c-9?stream=listing/L1")
     assert later.status_code == 200
     assert later.json()["outcome"] == "accepted"
     assert later.headers["etag"] == '"7"'
@@ -273,10 +273,10 @@ def test_no_answer_in_time(client: AppClient, service: FakeService) -> None:
 
 def test_a_receipt_that_is_not_known_yet_is_no_missing_one(client: AppClient, service: FakeService) -> None:
     service.gateway.ready = False
-    answer = client.get("/receipts/c-9")
+    answer = client.get("/receipts/c-9?stream=listing/L1")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:headwater:problem:earlier_receipts_unread")
     service.gateway.known["c-9"] = receipt(command_id="c-9")
-    assert client.get("/receipts/c-9").status_code == 200
+    assert client.get("/receipts/c-9?stream=listing/L1").status_code == 200
 
 
 def test_a_command_s_path_takes_commands_only(client: AppClient, service: FakeService) -> None:

@@ -188,8 +188,8 @@ PATHS = (
     "/views/unknown/x",
     "/streams/$all",
     "/streams/listing/none",
-    "/receipts/c-1",
-    "/receipts/none",
+    "/receipts/c-1?stream=listing/L1",
+    "/receipts/none?stream=listing/L1",
     "/nowhere",
 )
 
@@ -264,7 +264,7 @@ def test_links_of_a_stream_whose_id_has_a_newline_lead_to_it(client: AppClient, 
     answer = client.post("/commands/listing.withdraw", json={"listing_id": "nl\n"}).json()
     assert answer["links"]["stream"] == "/streams/listing/nl%0A"
     assert client.get(answer["links"]["stream"]).json()["stream"] == "listing/nl\n"
-    assert client.get("/receipts/c%0A").json()["command_id"] == "c\n"
+    assert client.get("/receipts/c%0A?stream=listing/nl%0A").json()["command_id"] == "c\n"
 
 
 def test_a_newline_begins_no_line_of_the_log(
