@@ -347,7 +347,7 @@ def test_who_sends_nothing_to_tenants_does_not_learn_their_ids_either(tenants_is
         if not tenants_is_first:
             await send(ask, "other", "order-1")
         found = []
-        for key, sent in answers.items():
+        for sent in answers.values():
             link = sent.json()["links"]["receipt"]
             receipt = await ask("GET", link, headers=caller("commands:tally.count"))
             assert (receipt.status_code, receipt.json()["stream"]) == (200, "tally/7/p"), receipt.text
