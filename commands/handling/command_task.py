@@ -15,7 +15,15 @@ from commands.handling.handler import Handler
 from commands.handling.refold import COUNTED, is_snapshot, version_in
 from commands.handling.refusals import refusals
 from commands.handling.restore import RECORDED, STREAMS_KEY, restore
-from commands.handling.torn_batch import NOT_BEGUN, BatchRecord, Ends, TornBatch, TornEvents, torn_batch
+from commands.handling.torn_batch import (
+    NOT_BEGUN,
+    BatchRecord,
+    Ends,
+    TornBatch,
+    TornEvents,
+    fold_without_commands,
+    torn_batch,
+)
 from commands.handling.unwritten import Unwritten, number_of_streams
 from commands.local_state.state import StateStore
 from commands.metrics import UNKNOWN, count_commands
@@ -128,26 +136,29 @@ class CommandTask:
             "%d events stay, %d receipts are taken back",
             self._partition, start.command, len(torn.events), len(torn.untrusted),
         )  # fmt: skip
-        values = {stream: self._store.snapshot(stream) for stream in torn.streams}
+        folded = fold_without_commands(self._log, self._partition, self._registry, self._store, torn)
+        counted = self._store.position(COUNTED) + sum(self._store.snapshot(stream) is None for stream in folded)
+        values = {stream: self._store.snapshot(stream) for stream in torn.streams} | folded
         snapshots = [
             Entry(topics.SNAPSHOTS, stream, NOT_BEGUN if value is None else value, now)
             for stream, value in values.items()
             if value is None or is_snapshot(value)
         ]
-        snapshots.append(Entry(topics.SNAPSHOTS, STREAMS_KEY, b"%d" % self._store.position(COUNTED), now))
+        snapshots.append(Entry(topics.SNAPSHOTS, STREAMS_KEY, b"%d" % counted, now))
         receipts = [Entry(topics.RECEIPTS, key, None, now) for key in sorted(torn.untrusted)]
+        self._torn = TornEvents(torn.events)
+        streams = {each.event.stream for each in torn.events}
+        known = {stream: folded.get(stream) or self._store.snapshot(stream) or b"" for stream in streams}
+        self._torn.forget({stream: version_in(value) for stream, value in known.items()})
+        events = self._torn.start({}, max((each.offset + 1 for each in torn.events), default=start.events))
         with abort_on_error(writer.begin()) as transaction:
             end = transaction.append(snapshots)[-1] + 1
             offsets = transaction.append(receipts) or [self._log.end(topics.RECEIPTS, self._partition) - 1]
-            ends = start._replace(receipts=offsets[-1] + 1, snapshots=end)
+            ends = start._replace(events=events, receipts=offsets[-1] + 1, snapshots=end)
             transaction.append([BatchRecord(ends, ends).entry(now)])
             transaction.commit(start.command)
-        self._store.apply(
-            {}, {}, {topics.RECEIPTS: ends.receipts, topics.SNAPSHOTS: end, RECORDED: self._store.position(COUNTED)}
-        )
-        self._torn = TornEvents(torn.events)
-        streams = {each.event.stream for each in torn.events}
-        self._torn.forget({stream: version_in(self._store.snapshot(stream) or b"") for stream in streams})
+        positions = {topics.RECEIPTS: ends.receipts, topics.SNAPSHOTS: end, RECORDED: counted, COUNTED: counted}
+        self._store.apply(dict(folded), {}, positions)
         self._handler = Handler(self._registry, self._partition, self._log.partitions, self._store, self._torn)
         return ends
 

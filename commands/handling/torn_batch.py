@@ -17,9 +17,12 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from commands.codec import TypedCommand, fold
+from commands.codec import TypedCommand, fold, read_snapshot, write_snapshot
+from commands.declaring.registry import AnyAggregate, CommandRegistry
 from commands.handling.decision import Decision, Known, ReceivedCommand, accepted_head, decide
 from commands.handling.erasing import ERASE
+from commands.handling.refold import is_snapshot, version_in
+from commands.local_state.state import StateStore
 from commands.receipt import Receipt
 from eventlog import topics
 from eventlog.envelope import Envelope, decode, timestamp_ms
@@ -210,7 +213,7 @@ def adopted(
         if not decision.events:
             return decision
         logger.error('the commands of events of "%s" from version %d are gone', stream, torn[0].event.sequence)
-        return decide(received, typed, _folded(typed, known, torn), keep=keep)
+        return decide(received, typed, _folded(aggregate, known, torn), keep=keep)
     if decision.is_undecided:
         return decision
     offsets = tuple(each.offset for each in written)
@@ -222,7 +225,7 @@ def adopted(
         logger.warning('"%s": %d events of "%s" are in the log already', stream, len(written), command_id)
         return structs.replace(decision, events=decision.events[len(written) :], placed=offsets)
     logger.error('"%s" is decided otherwise now, but its events are in the log: "%s"', command_id, written[0].event.id)
-    after = _folded(typed, known, written)
+    after = _folded(aggregate, known, written)
     receipt = accepted_head(received, after.version)
     recorded = tuple(
         b'{"id":%b,"type":%b,"position":"%d:'
@@ -236,7 +239,38 @@ def adopted(
     )  # fmt: skip
 
 
-def _folded(typed: TypedCommand, known: Known, torn: list[TornEvent]) -> Known:
-    state, version = fold(typed.aggregate, [each.event for each in torn], known.state, known.version)
+def fold_without_commands(
+    log: EventLog, partition: int, registry: CommandRegistry, store: StateStore, torn: TornBatch
+) -> dict[str, bytes]:
+    """New snapshots of streams with the events whose commands retention has deleted, so that nothing decides them."""
+    if log.first(topics.COMMANDS, partition) <= torn.start.command:
+        return {}
+    asked = {each.event.causation_id for each in torn.events}
+    kept = {_id_of(record) for record in log.read(topics.COMMANDS, partition, torn.start.command)} & asked
+    snapshots = {}
+    events = TornEvents(torn.events)
+    for stream in {each.event.stream for each in torn.events}:
+        aggregate, value = registry.aggregates.get(stream.partition("/")[0]), store.snapshot(stream)
+        if aggregate is None or (value is not None and not is_snapshot(value)):
+            continue  # it stays torn until its state can be read
+        left = events.after(stream, version_in(value or b""))
+        if not (lost := list(takewhile(lambda each: each.event.causation_id not in kept, left))):
+            continue
+        logger.error('the commands of events of "%s" from version %d are gone', stream, lost[0].event.sequence)
+        known = Known(*read_snapshot(aggregate, value)) if value else Known(aggregate.initial, 0)
+        after = _folded(aggregate, known, lost)
+        snapshots[stream] = write_snapshot(aggregate, after.state, after.version, after.time_ms, stream=stream)
+    return snapshots
+
+
+def _id_of(command: Record) -> str | None:
+    try:
+        return decode(command.value).id
+    except NotAnEnvelope:
+        return None
+
+
+def _folded(aggregate: AnyAggregate, known: Known, torn: list[TornEvent]) -> Known:
+    state, version = fold(aggregate, [each.event for each in torn], known.state, known.version)
     time_ms = max(known.time_ms, *(timestamp_ms(each.event.time) for each in torn))
     return Known(state, version, known.size_bytes, time_ms)

@@ -74,7 +74,7 @@ def test_a_retry_is_answered_alike_by_whoever_takes_over_with_whatever_state(
         assert client.send(ListProperty(**LISTED), command_id="made") == receipts([made])[0]
         with pytest.raises(IdempotencyKeyReused):
             client.send(ListProperty(**(LISTED | {"price": 1})), command_id="made")
-        assert client.receipt("refused", "listing/L1") == receipts([refused])[0]
+        assert client.receipt("refused", "listing/L2") == receipts([refused])[0]
     assert {stream: len(events) for stream, events in stored_events(log_settings).items()} == {"listing/L1": 1}
 
 

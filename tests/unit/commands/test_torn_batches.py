@@ -164,14 +164,47 @@ def test_rules_that_changed_meanwhile_do_not_contradict_the_log() -> None:
     assert counters.snapshot() == (4, 1)
 
 
-def test_events_whose_command_is_gone_are_part_of_their_stream() -> None:
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("name", ["c", "new"])
+def test_events_whose_commands_are_gone_are_part_of_their_stream_at_once(
+    name: str, warm: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    counters, store = Counters(), MemoryStore()
+    counters.send(by=1)
+    counters.serve(store)
+    counters.send(name, by=4)
+    kept = counters.send(name, by=2, events=2)
+    torn_after(counters, {EVENTS: 2, SNAPSHOTS: 1})
+    counters.log.delete(COMMANDS, 0, before=2)
+    with closing(counters.log.own(0)) as writer:
+        task = CommandTask(counters.log, REGISTRY, 0, store if warm else MemoryStore())
+        task.restore(writer, lambda: False)
+    assert counters.snapshot(name) == ((5, 2) if name == "c" else (4, 1))
+    for _ in range(2):
+        caplog.clear()
+        counters.serve()
+    assert "a part of a transaction" not in caplog.text
+    first = 3 if name == "c" else 2
+    assert [event.id for event in counters.receipt(kept).events] == [
+        f"counter/{name}/{first + each}" for each in (0, 1)
+    ]
+    later = counters.send(name, by=8)
+    counters.serve()
+    assert counters.receipt(later).version == first + 2
+    assert counters.log.last(SNAPSHOTS, 0, "streams") == (b"1" if name == "c" else b"2")
+
+
+def test_an_owner_that_has_only_events_without_commands_finds_nothing_torn_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     counters = Counters()
     counters.send(by=1)
     counters.serve()
     counters.send(by=4)
     torn_after(counters, {EVENTS: 1})
     counters.log.delete(COMMANDS, 0, before=2)
-    later = counters.send(by=8)
     counters.serve()
-    assert counters.receipt(later).version == 3
-    assert counters.snapshot() == (13, 3)
+    assert counters.snapshot() == (5, 2)
+    caplog.clear()
+    counters.serve()
+    assert "a part of a transaction" not in caplog.text
