@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -46,23 +45,31 @@ class Fact(NamedTuple):
 def facts(chance: random.Random, start: datetime, length: timedelta) -> list[Fact]:
     """Events from `start` for `length`, in the order of their decisions; some are decided late.
 
-    Many have the same time, such as a sale and a change of its country's rate. In a stream, the time of an event may be
-    before that of the previous one, as it happens if two servers accept its commands. One customer has no tier, and one
-    country no rate.
+    Many have the same time, such as a sale and a change of its country's rate. One customer has no tier, and one country
+    no rate.
     """
     found: list[Fact] = []
-    last: dict[str, int] = defaultdict(int)
     time, changed, taxed = start, None, COUNTRIES[0]
     while time < start + length:
         stream, kind, data = _one(chance, f"{start:%Y%m%d%H%M%S}-{len(found)}", changed, taxed)
-        last[stream] += 1
         accepted = time - timedelta(milliseconds=chance.choice((0, 0, 0, 1, 700)))
         delay_s = chance.choice(LATE_S if chance.random() < 0.05 else DELAYS_S)
-        found.append(Fact(stream, last[stream], kind, accepted, accepted + timedelta(seconds=delay_s), data))
+        found.append(Fact(stream, 0, kind, accepted, accepted + timedelta(seconds=delay_s), data))
         changed = data["customer"] if kind == "membership.tier_changed" and chance.random() < AGAIN else None
         taxed = data["country"] if kind == "tax_rate.changed" else taxed
         time += timedelta(seconds=0.0 if changed else chance.choice(PAUSES_S))
-    return sorted(found, key=lambda each: each.recorded)
+    return _decided(found)
+
+
+def _decided(found: list[Fact]) -> list[Fact]:
+    """In the order of their decisions, which is that of the versions of each stream; no time goes back in a stream."""
+    last: dict[str, Fact] = {}
+    decided = []
+    for each in sorted(found, key=lambda each: each.recorded):
+        before = last.get(each.stream, each)
+        fact = last[each.stream] = each._replace(sequence=before.sequence + 1, time=max(before.time, each.time))
+        decided.append(fact)
+    return decided
 
 
 def _one(chance: random.Random, name: str, changed: str | None, taxed: str) -> tuple[str, str, dict[str, Any]]:

@@ -44,13 +44,21 @@ class Happened(NamedTuple):
 
 
 def happened(seed: int, start: datetime = START) -> list[Happened]:
-    """Rounds 10 seconds apart, in the order of their times; most are recorded later, and some homes too late."""
+    """Rounds 10 seconds apart, in the order of their times; most are recorded later, and some homes too late.
+
+    The changes of a search are recorded in their order, as its handler decides them.
+    """
     chance, found, time = random.Random(seed), list[Happened](), start
+    last: dict[str, datetime] = {}
     for changes in rounds(chance):
         for each in chance.sample(changes, len(changes)):
             time += timedelta(milliseconds=chance.choice((1, 20, 700)))
             delays = (0.0, 0.0, 5.0, 40.0, 60.0, *((60.001, 900.0) if each.kind == "offer" else ()))
-            found.append(Happened(each, time, time + timedelta(seconds=chance.choice(delays))))
+            recorded = time + timedelta(seconds=chance.choice(delays))
+            if each.kind != "offer":
+                search = each.data["search_id"]
+                recorded = last[search] = max(recorded, last.get(search, recorded))
+            found.append(Happened(each, time, recorded))
         time += timedelta(seconds=10)
     return found
 
