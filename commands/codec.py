@@ -290,10 +290,7 @@ def opened_state(aggregate: AnyAggregate, body: bytes) -> bytes:
 
 def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int, time_ms: int) -> bytes:
     """The value of a record of `snapshots`; body: the state as JSON. time_ms: see `write_snapshot`."""
-    # code of earlier releases, which may run beside this one, compares `shape`
-    return b'{"version":%d,"shape":"%b","fields":"%b","time":%d,"state":%b}' % (
-        version, aggregate.documented_shape.encode(), aggregate.shape.encode(), time_ms, body,
-    )  # fmt: skip
+    return b'{"version":%d,"shape":"%b","time":%d,"state":%b}' % (version, aggregate.shape.encode(), time_ms, body)
 
 
 def read_back(event: Event, body: bytes) -> Event:
@@ -314,46 +311,48 @@ def read_back(event: Event, body: bytes) -> Event:
     return read
 
 
+class _SnapshotHead(msgspec.Struct, gc=False):
+    """The members of a snapshot before its state."""
+
+    version: int
+    shape: str
+    time: int
+
+
+_read_head = msgspec.json.Decoder(_SnapshotHead).decode
+
+
+def _parts(snapshot: bytes) -> tuple[_SnapshotHead, bytes]:
+    """The head and the state as JSON; raises ValueError if it is no snapshot."""
+    head, _, state = snapshot.partition(b',"state":')
+    return _read_head(head + b"}"), state[:-1]
+
+
 def snapshot_time_ms(value: bytes) -> int:
-    """The time of the stream's last event in a snapshot that can be read; 0 if an earlier release wrote it."""
-    head, found, _ = value.partition(b',"state":')
-    time_ms = orjson.loads(head + b"}").get("time") if found else None
-    return time_ms if type(time_ms) is int else 0
+    """The time of the stream's last event in a snapshot that can be read."""
+    return _parts(value)[0].time
 
 
 def has_shape(aggregate: AnyAggregate, value: bytes) -> bool:
     """Whether a snapshot was written for the state as it is declared now; its state is not read."""
-    head, found, _ = value.partition(b',"state":')
     try:
-        return _is_shaped(aggregate, orjson.loads(head + b"}" if found else value))
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return _parts(value)[0].shape == aggregate.shape
+    except ValueError:
         return False
-
-
-def _is_shaped(aggregate: AnyAggregate, document: Any) -> bool:
-    """Whether a snapshot has this shape; snapshots of earlier releases have only `shape`, with documentation."""
-    fields: Any = document.get("fields") if isinstance(document, dict) else None
-    if fields is not None:
-        return bool(fields == aggregate.shape)
-    return document["shape"] in (aggregate.documented_shape, aggregate.shape)
 
 
 def read_snapshot(aggregate: Aggregate[State], value: bytes) -> tuple[State, int]:
     """State and version of a snapshot; raises UnreadableSnapshot if it has another shape."""
-    kind = type(aggregate.initial)
-    # written by snapshot_json: the state is parsed in place, and only once
-    head, found, state = value.partition(b',"state":')
     try:
-        document = orjson.loads(head + b"}" if found else value)
-        if not _is_shaped(aggregate, document):
+        head, body = _parts(value)
+        if head.shape != aggregate.shape:
             raise UnreadableSnapshot(aggregate.name, "its state had another schema, or another state_version")
-        version = document["version"]
-        if type(version) is not int or version < 1:
-            raise UnreadableSnapshot(aggregate.name, f"its version is {version!r}")
-        body = opened_state(aggregate, state[:-1] if found else orjson.dumps(document["state"]))
-        read: State = kind.__pydantic_validator__.validate_json(body)
-        return read, version
-    except (ValueError, KeyError, TypeError) as error:  # also those of JSON and of pydantic
+        if head.version < 1:
+            raise UnreadableSnapshot(aggregate.name, f"its version is {head.version}")
+        validator = type(aggregate.initial).__pydantic_validator__
+        read: State = validator.validate_json(opened_state(aggregate, body))
+        return read, head.version
+    except ValueError as error:  # also those of JSON and of pydantic
         is_personal = aggregate.sealed_fields is not None
         text = error_text(error, is_personal=is_personal)
         raise UnreadableSnapshot(aggregate.name, text) from (None if is_personal else error)

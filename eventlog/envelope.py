@@ -42,10 +42,10 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     sequence: the aggregate's version after this event, from 1; 0 in a command.
     expected_version: in a command, the version that it expects; None for any, 0 for "must not exist".
     recorded_time: of an observation, when it was accepted, and `time` is when it was observed; of an event, when the
-    handler decided it. None in commands, and in records of earlier releases.
-    origin: in a command, who chose its id: CLIENT, PROCESS or OUTBOX; None in records of earlier releases.
+    handler decided it. None in commands.
+    origin: in a command, who chose its id: CLIENT, PROCESS or OUTBOX; None: a client.
     actor: who caused it: the name of an API key, the subject of a token, `process:<name>` or `outbox:<source>`; None if
-    that is not known, and in records of earlier releases.
+    that is not known.
     """
 
     id: str
@@ -83,7 +83,7 @@ class _Document(msgspec.Struct, gc=False):
     traceparent: _Text | None = None
     recordedtime: _Text | None = None
     origin: _Text | None = None
-    actor: Any = None  # records of earlier releases may have one that means something else
+    actor: Any = None  # no extension of CloudEvents: in the records of other programs it may be anything
 
 
 class _EventDocument(msgspec.Struct, gc=False):

@@ -158,8 +158,6 @@ class Aggregate(Generic[State]):
     shape: str = field(init=False)
     """Digest of the state's fields and `state_version`, without documentation; a snapshot with another shape is folded
     again from the events."""
-    documented_shape: str = field(init=False)
-    """The digest with docstrings, titles and descriptions, as earlier releases compare it."""
     place: str = field(init=False, repr=False, compare=False)
     """Where it is declared, as `file:line`; empty if that is not known."""
     sealed_fields: PersonalFields | None = field(init=False, repr=False)
@@ -196,7 +194,6 @@ class Aggregate(Generic[State]):
         if sealed is not None:  # snapshots with values in clear must not stay
             schema["personal"] = sorted([each.path, each.of] for each in sealed.all)
         object.__setattr__(self, "shape", self._digest(undocumented(schema)))
-        object.__setattr__(self, "documented_shape", self._digest(schema))
 
     def _digest(self, schema: Any) -> str:
         text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)

@@ -122,7 +122,7 @@ class _OtherState(Exception):
 def _after(aggregate: AnyAggregate | None, stream: str, erasure: Erasure, version: int) -> tuple[Known, bytes]:
     """The stream after it, and its snapshot; an unknown aggregate's is folded from the events once it is declared."""
     if aggregate is None:
-        return Known(None, version), b'{"version":%d,"shape":"","state":{}}' % version
+        return Known(None, version), b'{"version":%d,"shape":"","time":0,"state":{}}' % version
     if erasure.whole:
         return Known(aggregate.initial, version), write_snapshot(aggregate, aggregate.initial, version, stream=stream)
     if erasure.fields != aggregate.shape:

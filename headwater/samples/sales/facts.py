@@ -45,8 +45,8 @@ class Fact(NamedTuple):
 def facts(chance: random.Random, start: datetime, length: timedelta) -> list[Fact]:
     """Events from `start` for `length`, in the order of their decisions; some are decided late.
 
-    Many have the same time, such as a sale and a change of its country's rate. One customer has no tier, and one country
-    no rate.
+    Many have the same time, such as a sale and a change of its country's rate. One customer has no tier, and one
+    country no rate.
     """
     found: list[Fact] = []
     time, changed, taxed = start, None, COUNTRIES[0]

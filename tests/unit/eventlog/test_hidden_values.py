@@ -117,7 +117,7 @@ def test_errors_about_stored_records_quote_none() -> None:
     envelope = Envelope("listing/L1/1", "listing.price_changed", "listing/L1", EPOCH, {"price": PRIVATE}, sequence=1)
     with pytest.raises(UnreadableEvent, match="price: ") as unreadable:
         read_event(listing, envelope)
-    snapshot = orjson.dumps({"version": 1, "shape": listing.documented_shape, "state": {"price": PRIVATE}})
+    snapshot = orjson.dumps({"version": 1, "shape": listing.shape, "time": 0, "state": {"price": PRIVATE}})
     with pytest.raises(UnreadableSnapshot, match="price: ") as changed:
         read_snapshot(listing, snapshot)
     assert PRIVATE not in f"{unreadable.value}{changed.value}"
