@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from commands.handling.refusals import REFUSED
+from commands.reacting.causes import TIMED_OUT
 from eventlog.envelope import Envelope
+from eventlog.errors import NotAnEnvelope
 
 Places = Mapping[str, Mapping[str, int]]
 """By source and by type of the input, the offset of the last record that an instance has handled."""
@@ -45,12 +47,14 @@ def placed(value: bytes, place: SourcePlace) -> bytes:
     return value.rstrip()[:-1] + b"," + msgspec.json.encode(_Suffix(*place))[1:]
 
 
-def place_of(value: bytes | None, envelope: Envelope) -> SourcePlace | None:
-    """The place of a record of `process-inbox`; None if a router of an earlier version has written it."""
-    if envelope.type == REFUSED:
+def place_of(value: bytes | None, envelope: Envelope) -> SourcePlace:
+    """The place of a record of `process-inbox`; raises NotAnEnvelope if no router has written it."""
+    if envelope.type in (REFUSED, TIMED_OUT):  # these are no copies
         return SourcePlace(envelope.stream, envelope.sequence - 1)
     found = _split(value or b"")
-    return found and found[1]
+    if found is None:
+        raise NotAnEnvelope(f'"{envelope.id}" does not say where a router has read it')
+    return found[1]
 
 
 def retried(value: bytes) -> bytes:
