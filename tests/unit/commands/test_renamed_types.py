@@ -36,7 +36,7 @@ from tests.support.seeds import seed_of
 
 
 class Before(Event, type="crate.weighed"):
-    """As an earlier release declared it."""
+    """As earlier code declared it."""
 
     crate_id: str
     grams: int
