@@ -152,9 +152,9 @@ def must_be_texts(what: str, value: object, example: str) -> None:
         raise ValueError(f'{what} has "{repeated[0]}" twice: remove one')
 
 
-def must_be_version(what: str, value: object, lowest: int = 1) -> None:
-    """Raise ValueError unless it is an integer from `lowest`, which is 0 if earlier releases allowed it."""
-    if type(value) is not int or value < lowest:
+def must_be_version(what: str, value: object) -> None:
+    """Raise ValueError unless it is an integer from 1."""
+    if type(value) is not int or value < 1:
         raise ValueError(f"{what} is {shown(value)}: versions are the integers from 1")
 
 

@@ -14,7 +14,6 @@ from projections.stores.row_reader import RowReader, Size
 from projections.stores.store import Target
 from projections.table import row_difference
 from projections.table.expiry import Expiry
-from projections.table.json_text import JsonTexts
 from projections.table.monoids import State
 from projections.table.retraction import GROUP, MARK
 from projections.table.shown import DELETED
@@ -78,7 +77,7 @@ def compare(
     may have changed in between. A differing row that may have changed is read again; only other rows count as
     different. row_of: the key of the row that a key of the reader is about.
     """
-    result, ignored, texts = Comparison(store), _ignored(left), left.view.layout.json_texts
+    result, ignored = Comparison(store), _ignored(left)
     counts = left.view.layout.retraction is not None
     if ignored or counts:
         reader = _Present(reader)
@@ -86,7 +85,7 @@ def compare(
         reader = _Unexpired(reader, left.view.expiry, datetime.now(UTC))
     moving = in_motion()
     differing = dict[str, Difference]()
-    between = partial(_between, ignored=ignored, texts=texts, forgets_deleted=bool(left.view.tables))
+    between = partial(_between, ignored=ignored, forgets_deleted=bool(left.view.tables))
     for number, difference in _differing(reader, left, right, between):
         result.rows += number
         if difference is not None:
@@ -184,14 +183,11 @@ def _between(
     left: Mapping[str, State],
     right: Mapping[str, State],
     ignored: Set[str],
-    texts: JsonTexts,
     *,
     forgets_deleted: bool,
 ) -> Iterator[Difference]:
     for key in keys:
-        differing = row_difference.difference(
-            left.get(key), right.get(key), texts, ignored, forgets_deleted=forgets_deleted
-        )
+        differing = row_difference.difference(left.get(key), right.get(key), ignored, forgets_deleted=forgets_deleted)
         if differing is not None:
             yield Difference(key, *differing)
 

@@ -224,10 +224,7 @@ class Eraser:
     def _check(self, target: Target, receipt: Receipt) -> None:
         if receipt.outcome == "accepted":
             return
-        problem = receipt.error.message if receipt.error else receipt.outcome
-        if receipt.error is not None and receipt.error.code == "unreadable_command":
-            problem = f"the handler of its partition is of a release that cannot erase ({problem}): replace it first"
-        raise CannotErase(target.stream, problem)
+        raise CannotErase(target.stream, receipt.error.message if receipt.error else receipt.outcome)
 
     def _latest_of_instances(self, keys: Sequence[str]) -> dict[str, dict[str, Record]]:
         """By instance, its records of `processes` that have no tombstone, by key."""

@@ -9,8 +9,8 @@ from eventlog.envelope import partition_of
 from eventlog.ports import EventLog
 from eventlog.topics import PROCESSES
 
-_MARKS: Final = (b'"stopped":', b'"missed":')
-"""Bytes that the record of an instance contains if it handles an event that comes again; most records have none."""
+_MARK: Final = b'"stopped":'
+"""Bytes that the record of an instance contains if it has stopped; most have not."""
 
 
 class StoppedInstances:
@@ -27,7 +27,7 @@ class StoppedInstances:
         partition = partition_of(record_key, self._log.partitions)
         end = self._log.end(PROCESSES, partition)
         for record in self._log.read(PROCESSES, partition, self._read.get(partition, 0), end):
-            if record.value is not None and any(mark in record.value for mark in _MARKS):
+            if record.value is not None and _MARK in record.value:
                 self._found[record.key] = record.value
             else:
                 self._found.pop(record.key, None)

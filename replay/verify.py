@@ -146,8 +146,7 @@ def _generation(deployment: Deployment, text: str) -> Generation:
 def _target(deployment: Deployment, generation: Generation, left: str, right: str) -> Target:
     """The generation as a target to read; this code must have the same declaration."""
     view = deployment.views.view(generation.source or generation.view)
-    same_types = generation.row_types is None or list(generation.row_types) == view.row_types
-    if not has_rows_of(generation, view.declaration) or not same_types:
+    if not has_rows_of(generation, view.declaration) or list(generation.row_types) != view.row_types:
         raise CannotDiff(left, right, f"{_name(generation)} is {generation.tag}: run the code of that version")
     return Target(view.named(generation.view), generation.generation)
 

@@ -29,7 +29,6 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "sources": ("tests/integration/sources", "tests/unit/capturing"),
     "spark": ("tests/integration/projections_spark", "tests/unit/projections_spark"),
     "stack": ("tests/containers", "tests/integration/compose", "tests/unit/compose"),
-    "upgrade": ("tests/upgrade",),
 }
 """The folders of the tests of each group."""
 

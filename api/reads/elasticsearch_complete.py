@@ -24,10 +24,7 @@ class CompleteIndexes:
         self._until_s: dict[str, float] = {}
 
     async def check(self, client: AsyncElasticsearch, index: str, ask: Ask) -> None:
-        """Raise GenerationGone if the index is gone, or lacks rows of bulk. ask: awaits a call, and translates errors.
-
-        An index of an earlier release does not say whether it is complete, and counts as complete.
-        """
+        """Raise GenerationGone if the index is gone, or lacks rows of bulk. ask: awaits a call, translates errors."""
         now_s = time.monotonic()
         if now_s < self._until_s.get(index, now_s):
             return
@@ -35,6 +32,6 @@ class CompleteIndexes:
         # with "error", or the answer for a missing index would be empty
         answer = await ask(client.indices.get_mapping(index=index, filter_path="*.mappings._meta,error"))
         for found in answer.body.values():
-            if not found["mappings"]["_meta"].get(COMPLETE, True):
+            if not found["mappings"]["_meta"].get(COMPLETE):
                 raise GenerationGone(f"{index} lacks rows")
         self._until_s[index] = now_s + SURE_S

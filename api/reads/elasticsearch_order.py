@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from api.requests.cursor import EPOCH, typed_beyond
+from api.requests.cursor import typed_beyond
 from api.requests.query import RELEVANCE, Order, Query, place_column
 from eventlog.integers import HIGHEST, LOWEST
 from projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
 from projections.table.types import ColumnType, format_time
 from projections.view import View
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 INFINITE: Final = "Infinity"
 """How Elasticsearch writes the place of a number that is missing, and of the distance to a place that is."""

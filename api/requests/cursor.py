@@ -1,7 +1,7 @@
 """Opaque cursors: where a page ended, bound to its query and not to the store that answered it.
 
 The end of a page is the last row's values in the query's order, as rows have them in JSON. So a page that one store
-began, another continues. Earlier releases wrote what the store sorts by: these cursors are still read.
+began, another continues.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -22,14 +22,10 @@ from api.errors import BadParameter
 from api.requests.filters import Condition, Filter
 from api.requests.parameters import read_time
 from api.requests.query import Query
-from eventlog.integers import HIGHEST, LOWEST, fits_64_bits
+from eventlog.integers import fits_64_bits
 from projections.table.types import ColumnType, exact_value
 from projections.view import View
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST_MS: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
-LAST_MS: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
-"""Of the times that rows have, since 1970."""
 STALE = "is not a cursor of this query: use `next` of its last page, or omit it to start again"
 
 
@@ -83,21 +79,6 @@ def _value(kind: ColumnType, value: Any) -> Any:
             return value
         case ColumnType.FLOAT if type(value) in (int, float):
             return float(value) + 0.0  # -0.0 becomes 0.0: they are equal, but Elasticsearch sorts by the sign
-        case _:
-            return _earlier_value(kind, value)
-
-
-def _earlier_value(kind: ColumnType, value: Any) -> Any:
-    """A value of a cursor that an earlier release wrote of what Elasticsearch sorts by."""
-    match kind:
-        case ColumnType.TIME | ColumnType.BOOLEAN if value in (LOWEST, HIGHEST):
-            return None
-        case ColumnType.FLOAT if value in ("Infinity", "-Infinity"):
-            return None
-        case ColumnType.BOOLEAN if type(value) is int and value in (0, 1):
-            return bool(value)
-        case ColumnType.TIME if type(value) is int and FIRST_MS <= value <= LAST_MS:
-            return EPOCH + timedelta(milliseconds=value)
         case _:
             raise BadParameter("cursor", STALE)
 

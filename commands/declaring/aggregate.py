@@ -173,7 +173,7 @@ class Aggregate(Generic[State]):
             raise DeclarationError(f'"{self.name}" is reserved by Headwater: use another name')
         try:
             identity = Identity.of_names("id_field", self.id_field, f'"{self.name}_id"')
-            must_be_version("state_version", self.state_version, 0)
+            must_be_version("state_version", self.state_version)
             check_state(self.initial)
             check_function("decide", self.decide, ("command", "state"))
             check_function("evolve", self.evolve, ("state", "event"))

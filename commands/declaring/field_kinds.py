@@ -282,10 +282,7 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Sch
 
 
 def annotated_kind(annotation: Any) -> Kind:
-    """The kind that earlier releases read from an annotation.
-
-    Views in which it differs from that of today have another fingerprint: their columns have other types.
-    """
+    """The kind as far as an annotation alone says it, for models that pydantic has not completed yet."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return annotated_kind(typing.get_args(annotation)[0])

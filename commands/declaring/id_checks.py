@@ -19,7 +19,7 @@ PART_KINDS: Final = (str, int)
 def check_id_fields(aggregate: str, identity: Identity, message: type[BaseModel]) -> None:
     """Raise DeclarationError unless a message has the fields of its aggregate's id, and these can be parts of it.
 
-    The only field of an id may be anything, as in earlier releases.
+    The only field of an id may be anything: nothing is joined to its text.
     """
     name = getattr(message, "type", message.__name__)
     for field in identity.names:

@@ -73,7 +73,7 @@ class Observation(BaseModel):
                 f'"{cls.__name__}": {quoted_value(type)} is not an observation type: write it like "listing_viewed"'
             )
         try:
-            must_be_version("version", version, 0)
+            must_be_version("version", version)
         except ValueError as error:
             raise DeclarationError(f'observation "{type or cls.__name__}": {error}') from error
         cls.type, cls.version = type, version

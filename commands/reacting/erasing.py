@@ -1,7 +1,7 @@
 """Erasing what process instances keep of events: what `replay erase` asks of the owner of an instance.
 
 The request is a record of `process-inbox` under the key of the instance. The owner appends the tombstones in its own
-transaction, because nobody else appends to `processes`. Older code ignores the request.
+transaction, because nobody else appends to `processes`.
 """
 
 from __future__ import annotations

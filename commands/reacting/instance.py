@@ -21,7 +21,6 @@ from commands.handling.refusals import return_address
 from commands.reacting.causes import Cause, Timer, digest, due_ms, timer_id
 from commands.reacting.row_changes import RowSeen
 from commands.reacting.source_places import Places, SourcePlace, has_passed, passed
-from eventlog import topics
 from eventlog.actors import PROCESS_ACTOR
 from eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
 from eventlog.errors import KeysUnavailable
@@ -30,8 +29,6 @@ from eventlog.limits import MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, entry_size,
 from eventlog.ports import Entry
 from eventlog.tracing.spans import is_sampled
 
-KEEP_SEEN_MS: Final = topics.COMMANDS_DAYS * topics.DAY_MS
-"""As long as `process-inbox` keeps records: so long routers of an earlier version may have routed some of them."""
 MAX_RETRIED: Final = 100
 MAX_COMMANDS: Final = 10_000
 MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
@@ -53,11 +50,7 @@ class Instance:
     """The known state of one instance.
 
     places: the last record of each source and type; records that are not later were handled.
-    seen: the last event of each stream, as earlier versions remember it and routers of them need it; it is forgotten
-    KEEP_SEEN_MS after seen_ms, the last time that a record without a place came (since 1970; None: not known).
     retried: digests of the ids of the last records that were handled after later ones of their source.
-    missed: ids of events that earlier versions of Headwater skipped because `react` failed; they are handled if they
-    come again.
     stopped: digest of the id of the event (or timer) at which `react` failed; until it is handled, all later events and
     timers wait.
     rows: the last change of each row of a view, which is not a change if it comes again.
@@ -66,31 +59,28 @@ class Instance:
     process: AnyProcess
     key: str
     state: Any
-    seen: Mapping[str, int] = field(default_factory=dict)
     timers: Mapping[str, Timer] = field(default_factory=dict)
-    missed: frozenset[str] = frozenset()
     stopped: str | None = None
     rows: Mapping[str, RowSeen] = field(default_factory=dict)
     places: Places = field(default_factory=dict)
-    seen_ms: int | None = None
     retried: tuple[str, ...] = ()
 
     @property
     def has_begun(self) -> bool:
         """Whether it has handled anything; it may have stopped before."""
-        return bool(self.seen or self.places or self.retried)
+        return bool(self.places or self.retried)
 
     @property
     def record_key(self) -> str:
         """Its key in the topics `process-inbox` and `processes`."""
         return f"{self.process.name}/{self.key}"
 
-    def handle(self, event: Seen, envelope: Envelope, place: SourcePlace | None, now: datetime) -> Step | None:
+    def handle(self, event: Seen, envelope: Envelope, place: SourcePlace, now: datetime) -> Step | None:
         """The reaction to an event; None if it was seen before. Raises whatever `react` raises, and BadReaction.
 
-        place: where a router has read it; None: it was routed by an earlier version of Headwater.
+        place: where a router has read it.
         """
-        noted = self._noting(envelope, place, timestamp_ms(now))
+        noted = self._noting(envelope, place)
         if noted is None:
             return None
         cause_id = envelope.id
@@ -110,31 +100,15 @@ class Instance:
         )
         return noted._after(self.process.react(event, self.state), cause, now)
 
-    def _noting(self, envelope: Envelope, place: SourcePlace | None, now_ms: int) -> Instance | None:
+    def _noting(self, envelope: Envelope, place: SourcePlace) -> Instance | None:
         """The instance that remembers that it has handled a record; None if it has handled it before."""
-        is_missed = envelope.id in self.missed
-        last = self.seen.get(envelope.stream, 0)
-        if envelope.sequence <= last and not is_missed:
-            return None
-        if place is None:
-            noted = replace(self, seen={**self.seen, envelope.stream: max(last, envelope.sequence)}, seen_ms=now_ms)
-        elif place.is_retried:
+        if place.is_retried:
             if digest(envelope.id) in self.retried:
                 return None
-            noted = replace(self._forgetting(now_ms), retried=(*self.retried, digest(envelope.id))[-MAX_RETRIED:])
-        else:
-            if has_passed(self.places, place, envelope.type) and not is_missed:
-                return None
-            noted = replace(self._forgetting(now_ms), places=passed(self.places, place, envelope.type))
-        return replace(noted, missed=self.missed - {envelope.id}, stopped=None)
-
-    def _forgetting(self, now_ms: int) -> Instance:
-        """The instance without what only routers of earlier versions need, if these are gone."""
-        if not self.seen:
-            return self
-        if self.seen_ms is None:
-            return replace(self, seen_ms=now_ms)
-        return replace(self, seen={}, seen_ms=None) if now_ms - self.seen_ms > KEEP_SEEN_MS else self
+            return replace(self, retried=(*self.retried, digest(envelope.id))[-MAX_RETRIED:], stopped=None)
+        if has_passed(self.places, place, envelope.type):
+            return None
+        return replace(self, places=passed(self.places, place, envelope.type), stopped=None)
 
     def fire(self, name: str, now: datetime, traceparent: str | None = None) -> Step:
         """The reaction to the timer `name`, which fires. Raises whatever `react` raises, and BadReaction.
@@ -230,22 +204,14 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
 
 
 class _Document(msgspec.Struct):
-    """The value of a record of `processes`. state: as it was written, because pydantic reads larger integers.
-
-    `seen` is always written, because earlier versions of Headwater require it. traces: by timer, its trace context,
-    which is not beside `due_ms`, because earlier versions read no other member there.
-    """
+    """The value of a record of `processes`. state: as it was written, because pydantic reads larger integers."""
 
     state: msgspec.Raw
-    seen: dict[str, int]
     timers: dict[str, dict[str, Any]]
-    missed: frozenset[str] = frozenset()
     stopped: str | None = None
     rows: dict[str, RowSeen] = {}
     places: dict[str, dict[str, int]] = {}
-    seen_ms: int | None = None
     retried: tuple[str, ...] = ()
-    traces: dict[str, str] = {}
 
 
 _DOCUMENT: Final = msgspec.json.Decoder(_Document)
@@ -262,25 +228,18 @@ def _sealed(name: str, fields: PersonalFields, body: bytes, subject: str) -> byt
 def write_instance(instance: Instance) -> bytes:
     """The value of a record of `processes`."""
     timers = {name: timer._asdict() for name, timer in instance.timers.items()}
-    traces = {name: trace for name, timer in timers.items() if (trace := timer.pop("traceparent"))}
     state = instance.state.__pydantic_serializer__.to_json(instance.state)
     if instance.process.sealed_fields is not None:
         state = _sealed(instance.record_key, instance.process.sealed_fields, state, instance.key)
-    document: dict[str, Any] = {"shape": instance.process.shape, "seen": instance.seen, "timers": timers}
-    if instance.missed:
-        document["missed"] = sorted(instance.missed)
+    document: dict[str, Any] = {"shape": instance.process.shape, "timers": timers}
     if instance.stopped is not None:
         document["stopped"] = instance.stopped
     if instance.rows:
         document["rows"] = {row: list(seen) for row, seen in instance.rows.items()}
     if instance.places:
         document["places"] = instance.places
-    if instance.seen_ms is not None:
-        document["seen_ms"] = instance.seen_ms
     if instance.retried:
         document["retried"] = instance.retried
-    if traces:
-        document["traces"] = traces
     return orjson.dumps(document | {"state": orjson.Fragment(state)})
 
 
@@ -292,19 +251,15 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         if process.sealed_fields is not None:
             body = process.sealed_fields.opened_json(body)
         state = type(process.initial).model_validate_json(body)
-        traces = document.traces
-        timers = {name: Timer(**timer, traceparent=traces.get(name)) for name, timer in document.timers.items()}
+        timers = {name: Timer(**timer) for name, timer in document.timers.items()}
         return Instance(
             process,
             key,
             state,
-            seen=document.seen,
             timers=timers,
-            missed=document.missed,
             stopped=document.stopped,
             rows=document.rows,
             places=document.places,
-            seen_ms=document.seen_ms,
             retried=document.retried,
         )
     except KeysUnavailable:
@@ -323,7 +278,7 @@ def waits_for(value: bytes | None, event_id: str) -> bool:
         return False
     if not isinstance(document, dict):
         return False
-    return document.get("stopped") == digest(event_id) or event_id in document.get("missed", ())
+    return document.get("stopped") == digest(event_id)
 
 
 def _checked(instance: Instance) -> tuple[Instance, bytes]:
@@ -332,10 +287,6 @@ def _checked(instance: Instance) -> tuple[Instance, bytes]:
     if type(state) is not expected:
         raise BadReaction(f'the state of "{instance.process.name}" is {type(state).__name__}, not {expected.__name__}')
     value = write_instance(instance)
-    if entry_size(instance.record_key, value) > MAX_ENTRY_BYTES and instance.places and instance.seen:
-        # what earlier versions remember of each stream may be most of it
-        instance = replace(instance, seen={}, seen_ms=None)
-        value = write_instance(instance)
     if (size_bytes := entry_size(instance.record_key, value)) > MAX_ENTRY_BYTES:
         raise BadReaction(
             f'"{instance.record_key}" would have {size_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}: keep less'

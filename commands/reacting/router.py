@@ -209,14 +209,10 @@ class RoutingTask:
         self._next_offset = self._log.next_offset(self._partition, self._role)
         kept = orjson.loads(self._log.last(self._places, self._partition, PLACES_KEY) or b"{}")
         kept.pop(INCARNATION, None)
-        known = {name.partition("/")[0] for name in kept if "/" in name}
         for name in {*kept, *self._router.inputs}:
-            process, slash, _ = name.partition("/")
-            if not slash and (process in known or any(each.startswith(f"{name}/") for each in self._router.inputs)):
-                continue  # it says what its inputs say, for earlier versions of Headwater
             declared = name in self._router.inputs
             start = start_of(self._starts, name, self._partition)
-            at = kept.get(name, start if process in known else kept.get(process, start))
+            at = kept.get(name, start)
             if at is None:
                 at = start if declared else self._next_offset
                 self._place(name, at, behind=not declared)
@@ -285,9 +281,6 @@ class RoutingTask:
 
     def _commit(self, writer: PartitionWriter, entries: Sequence[Entry]) -> None:
         places: dict[str, int | str | None] = {**dict.fromkeys(self._first_offsets), **self._behind}
-        for name in [name for name in places if "/" in name]:  # earlier versions of Headwater know processes only
-            process, at = name.partition("/")[0], self._behind.get(name)
-            places[process] = min((each for each in (places.get(process), at) if isinstance(each, int)), default=None)
         if self._router.incarnation is not None:
             places[INCARNATION] = self._router.incarnation
         place = Entry(self._places, PLACES_KEY, orjson.dumps(places), now_ms())

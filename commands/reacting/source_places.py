@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from commands.handling.refusals import REFUSED
+from commands.reacting.causes import TIMED_OUT
 from eventlog.envelope import Envelope
+from eventlog.errors import NotAnEnvelope
 
 Places = Mapping[str, Mapping[str, int]]
 """By source and by type of the input, the offset of the last record that an instance has handled."""
@@ -45,29 +47,26 @@ def placed(value: bytes, place: SourcePlace) -> bytes:
     return value.rstrip()[:-1] + b"," + msgspec.json.encode(_Suffix(*place))[1:]
 
 
-def place_of(value: bytes | None, envelope: Envelope) -> SourcePlace | None:
-    """The place of a record of `process-inbox`; None if a router of an earlier version has written it."""
-    if envelope.type == REFUSED:
+def place_of(value: bytes | None, envelope: Envelope) -> SourcePlace:
+    """The place of a record of `process-inbox`; raises NotAnEnvelope if no router has written it."""
+    if envelope.type in (REFUSED, TIMED_OUT):  # these are no copies
         return SourcePlace(envelope.stream, envelope.sequence - 1)
-    found = _split(value or b"")
-    return found and found[1]
+    return _split(value or b"")[1]
 
 
 def retried(value: bytes) -> bytes:
     """A record of `process-inbox` that its instance handles although it has handled later ones of the same source."""
-    found = _split(value)
-    return value if found is None else placed(found[0], found[1]._replace(is_retried=True))
+    copy, place = _split(value)
+    return placed(copy, place._replace(is_retried=True))
 
 
-def _split(value: bytes) -> tuple[bytes, SourcePlace] | None:
-    """A record without its place, and its place."""
+def _split(value: bytes) -> tuple[bytes, SourcePlace]:
+    """A record without its place, and its place; raises NotAnEnvelope if it has none."""
     at = value.rfind(_START, -MAX_SUFFIX_BYTES)
-    if at < 0:
-        return None
     try:
-        suffix = _SUFFIX.decode(b"{" + value[at + 1 :])
-    except (msgspec.MsgspecError, UnicodeError):
-        return None  # it ends within the data of the record
+        suffix = _SUFFIX.decode(b"{" + value[at + 1 :] if at >= 0 else b"")
+    except (msgspec.MsgspecError, UnicodeError) as error:  # there is none, or it is in the data of the record
+        raise NotAnEnvelope("it does not say where a router has read it") from error
     return value[:at] + b"}", SourcePlace(suffix.routedfrom, suffix.routedoffset, suffix.routedagain)
 
 

@@ -39,22 +39,15 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
     """
     if role is not ROUTER:
         _begin_again(log, role)
-    known, complete = _read(log, role)
+    known = read_starts(log, role)
     new = [process for name, process in processes.items() if name not in known]
-    routed = {partition: log.next_offset(partition, role) for partition in partitions_of_role(log, role)} if new else {}
-    earlier_version = role is ROUTER and not known and any(routed.values())
     for process in new:
-        # if nothing is stored yet, the deployment's processes are those whose events were routed until now
-        offsets = routed if earlier_version else _proposed(log, process, role)
-        _store(log, role, process.name, process.begins, offsets, inputs_of(process, role))
+        _store(log, role, process.name, process.begins, _proposed(log, process, role), inputs_of(process, role))
     for process in processes.values():
         added = [kind for kind in inputs_of(process, role) if input_name(process.name, kind) not in known]
-        if process.name in complete and added:
+        if process.name in known and added:
             logger.info('process "%s" handles %s from now on', process.name, ", ".join(added))
             _store(log, role, process.name, "now", _ends(log, role), added)
-        elif process.name in known and process.name not in complete:
-            # written by an earlier version, which had no places of inputs
-            _store(log, role, process.name, process.begins, known[process.name], inputs_of(process, role))
     known = read_starts(log, role)
     if new:
         for process in new:
@@ -68,7 +61,18 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
 
 def read_starts(log: EventLog, role: Role = ROUTER) -> Starts:
     """The stored offsets; those of an earlier topic of the same name do not count, so the new one is read from 0."""
-    return _read(log, role)[0]
+    found: dict[str, dict[int, int]] = {}
+    incarnation = None if role is ROUTER else log.incarnation(role.reads)
+    for record in log.read(topics.STARTS, 0, 0):
+        name, slash, topic = record.key.partition("/")
+        if record.value is None or slash + topic != _suffix(role):
+            continue
+        begins = orjson.loads(record.value)
+        is_same = begins.get("topic") == incarnation
+        offsets = {number: at if is_same else 0 for number, at in enumerate(begins["offsets"])}
+        for each in (name, *(input_name(name, kind) for kind in begins["inputs"])):
+            found.setdefault(each, offsets)
+    return found
 
 
 def start_of(starts: Starts, name: str, partition: int) -> int:
@@ -86,26 +90,6 @@ def inputs_of(process: AnyProcess, role: Role) -> list[str]:
     if role is ROUTER:
         return sorted(process.events)
     return sorted(row.name for row in process.rows.values() if row.topic == role.reads)
-
-
-def _read(log: EventLog, role: Role) -> tuple[Starts, set[str]]:
-    """The stored offsets, and the processes whose inputs are stored: not those of earlier versions of Headwater."""
-    found: dict[str, dict[int, int]] = {}
-    complete = set()
-    incarnation = None if role is ROUTER else log.incarnation(role.reads)
-    for record in log.read(topics.STARTS, 0, 0):
-        name, slash, topic = record.key.partition("/")
-        if record.value is None or slash + topic != _suffix(role):
-            continue
-        begins = orjson.loads(record.value)
-        is_same = begins.get("topic") == incarnation
-        offsets = {number: at if is_same else 0 for number, at in enumerate(begins["offsets"])}
-        found.setdefault(name, offsets)
-        if (inputs := begins.get("inputs")) is not None:
-            complete.add(name)
-            for kind in inputs:
-                found.setdefault(input_name(name, kind), offsets)
-    return found, complete
 
 
 def _store(

@@ -148,10 +148,10 @@ class Turn:
         process = self._processes[name]
         try:
             envelope = self._decode(record)
+            place = place_of(record.value, envelope)
         except NotAnEnvelope as error:  # not written by a router: routers copy only what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
-        place = place_of(record.value, envelope)
         span = None if envelope.traceparent is None else begin_reaction(process.name, envelope)
         if span is not None:
             envelope = structs.replace(envelope, traceparent=span.traceparent)
@@ -230,7 +230,7 @@ def next_step(
     key: str,
     instance: Instance | None,
     envelope: Envelope,
-    place: SourcePlace | None,
+    place: SourcePlace,
     now: datetime,
 ) -> Step | None:
     """The result of an envelope of `process-inbox` for the instance `key`; None if the instance ignores it.

@@ -19,6 +19,7 @@ from commands.errors import MalformedCommand, MalformedObservation
 from commands.handling.handler import Handler
 from commands.local_state.state import MemoryStore
 from commands.reacting.instance import Instance
+from commands.reacting.source_places import SourcePlace
 from commands.reacting.turn import next_step
 from commands.sending.outgoing import prepare
 from eventlog.envelope import Envelope, decode
@@ -134,7 +135,7 @@ def _of_process(registry: CommandRegistry, process: AnyProcess, event: Envelope)
         key = process.identity.of_data(event.data)
         instance = Instance(process, key, process.initial)
         try:
-            step = next_step(registry, process, key, instance, event, None, TIME)
+            step = next_step(registry, process, key, instance, event, SourcePlace("events/0", 0), TIME)
         except Exception:  # noqa: BLE001 - `react` may refuse random events; what it stores then has none of them
             return
         if step is not None:

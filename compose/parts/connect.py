@@ -79,7 +79,7 @@ def _prepare(
     config: Path, properties: dict[str, str], server: str, folder: Path, plugins: Mapping[str, Sequence[Path]]
 ) -> None:
     config.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)  # an earlier release may have left other jars
+    shutil.rmtree(folder, ignore_errors=True)  # other versions may have left other jars
     for name, jars in plugins.items():
         (folder / name).mkdir(parents=True)
         for jar in jars:

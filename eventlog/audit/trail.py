@@ -24,7 +24,7 @@ STORE_S: Final = 30.0
 
 
 class Trail:
-    """Appends records to the topic `audit` of a deployment, which it creates if an earlier release has not.
+    """Appends records to the topic `audit` of a deployment, which it creates if it is missing.
 
     A record may come twice after an error, and is the same then.
     """

@@ -13,7 +13,7 @@ from eventlog.capturing.ports import Layout, Missed
 from eventlog.capturing.uncaptured_statements import Searched
 
 SNAPSHOT: Final = "execute-snapshot"
-"""A note: tables that the connector was told to read. Earlier releases sent it to the connector as a signal."""
+"""A note: tables that the connector was told to read."""
 UNREAD: Final = "unread"
 """A note: tables that are to be read, and of which the connector was not told yet."""
 SERVER: Final = "server"
@@ -55,19 +55,18 @@ class Notes:
     """What the notes say together.
 
     unread: tables that were declared later and not read. first: tables that a first snapshot is to read, each with
-    where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason. failed_since:
-    the signals after which some of these must be read, because the connector reported no end. signalled:
-    tables that the connector was told to read. reading: of these, the ones that are not known to be read, each with the
-    signal. unswept: tables whose topics may have rows that are gone. starts: of the first snapshot, as far as noted.
-    layouts: of tables, as they were noted last. missed: changes of tables that were not captured, as they were found.
-    searched: how far the history of definitions was searched for such statements.
+    where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason.
+    failed_since: the signals after which some of these must be read, because the connector reported no end.
+    reading: tables that the connector was told to read and that are not known to be read, each with the signal.
+    unswept: tables whose topics may have rows that are gone. starts: of the first snapshot, as far as noted.
+    layouts: of tables, as they were noted last. missed: changes of tables that were not captured, as they were
+    found. searched: how far the history of definitions was searched for such statements.
     """
 
     unread: set[str] = field(default_factory=set)
     first: dict[str, dict[int, int]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     failed_since: dict[str, str] = field(default_factory=dict)
-    signalled: set[str] = field(default_factory=set)
     reading: dict[str, str] = field(default_factory=dict)
     unswept: set[str] = field(default_factory=set)
     starts: int = 1
@@ -83,7 +82,6 @@ class Notes:
             self.unread |= set(tables)
         elif kind == SNAPSHOT:
             self.unread -= set(tables)
-            self.signalled |= set(tables)
             self._forget(self.first, tables)
         elif kind == FIRST_SNAPSHOT:
             self.first = {name: {int(at): end for at, end in ends.items()} for name, ends in by_table.items()}

@@ -130,7 +130,7 @@ def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]
 def note(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
     """Keep a note until the source is removed; raises LogUnavailable.
 
-    A connector of an earlier release ignores it, because its key is not the connector's name.
+    The connector ignores it, because its key is not the connector's name.
     """
     _send(settings, names, f"{names.connector}.{kind}", {"type": kind, "data": data})
 

@@ -81,9 +81,4 @@ def _other_timeline(was: Server, now: Server, database: Database) -> str | None:
 
 def _noted_server(log: LogSettings, names: SourceNames) -> Server | None:
     noted = control_topics.last_note(log, names, control_notes.SERVER)
-    match noted:
-        case {"identifier": str(identifier), "version": int(version), **more}:
-            timeline = more.get(TIMELINE)  # an earlier release has not noted it
-            return Server(identifier, version, timeline if isinstance(timeline, int) else 0, bool(more.get(GUARDED)))
-        case _:
-            return None
+    return None if noted is None else Server(noted[IDENTIFIER], noted[VERSION], noted[TIMELINE], noted[GUARDED])

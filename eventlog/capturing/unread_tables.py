@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from eventlog.capturing import control_notes, control_topics
 from eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
-from eventlog.capturing.control_topics import SKIPPED, Scan
+from eventlog.capturing.control_topics import Scan
 from eventlog.capturing.declaring import Captured, Source
 from eventlog.capturing.naming import SourceNames
 from eventlog.capturing.ports import Layout, Missed, StoredOffset
@@ -74,14 +74,15 @@ def find_unread(settings: LogSettings, names: SourceNames, source: Source, store
     offset = stored_offset()
     reports = control_topics.reports(settings, names)
     scans = reports.scans
-    first = _to_be_read_first(settings, names, source, notes) if is_after_snapshot(offset) else {}
+    declared = {table.table for table in source.tables}
+    first = {name: ends for name, ends in notes.first.items() if name in declared and is_after_snapshot(offset)}
     read = {name for name, ends in first.items() if _is_read(settings, source.table(name), scans.get(name), ends)}
     failed = {name: scan.ended for name, scan in scans.items() if not scan.is_read}
     repaired = {name for name in notes.failed if name in scans and _is_repaired(name, scans[name], notes)}
     done_reading = {
         name for name, signal in notes.reading.items() if name in scans and scans[name].is_read_since(signal)
     }
-    if done := sorted((read & notes.first.keys()) | repaired | done_reading):
+    if done := sorted(read | repaired | done_reading):
         control_topics.note(settings, names, control_notes.WAS_READ, {DATA_COLLECTIONS: done})
     if new := {name: reason for name, reason in failed.items() if notes.failed.get(name) != reason}:
         control_topics.note(settings, names, control_notes.FAILED, {DATA_COLLECTIONS: new})
@@ -108,22 +109,6 @@ def find_unread(settings: LogSettings, names: SourceNames, source: Source, store
 def _is_repaired(table: str, scan: Scan, notes: Notes) -> bool:
     since = notes.failed_since.get(table)
     return scan.is_read if since is None else scan.is_read_since(since)
-
-
-def _to_be_read_first(
-    settings: LogSettings, names: SourceNames, source: Source, notes: Notes
-) -> dict[str, dict[int, int]]:
-    """The tables of the first snapshot that are not known to be read, each with where its topic ended before.
-
-    A connector of an earlier release has no note of them: its tables count as read unless its snapshot was skipped.
-    """
-    declared = {table.table for table in source.tables}
-    if notes.first:
-        return {name: ends for name, ends in notes.first.items() if name in declared}
-    snapshot = control_topics.last_snapshot(settings, names)
-    if snapshot is None or snapshot.kind != "initial" or snapshot.state != SKIPPED:
-        return {}
-    return {name: {} for name in declared - notes.signalled}
 
 
 def _is_read(settings: LogSettings, table: type[Captured], scan: Scan | None, ends: Mapping[int, int]) -> bool:

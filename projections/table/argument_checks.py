@@ -52,7 +52,7 @@ def check_shared(view: Shared) -> None:
     for number, store in enumerate(view.stores):
         if store.name in names[:number]:
             raise ValueError(f"stores has {type(store).__name__}() twice: remove one")
-    must_be_version("version", view.version, 0)
+    must_be_version("version", view.version)
     if not isinstance(view.key_name, str):
         raise ValueError(f'key_name={shown(view.key_name)} is no text: write key_name="id"')
     if not isinstance(view.doc, str):

@@ -256,16 +256,6 @@ class FoldPlan:
         return None if event is None else self.each.get(event)
 
     @cached_property
-    def had_versions_of_several_streams(self) -> bool:
-        """Whether earlier releases ordered its rows wrongly, by the versions of different streams.
-
-        Its events are of several aggregates whose ids have the same name, and its rows depend on their order.
-        """
-        if isinstance(self.key, FromEnvelope | Mapping) or not self._has_ids_as_key or len(self._aggregates) < 2:
-            return False
-        return self._arranged(BY_VERSION).layout.fields != self.layout.fields
-
-    @cached_property
     def _arrangement(self) -> Arrangement:
         if self.counted_tables and isinstance(self.key, str):
             return arrange_retracting(self.columns, self.key, self.counted_tables, self.condition)

@@ -1,11 +1,9 @@
-"""How two states of one row differ, in whatever form they were stored."""
+"""How two states of one row differ."""
 
 from __future__ import annotations
 
 from collections.abc import Set
-from copy import deepcopy
 
-from projections.table.json_text import JsonTexts, make_canonical
 from projections.table.monoids import State
 from projections.table.shown import DELETED
 
@@ -16,14 +14,13 @@ Differing = tuple[State | None, State | None]
 def difference(
     ours: State | None,
     theirs: State | None,
-    texts: JsonTexts,
     ignored: Set[str] = frozenset(),
     *,
     forgets_deleted: bool = False,
 ) -> Differing | None:
     """How two states differ; None if they are equal.
 
-    texts: see Layout. ignored: fields that do not count. forgets_deleted: the log may no longer have a row that was
+    ignored: fields that do not count. forgets_deleted: the log may no longer have a row that was
     deleted, as that of a captured table does once its topic is compacted.
     """
     if ours is None or theirs is None:
@@ -32,16 +29,6 @@ def difference(
         return None if is_same else (ours, theirs)
     if ours == theirs:
         return None
-    ours, theirs = (_canonical(each, texts) for each in (ours, theirs))
     every = sorted({*ours, *theirs} - ignored)
     names = [name for name in every if ours.get(name) != theirs.get(name)]
     return ({each: ours.get(each) for each in names}, {each: theirs.get(each) for each in names}) if names else None
-
-
-def _canonical(row: State, texts: JsonTexts) -> State:
-    """The row with its JSON texts in one form: earlier releases stored those of patches as Spark writes them."""
-    if not texts:
-        return row
-    copied = deepcopy(row)
-    make_canonical(copied, texts)
-    return copied

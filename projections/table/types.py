@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from commands.declaring.field_kinds import Digits, FieldKind, annotated_kind, field_kinds, item_model_of
+from commands.declaring.field_kinds import Digits, FieldKind, field_kinds, item_model_of
 from projections.table.decimals import MAX_DIGITS, decimal_text, exact_decimal, spark_decimal, spark_text
 from projections.table.declared import storage_word
 from projections.table.json_text import dumps
@@ -251,12 +251,6 @@ def type_of(kind: FieldKind) -> ColumnType:
         fits = 1 <= digits <= MAX_DIGITS and 0 <= places <= digits
         return ColumnType.decimal(digits, places) if fits else ColumnType.JSON
     return FORMS.get(kind.form, ColumnType.JSON)
-
-
-def earlier_type(model: type[BaseModel], name: str) -> ColumnType:
-    """The column type that earlier releases gave the field with this name in JSON."""
-    info = next(info for own, info in model.model_fields.items() if name == (info.alias or own))
-    return PYTHON_TYPES.get(annotated_kind(info.annotation), ColumnType.JSON)
 
 
 def is_required(model: type[BaseModel], name: str) -> bool:

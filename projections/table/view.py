@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from pydantic import BaseModel
-
 from commands.declaring.aggregate import Event
 from commands.declaring.filled_fields import Claim
 from commands.declaring.lineages import lineage_text
@@ -37,7 +35,7 @@ from projections.table.personal import check_copied, check_found, check_uses, pe
 from projections.table.readable import check_readable, check_unmasked
 from projections.table.row_keys import Key, KeysByEvent, described_key
 from projections.table.rows import RowClass, is_row
-from projections.table.types import ColumnType, earlier_type, field_types, item_model
+from projections.table.types import ColumnType
 
 TEXT_OF_PARTS: Final = "key"
 """The column with the text of a key whose fields are columns, unless `key_name` names it."""
@@ -168,12 +166,9 @@ class TableView(DeclaredView):
         parts += [f"restored by {case_text(event)}" for event in self.restored_by]
         parts += [f"where {described(self._where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
-        # their rows were wrong before, so that they need a new version
-        parts += ["events of several aggregates ordered by time"] if self.plan.had_versions_of_several_streams else []
         # rows that are removed are not there again if they expire later than before
         expiry = self.expiry
         parts += [] if expiry is None or not expiry.is_final else [f"expires {expiry.column} {expiry.after}"]
-        parts += self._types_that_changed()
         # if an older version of an event is read differently now, the rows differ too
         return parts + [
             f"past of {event.type}: {version} {name}: {lineage_text(lineage)}"
@@ -181,19 +176,6 @@ class TableView(DeclaredView):
             for version in range(1, event.version)
             for name, lineage in sorted(self.plan.lifts[event].changed(version).items())
         ]
-
-    def _types_that_changed(self) -> list[str]:
-        """A line for each field whose type earlier releases read otherwise, as of a `NewType`: its column differs."""
-        found = []
-        for event in self.plan.events.values():
-            lift = self.plan.lifts[event]
-            read: list[tuple[type[BaseModel], str, str]] = [(event, name, name) for name in lift.fields]
-            read += [(item_model(event, each.list), each.name, f"{each.list}[].{each.name}") for each in lift.items]
-            for model, name, shown in read:
-                kind = field_types(model)[name]
-                if kind is not earlier_type(model, name):
-                    found.append(f"type of {event.type}: {shown} {kind.value}")
-        return sorted(found)
 
     def named(self, name: str) -> TableView:
         return replace(self, name=name, stores=tuple(store for store in self.stores if store.answers))

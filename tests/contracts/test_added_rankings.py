@@ -15,19 +15,18 @@ import valkey
 from api.ports import NotRanked
 from api.reads.valkey import ValkeyReader
 from api.requests.query import read_query
-from projections.errors import GenerationMissing, StoreUnavailable
+from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
 from projections.stores.declared import Cache, Postgres
-from projections.stores.names import cache_ledger, cache_ranking
+from projections.stores.names import cache_ranking
 from projections.stores.open import backend
 from projections.stores.store import Target
 from projections.stores.valkey.added_rankings import add_rankings
-from projections.stores.valkey.known_ledgers import ledger_to_json, looked_up
 from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
 from projections.stores.valkey.single_rows import ValkeySingleRows
 from projections.table.reference import fold, states
 from projections.testing.contracts import load
-from projections.testing.histories import PARTITIONS, History
+from projections.testing.histories import History
 from replay.comparison import compare
 from tests.contracts.opened_stores import OnValkey
 from tests.contracts.test_rankings import LIVE, RANKINGS, TARGET, VIEW, check, happened, queries, reading, sets
@@ -115,7 +114,7 @@ def test_it_equals_one_that_was_there_from_the_start_whoever_writes_and_dies_mea
         except Killed:
             continue
     writing.end()
-    assert killed == moments == {"marks removed", "sets removed", "marked", "rows read", "filled"}
+    assert killed == moments == {"marked", "rows read", "filled"}
     assert check(cache, fold(VIEW, told.sources)) > 20
 
 
@@ -158,39 +157,6 @@ def test_one_that_is_no_longer_declared_is_kept(cache: OnValkey) -> None:
     load(cache.open(), bare, told, random.Random(17))
     assert not backend("valkey").missing(cache.settings, bare)
     check(cache, fold(VIEW, told.sources))
-
-
-@pytest.mark.parametrize("written", [1, PARTITIONS])
-def test_a_release_that_does_not_keep_it_makes_it_unused_until_it_is_made_anew(cache: OnValkey, written: int) -> None:
-    told = happened(19)
-    add_rankings(cache.settings, TARGET)
-    load(cache.open(), TARGET, told, random.Random(19))
-    environment, name = cache.settings.environment, cache_ledger(cache.settings.environment, *TARGET.id)
-    added = cache_ranking(environment, *TARGET.id, RANKINGS[3].declaration, "")
-    with valkey.Valkey.from_url(cache.settings.valkey) as client:
-        (known,) = looked_up(client, environment, [TARGET])
-        for partition in range(written):  # as earlier releases write them
-            client.hset(name, str(partition), ledger_to_json(known.ledgers[partition]))
-        client.zadd(added, {"gone": 1})
-    assert is_answered(cache, RANKINGS[0].sort) and not is_answered(cache, RANKINGS[3].sort)
-    assert missing(cache) == ADDED
-    add_rankings(cache.settings, TARGET)
-    check(cache, fold(VIEW, told.sources))
-
-
-def test_a_release_that_writes_meanwhile_is_named(cache: OnValkey) -> None:
-    load(cache.open(), OLD, happened(23), random.Random(23))
-    environment, name = cache.settings.environment, cache_ledger(cache.settings.environment, *TARGET.id)
-
-    def fault(moment: str) -> None:
-        if moment == "rows read":
-            with valkey.Valkey.from_url(cache.settings.valkey) as client:
-                (known,) = looked_up(client, environment, [TARGET])
-                client.hset(name, "1", ledger_to_json(known.ledgers[1]))
-
-    with pytest.raises(StoreUnavailable, match=r"made anew 3 times: do loaders of an earlier release run\?"):
-        add_rankings(cache.settings, TARGET, fault)
-    assert missing(cache) == ADDED and not is_answered(cache, "-real")
 
 
 def test_a_generation_that_is_dropped_meanwhile_leaves_nothing(cache: OnValkey) -> None:

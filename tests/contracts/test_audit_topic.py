@@ -1,4 +1,4 @@
-"""The audit log on a real broker: a deployment of an earlier release has no such topic."""
+"""The audit log on a real broker: a deployment that was never prepared has no such topic."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from compose.ports import free_port
 from compose.settings import StackSettings
 from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable
 from projections.settings import StoreSettings
-from projections.stores.names import cache_ledger, index_name
 from projections.stores.store import Batch, Target, ViewStore
 from projections.stores.valkey import eviction as valkey_eviction
 from projections.stores.valkey.store import ValkeyStore
@@ -50,11 +49,6 @@ class Keys(OnValkey):
             for key, held in saved.items():
                 client.restore(key, 0, held)
 
-    def as_earlier_releases_left_it(self, target: Target) -> None:
-        with valkey.Valkey.from_url(self.settings.valkey) as client:
-            ledger = dict.fromkeys(map(str, START), b'{"next":0,"applied":{}}')
-            client.hset(cache_ledger(self.settings.environment, *target.id), mapping=ledger)
-
 
 class Indexes(OnElasticsearch):
     """An Elasticsearch that is restored from a snapshot."""
@@ -77,10 +71,6 @@ class Indexes(OnElasticsearch):
                 again = [{"_index": name, "_id": hit["_id"], "_source": hit["_source"]} for hit in hits]
                 helpers.bulk(client, again, refresh=True)
                 helpers.bulk(client, again, refresh=True)  # versions continue from where they were then
-
-    def as_earlier_releases_left_it(self, target: Target) -> None:
-        with elasticsearch(self.settings.elasticsearch) as client:
-            client.indices.put_mapping(index=index_name(self.settings.environment, *target.id), meta={})
 
 
 Restored = Keys | Indexes
@@ -181,16 +171,6 @@ def test_a_server_that_loses_rows_during_bulk_fails_the_rebuild(restored: Restor
     write(store, "c")
     with pytest.raises(BulkLoadFailed, match="2 of the 3 rows"):
         store.finish(TARGET, 3)
-
-
-def test_a_generation_of_an_earlier_release_is_complete(restored: Restored) -> None:
-    store = restored.open()
-    store.create(TARGET, {}, START)
-    restored.as_earlier_releases_left_it(TARGET)
-    assert store.ledgers(TARGET).keys() == START.keys()
-    store.publish(TARGET)
-    store.apply([TARGET], patch("b"))
-    assert {key: row["total"] for key, row in restored.rows(BY_THING).items()} == {"b": 5}
 
 
 def test_finishing_again_changes_nothing(restored: Restored) -> None:

@@ -13,7 +13,6 @@ from datetime import datetime
 from itertools import count as count_from
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 
@@ -32,7 +31,7 @@ from projections.table.monoids.sketches import ZERO
 from projections.table.patch import Patch, Place
 from projections.table.reference import fold, states
 from projections.table.retraction import CHANGED, GROUP, contribution_key, own
-from projections.table.shown import DELETED, Quotient
+from projections.table.shown import DELETED
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.contracts import load
@@ -626,24 +625,6 @@ def test_a_row_is_deleted_and_restored_in_any_order_of_arrival(server: Server) -
         patch = Patch("k", str(time), Place(1, 0), {**mark, "total": 1})
         store.apply([target], {0: Batch(step, {BY_GROUP.tag: [patch]})})
         assert ("k" in server.rows(BY_GROUP)) is (step < 2), f"after step {step}"
-
-
-@pytest.mark.parametrize("store_name", ["postgres"])
-def test_columns_that_an_earlier_release_let_postgresql_derive_are_written_from_now_on(server: Server) -> None:
-    assert isinstance(server, OnPostgres)
-    target, store = created(server, BY_GROUP), server.open()
-    table = f'"{server.settings.environment}".by_group__g1'
-    averages = [name for name, shown in BY_GROUP.layout.derived.items() if isinstance(shown, Quotient)]
-    with psycopg.connect(server.settings.postgres, autocommit=True) as connection:
-        for name in averages:
-            connection.execute(f'ALTER TABLE {table} DROP COLUMN "{name}" CASCADE')
-            column = f'"{name}" double precision GENERATED ALWAYS AS (0) STORED'
-            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
-    assert averages
-    store.publish(target)
-    told = history(BY_GROUP, events_of(BY_GROUP), 1)
-    load(store, target, told, random.Random(1))
-    assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
 
 
 def test_a_store_that_is_away_says_so(store_name: str) -> None:

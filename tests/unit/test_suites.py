@@ -14,7 +14,7 @@ from tests.run import MAX_FLAKY, Run, left_out, report, run_suite, verdict_of
 from tests.support.outcomes import Outcome, Outcomes
 from tests.support.promises import promises, unproven_promises
 
-SLOW_FOLDERS = ("acceptance", "containers", "contracts", "integration", "upgrade")
+SLOW_FOLDERS = ("acceptance", "containers", "contracts", "integration")
 PYTEST = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:schemathesis", "-q"]
 
 
@@ -130,13 +130,13 @@ def test_what_changed_since_a_group_passed_is_run_again_and_what_never_ran_comes
     git("add", "--all")
     git("commit", "-q", "-m", "the first")
     noted = tmp_path / "complete.txt"
-    note_passed([group for group in GROUPS if group != "upgrade"], noted, tmp_path)
-    assert touched_groups(last_passed(noted), tmp_path) == ["upgrade"]
+    note_passed([group for group in GROUPS if group != "stack"], noted, tmp_path)
+    assert touched_groups(last_passed(noted), tmp_path) == ["stack"]
     (tmp_path / "eventlog" / "capturing" / "sweeping.py").touch()
     git("add", "--all")
     git("commit", "-q", "-m", "the second")
-    assert touched_groups(last_passed(noted), tmp_path) == ["upgrade", "sources"]
-    note_passed(["upgrade", "sources"], noted, tmp_path)
+    assert touched_groups(last_passed(noted), tmp_path) == ["stack", "sources"]
+    note_passed(["stack", "sources"], noted, tmp_path)
     assert touched_groups(last_passed(noted), tmp_path) == []
     unknown = noted.read_text().replace(last_passed(noted)["api"].commit, "0123abcd")
     noted.write_text(unknown)

@@ -125,7 +125,7 @@ class Builder:
         covered = {each: end for each, (_, end) in selection.ranges(noted.bulk_ends).items()}
         base = covered if strategy_of(view).has_bulk else {}
         return self.generations.begin(
-            view, base, noted.patch_starts, source, None if selection.is_all else str(selection), noted.topics
+            view, base, noted.patch_starts, noted.topics, source, None if selection.is_all else str(selection)
         )
 
     def bulk(self, builds: Sequence[Build]) -> None:

@@ -72,6 +72,6 @@ def _check_deletions(before: Generation, target: Target, using: Resources) -> No
     """Raise RebuildFailed if it may have missed deletions of captured rows."""
     name = target.view.name
     for store in using.stores:
-        since = missed_since(target.view, before, store.name, store.ledgers(target), using.log)
+        since = missed_since(target.view, before, store.name)
         if since is not None:
             raise RebuildFailed(name, "start", f"generation {before.generation}: {missed(since, name)}")

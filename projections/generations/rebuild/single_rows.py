@@ -170,7 +170,6 @@ class RowFolder:
         differing = difference(
             _comparable(row.stored.state),
             _comparable(folded),
-            view.layout.json_texts,
             forgets_deleted=bool(view.tables),
         )
         if self._is_behind(row):

@@ -54,14 +54,8 @@ class RegistryDatabase:
                 retrying_locks(self._prepare, lambda: holders_of(connection, tables))
 
     def _is_prepared(self, connection: psycopg.Connection[Any]) -> bool:
-        names = {name: f'"{self._environment}".{name}' for name in statements.TABLES}
-        added_to, added = zip(*statements.ADDED, strict=True)
-        values = {
-            "tables": list(names.values()),
-            "added_to": [names[table] for table in added_to],
-            "added": list(added),
-        }
-        found = connection.execute(statements.IS_PREPARED, values).fetchone()
+        names = [f'"{self._environment}".{name}' for name in statements.TABLES]
+        found = connection.execute(statements.IS_PREPARED, [names]).fetchone()
         return bool(found and found[0])
 
     def _prepare(self) -> None:

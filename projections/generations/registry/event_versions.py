@@ -28,12 +28,11 @@ NULLABLE: Final = " | null"
 class FirstFields(NamedTuple):
     """The fields that a version of an event had when it was first deployed.
 
-    nested: likewise inside nested models and lists, by their places, such as `lines[].price`; None: an earlier release
-    deployed it, which did not record them.
+    nested: likewise inside nested models and lists, by their places, such as `lines[].price`.
     """
 
     fields: Fields
-    nested: Fields | None = None
+    nested: Fields
 
 
 Deployed = Mapping[tuple[str, int], FirstFields]
@@ -102,8 +101,6 @@ def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list
 
 def _changed_inside(before: FirstFields, event: type[Event]) -> str:
     """Likewise for what is inside nested models and lists, as far as earlier events cannot be read with it."""
-    if before.nested is None:
-        return ""
     nested = _nested(event)
     now = {written(path): kind for path, kind, _ in nested}
     strict = {_around(written(path)) for path, _, model in nested if model.model_config.get("extra") == "forbid"}

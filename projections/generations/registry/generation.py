@@ -34,8 +34,8 @@ class Generation:
     source, selection: of a view made with --as.
     replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.
     kept: see `projections.generations.registry.kept_up`.
-    row_types: `View.row_types` when it was built; None if an earlier release built it.
-    topics: the id of `patches` and of each topic that it was built from; None: an earlier release built it.
+    row_types: `View.row_types` when it was built.
+    topics: the id of `patches` and of each topic that it was built from.
     paused_since: since when an operator has paused the view; None: it is not paused.
     read_at: when the registry was read, by PostgreSQL's clock: times in it, and from other machines, compare with that.
     """
@@ -58,11 +58,11 @@ class Generation:
     source: str | None
     selection: str | None
     read_at: datetime
+    row_types: Sequence[str]
+    topics: Mapping[str, str]
     replays: int | None = None
     next_replay: datetime | None = None
     kept: Mapping[str, float] = field(default_factory=dict)
-    row_types: Sequence[str] | None = None
-    topics: Mapping[str, str] | None = None
     paused_since: datetime | None = None
 
 
@@ -76,11 +76,9 @@ def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
 def has_declaration_of(generation: Generation, view: View) -> bool:
     """Whether its rows are those that this code declares: also in the types of their fields and columns.
 
-    What is not about its rows may differ (`DeclaredStore.of_rows`). Of a generation that a release built before types
-    were stored, the fingerprint alone decides.
+    What is not about its rows may differ (`DeclaredStore.of_rows`).
     """
-    same_types = generation.row_types is None or list(generation.row_types) == view.row_types
-    return same_types and (
+    return list(generation.row_types) == view.row_types and (
         generation.fingerprint == view.fingerprint or _of_rows(generation.declaration) == _of_rows(view.declaration)
     )
 
@@ -128,12 +126,10 @@ def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str
 
 def changes_since(generation: Generation, view: View) -> list[str]:
     """The removed (-) and added (+) lines of the declaration, and of the types of its rows."""
-    if not generation.declaration:
-        return []
-    changes = declaration_changes(generation.declaration, view.declaration)
-    if generation.row_types is None:
-        return changes
-    return changes + declaration_changes(generation.row_types, view.row_types)
+    return [
+        *declaration_changes(generation.declaration, view.declaration),
+        *declaration_changes(generation.row_types, view.row_types),
+    ]
 
 
 def why_refused(generation: Generation, view: View) -> str:

@@ -24,16 +24,13 @@ from projections.generations.registry.event_versions import FirstFields, fields_
 from projections.generations.registry.generation import (
     Generation,
     has_declaration_of,
-    raise_version,
     served_by,
     why_refused,
 )
 from projections.generations.registry.query_locks import QueryLocks
 from projections.generations.registry.rebuild_progress import RebuildProgress
 from projections.generations.registry.state_places import StatePlace
-from projections.stores.names import table_name
 from projections.stores.postgres.connection import connect
-from projections.stores.postgres.ddl import COLUMN_TYPES
 from projections.view import View
 
 
@@ -66,10 +63,7 @@ class Generations(RegistryDatabase):
         """How far the rebuilds are that run now, in any process."""
         with self._connect() as connection:
             with connection.cursor(row_factory=class_row(RebuildProgress)) as cursor:
-                try:
-                    found = cursor.execute(self._sql(statements.REBUILDS)).fetchall()
-                except psycopg.errors.UndefinedTable:  # restored from a time before it: no rebuild can note anything
-                    return []
+                found = cursor.execute(self._sql(statements.REBUILDS)).fetchall()
             held = self._held(connection, [each.view for each in found]) if found else []
         return [each for each in found if each.view in held]
 
@@ -98,11 +92,11 @@ class Generations(RegistryDatabase):
         view: View,
         bulk_ends: Mapping[str, int],
         patch_starts: Mapping[int, int],
+        topics: Mapping[str, str],
         source: str | None = None,
         selection: str | None = None,
-        topics: Mapping[str, str] | None = None,
     ) -> Generation:
-        """Register the next generation of `view`, as building; source, selection, topics: see Generation."""
+        """Register the next generation of `view`, as building; topics, source, selection: see Generation."""
         values = {
             "view": view.name,
             "version": view.version,
@@ -115,7 +109,7 @@ class Generations(RegistryDatabase):
             "row_types": Jsonb(view.row_types),
             "source": source,
             "selection": selection,
-            "topics": None if topics is None else Jsonb(dict(topics)),
+            "topics": Jsonb(dict(topics)),
         }
         with self._connect() as connection, connection.cursor(row_factory=class_row(Generation)) as cursor:
             begun = cursor.execute(self._sql(statements.BEGIN), values).fetchone()
@@ -154,8 +148,8 @@ class Generations(RegistryDatabase):
 
     def note_events(self, events: Iterable[type[Event]]) -> None:
         """Record the fields of the current version of each event, if that version was not deployed before."""
-        known, unknown = self.event_versions(), FirstFields({})
-        new = [each for each in events if known.get((each.type, each.version), unknown).nested is None]
+        known = self.event_versions()
+        new = [each for each in events if (each.type, each.version) not in known]
         if not new:
             return
         with self._connect() as connection, connection.cursor() as cursor:
@@ -214,11 +208,6 @@ class Generations(RegistryDatabase):
         with self._connect() as connection, connection.cursor(row_factory=class_row(StatePlace)) as cursor:
             return cursor.execute(self._sql(statements.STATE_PLACES)).fetchall()
 
-    def note_topics(self, view: str, generation: int, topics: Mapping[str, str]) -> None:
-        """Record the ids of the topics that a generation is made from, if they are not known yet."""
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.TOPICS), [Jsonb(dict(topics)), view, generation])
-
     def connections(self, program: str) -> int:
         """How many connections PostgreSQL has of a program, by the name that it gives."""
         with self._connect() as connection:
@@ -260,30 +249,9 @@ class Generations(RegistryDatabase):
         A generation of an earlier version is returned as well: it serves until the new version is built.
         """
         live = self.serving([view]).get(view.name)
-        if live is not None and live.version == view.version:
-            if not has_declaration_of(live, view):
-                raise ViewDeclarationError(view.name, why_refused(live, view))
-            if live.row_types is None:
-                self._record_row_types(view, live)
+        if live is not None and live.version == view.version and not has_declaration_of(live, view):
+            raise ViewDeclarationError(view.name, why_refused(live, view))
         return live
-
-    def _record_row_types(self, view: View, live: Generation) -> None:
-        """Record the types of a generation that an earlier release built; raises ViewDeclarationError if they differ.
-
-        PostgreSQL says which types its table has. If the view is in other stores only, the types of this code are taken
-        for those of the rows.
-        """
-        kinds = {each.name: each.type for each in view.layout.fields} | dict(view.types)
-        columns = {name: COLUMN_TYPES[kind] for name, kind in kinds.items()}
-        table = f'"{self._environment}"."{table_name(view.name, live.generation)}"'
-        names = {"table": table, "names": list(columns), "types": list(columns.values())}
-        with self._connect() as connection:
-            differing = connection.execute(statements.OTHER_TYPES, names).fetchall()
-            if differing:
-                lines = [f"\n  - {name} {stored}\n  + {name} {columns[name]}" for name, stored in differing]
-                raise ViewDeclarationError(view.name, raise_version(view, "types of its columns", lines))
-            values = {"view": view.name, "generation": live.generation, "row_types": Jsonb(view.row_types)}
-            connection.execute(self._sql(statements.NOTE_ROW_TYPES), values)
 
     @contextmanager
     def reader(self) -> Iterator[Callable[[], list[Generation]]]:

@@ -6,7 +6,14 @@ import re
 from typing import Final
 
 SCHEMA = """
--- every generation of every view; base: log offsets that bulk covered, start: patches offsets to start from
+-- every generation of every view; base: log offsets that bulk covered, start: patches offsets to start from;
+-- stores: where it was built; declaration: its lines; published: whether the plain names lead to it;
+-- events, seconds: what bulk read and how long it took;
+-- source, selection: of a view made with --as, its source view and the selected events;
+-- replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again;
+-- kept: by store, until when it was kept up to date at least, in seconds since 1970;
+-- row_types: the types of its fields and columns, as lines;
+-- topics: the ids of the topics that it was built from
 CREATE TABLE IF NOT EXISTS {schema}.generations (
     view        text NOT NULL,
     generation  integer NOT NULL,
@@ -18,29 +25,20 @@ CREATE TABLE IF NOT EXISTS {schema}.generations (
     start       jsonb NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT now(),
     live_at     timestamptz,
+    stores      jsonb NOT NULL,
+    declaration jsonb NOT NULL,
+    published   boolean NOT NULL,
+    events      bigint,
+    seconds     double precision,
+    source      text,
+    selection   text,
+    replays     integer,
+    next_replay timestamptz,
+    kept        jsonb NOT NULL DEFAULT '{{}}',
+    row_types   jsonb NOT NULL,
+    topics      jsonb NOT NULL,
     PRIMARY KEY (view, generation)
 );
-
--- stores: where it was built; declaration: its lines; published: whether the plain names lead to it;
--- events, seconds: what bulk read and how long it took;
--- source, selection: of a view made with --as, its source view and the selected events;
--- replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again;
--- kept: by store, until when it was kept up to date at least, in seconds since 1970;
--- row_types: the types of its fields and columns, as lines; null if an earlier release built it;
--- topics: the ids of the topics that it was built from
-ALTER TABLE {schema}.generations
-    ADD COLUMN IF NOT EXISTS stores      jsonb NOT NULL DEFAULT '["postgres", "elasticsearch", "valkey"]',
-    ADD COLUMN IF NOT EXISTS declaration jsonb NOT NULL DEFAULT '[]',
-    ADD COLUMN IF NOT EXISTS published   boolean NOT NULL DEFAULT true,
-    ADD COLUMN IF NOT EXISTS events      bigint,
-    ADD COLUMN IF NOT EXISTS seconds     double precision,
-    ADD COLUMN IF NOT EXISTS source      text,
-    ADD COLUMN IF NOT EXISTS selection   text,
-    ADD COLUMN IF NOT EXISTS replays     integer,
-    ADD COLUMN IF NOT EXISTS next_replay timestamptz,
-    ADD COLUMN IF NOT EXISTS kept        jsonb NOT NULL DEFAULT '{{}}',
-    ADD COLUMN IF NOT EXISTS row_types   jsonb,
-    ADD COLUMN IF NOT EXISTS topics      jsonb;
 
 -- the last number given to a generation of each view: none is used twice, because a writer to one may outlive it
 CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
@@ -52,16 +50,16 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
     FOREIGN KEY (view, generation) REFERENCES {schema}.generations
 );
 
--- the fields of each version of an event when it was first deployed; no view can have a name that begins so
+-- the fields of each version of an event when it was first deployed; no view can have a name that begins so;
+-- nested: those inside nested models and lists, by their places
 CREATE TABLE IF NOT EXISTS {schema}._event_versions (
     type        text NOT NULL,
     version     integer NOT NULL,
     fields      jsonb NOT NULL,
+    nested      jsonb NOT NULL,
     recorded_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (type, version)
 );
--- those inside nested models and lists, by their places; null: an earlier release recorded the others
-ALTER TABLE {schema}._event_versions ADD COLUMN IF NOT EXISTS nested jsonb;
 
 -- the folders in which read sides keep the state of stream views, and when each was last in use
 CREATE TABLE IF NOT EXISTS {schema}._state_places (
@@ -112,25 +110,15 @@ FROM {schema}._state_places ORDER BY noted_at DESC
 EVENT_VERSIONS = "SELECT type, version, fields, nested FROM {schema}._event_versions"
 
 NOTE_EVENT_VERSION = """
-INSERT INTO {schema}._event_versions AS known (type, version, fields, nested) VALUES (%s, %s, %s, %s)
-ON CONFLICT (type, version) DO UPDATE SET nested = EXCLUDED.nested
-WHERE known.nested IS NULL AND known.fields = EXCLUDED.fields
+INSERT INTO {schema}._event_versions (type, version, fields, nested) VALUES (%s, %s, %s, %s)
+ON CONFLICT (type, version) DO NOTHING
 """
 
 TABLES: Final = re.findall(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\w+)", SCHEMA)
-ADDED: Final = [
-    (table, column)
-    for table, added in re.findall(r"ALTER TABLE \{schema\}\.(\w+)([^;]*);", SCHEMA)
-    for column in re.findall(r"ADD COLUMN IF NOT EXISTS (\w+)", added)
-]
-"""Tables, and columns that they have got later."""
 
 # whether SCHEMA has nothing to do: it locks the table, and would wait for everybody who reads it
 IS_PREPARED = """
-SELECT NOT EXISTS (SELECT FROM unnest(%(tables)s::text[]) AS name WHERE to_regclass(name) IS NULL)
-   AND NOT EXISTS (SELECT FROM unnest(%(added_to)s::text[], %(added)s::text[]) AS added (name, added_column)
-                   WHERE NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(name)
-                                     AND attname = added_column AND NOT attisdropped))
+SELECT NOT EXISTS (SELECT FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL)
 """
 
 # the connection that holds the rebuild lock waits for hours (PostgreSQL before version 14 has no such limit)
@@ -231,23 +219,6 @@ KEPT = """
 UPDATE {schema}.generations
 SET kept = kept || jsonb_build_object(%(store)s::text, extract(epoch FROM now()) - %(age_s)s)
 WHERE view = %(view)s AND generation = %(generation)s
-"""
-
-# the columns of a table whose types are others; none if there is no such table
-OTHER_TYPES = """
-SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
-JOIN unnest(%(names)s::text[], %(types)s::text[]) AS declared(name, type) ON attname = declared.name
-WHERE attrelid = to_regclass(%(table)s) AND atttypid <> to_regtype(declared.type)
-ORDER BY attname
-"""
-
-NOTE_ROW_TYPES = """
-UPDATE {schema}.generations SET row_types = %(row_types)s
-WHERE view = %(view)s AND generation = %(generation)s AND row_types IS NULL
-"""
-
-TOPICS = """
-UPDATE {schema}.generations SET topics = %s WHERE view = %s AND generation = %s AND topics IS NULL
 """
 
 FOLLOW_COPY = """

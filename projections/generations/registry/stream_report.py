@@ -59,8 +59,7 @@ class StreamReport:
 def read_report(settings: LogSettings, tag: str) -> StreamReport | None:
     """The report of the generation with this tag; None if its query has not run on this machine."""
     try:
-        # earlier releases did not write these
-        found = {"failure": "", "state_lost": "", **json.loads(_file(settings, tag).read_text())}
+        found = json.loads(_file(settings, tag).read_text())
         return StreamReport(**{field.name: found[field.name] for field in fields(StreamReport)})
     except FileNotFoundError:
         return None

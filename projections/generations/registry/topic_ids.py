@@ -19,9 +19,9 @@ def topic_ids(log: EventLog, views: Iterable[View]) -> dict[str, str]:
     return {topic: log.incarnation(topic) for topic in topics if not is_absent(log, topic)}
 
 
-def made_again(built_from: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
+def made_again(built_from: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """The topics that have another id now.
 
     built_from: see `Generation.topics`. now: the current ids; topics that are not in it do not count.
     """
-    return [topic for topic, built in (built_from or {}).items() if now.get(topic, built) != built]
+    return [topic for topic, built in built_from.items() if now.get(topic, built) != built]

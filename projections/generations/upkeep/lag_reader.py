@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 
@@ -93,15 +93,6 @@ class Lags:
         looks = {(each.view, each.store): each for each in measured}
         return [self._over_views(each, looks) for each in measured]
 
-    def note_topics(self, found: Iterable[Lag]) -> None:
-        """Record the topics of generations of earlier releases, if patches bring them up to date in every store."""
-        ids, views = topic_ids(self.log, self.views.views.values()), self.views.views
-        left_out = {each.view for each in found if each.standing not in ("caught up", "behind")}
-        for name, live in self.generations.serving(views.values()).items():
-            if live.topics is None and name not in left_out:
-                topics = (PATCHES, *views[name].topics)
-                self.generations.note_topics(name, live.generation, {each: ids[each] for each in topics if each in ids})
-
     def _ledgers(self, live: Mapping[str, Generation]) -> dict[str, _Ledgers | StoreUnavailable]:
         """By store, what is in it, read at once for all views, or why it cannot be read."""
         targets = defaultdict[str, list[Target]](list)
@@ -189,7 +180,7 @@ class Lags:
             # the ends were read before the ledgers
             if at > ends.tails[source].end and at > self.log.end(*topic_and_partition(source)):
                 return f"{source} was deleted and made again since it was read: run `replay rebuild {name}`"
-        since = missed_since(applied.view, applied.live, applied.lag.store, applied.ledgers, self.log)
+        since = missed_since(applied.view, applied.live, applied.lag.store)
         return missed(since, name) if since else ""
 
 

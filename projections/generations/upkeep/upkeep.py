@@ -106,8 +106,6 @@ class Upkeep:
         self._looks += 1
         self._restart(self._stalls.due(now.lags, now.ends, self.parts))
         self._note_kept(now)
-        if self._looks % REPORT_EVERY == 1:
-            self.lags.note_topics(now.lags)
         self._repeats.forget_helped(now.lags)
         others = self.lags.views.queried if only_folded else frozenset[str]()
         due = self._due(now, just_tried=self._views.keys() - others if is_first else frozenset())

@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from eventlog.errors import SettingError
 from eventlog.settings import SHARED_FOLDER, LogSettings
 from eventlog.source_positions import source_id
@@ -32,6 +34,14 @@ FORMAT: Final = 1
 """Of a checkpoint: what Headwater makes of a view's query, so which operators it has and in what order, and what those
 of `in_order` keep. Raise it with any change of that; queries of another format compute their view anew."""
 STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class _Noted(msgspec.Struct):
+    """What `note_spark` writes."""
+
+    format: int
+    spark: str
+    state: str
 
 
 @dataclass(frozen=True)
@@ -69,33 +79,32 @@ class Checkpoint:
 
     def note_spark(self) -> None:
         """Write which Spark and format the query has; the provider of its state is for people. Raises OSError."""
-        note = {"format": FORMAT, "spark": spark_version(), "state": STATE_PROVIDER}
-        (self.folder / _NOTE).write_text(json.dumps(note))
+        note = _Noted(FORMAT, spark_version(), STATE_PROVIDER)
+        (self.folder / _NOTE).write_text(msgspec.json.encode(note).decode())
 
     def spark(self) -> str | None:
-        """The version of the Spark that the query has run with; None: an earlier release did not write it."""
-        found = self._noted().get("spark")
-        return found if isinstance(found, str) and _VERSIONS.match(found) else None
+        """The version of the Spark that the query has run with; None if its note is damaged or missing."""
+        return None if (noted := self._noted()) is None else noted.spark
 
-    def other_format(self) -> int | None:
-        """The format of the checkpoint, if it is not this release's; the first release wrote none."""
-        found = self._noted().get("format", 1)
-        return found if isinstance(found, int) and found != FORMAT else None
-
-    def _noted(self) -> dict[str, object]:
-        try:
-            found = json.loads((self.folder / _NOTE).read_text())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def newer_spark(self) -> str | None:
-        """The Spark that the query has run with, if this one may not read what that has written.
+    def not_of_this_code(self) -> str | None:
+        """Why this code and its Spark cannot read it, after "its state"; None if they can.
 
         Spark reads checkpoints of earlier versions, and patch releases change no format.
         """
-        noted = self.spark()
-        return noted if noted and _minor(noted) > _minor(spark_version()) else None
+        if (noted := self._noted()) is None:
+            return f"cannot be read: {_NOTE} is damaged or missing"
+        if _minor(noted.spark) > _minor(spark_version()):
+            return f"was written by Spark {noted.spark}, which is newer than this Spark, {spark_version()}"
+        if noted.format != FORMAT:
+            return f"has the format {noted.format} of another release of Headwater, and this one has {FORMAT}"
+        return None
+
+    def _noted(self) -> _Noted | None:
+        try:
+            found = msgspec.json.decode((self.folder / _NOTE).read_text(), type=_Noted)
+        except (FileNotFoundError, UnicodeError, msgspec.MsgspecError):
+            return None
+        return found if _VERSIONS.match(found.spark) else None
 
     def is_of_other_spark(self) -> bool:
         """Whether the query has run with another version of Spark, and not for long with this one."""

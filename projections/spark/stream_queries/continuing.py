@@ -9,7 +9,7 @@ from eventlog.settings import LogSettings
 from projections.errors import StreamQueryFailed
 from projections.generations.rebuild.engine import holds_events
 from projections.generations.registry.sources import sources
-from projections.spark.stream_queries.checkpoint import FORMAT, Checkpoint, spark_version
+from projections.spark.stream_queries.checkpoint import Checkpoint
 from projections.spark.stream_queries.damage import damaged_file
 from projections.stores.store import Ledger, Target
 
@@ -31,10 +31,8 @@ def why_lost(
     checkpoint = Checkpoint.of(settings, target.tag)
     if not checkpoint.exists:
         return missing(settings)
-    if (newer := checkpoint.newer_spark()) is not None:
-        return f"was written by Spark {newer}, which is newer than this Spark, {spark_version()}"
-    if (other := checkpoint.other_format()) is not None:
-        return f"has the format {other} of another release of Headwater, and this one has {FORMAT}"
+    if (problem := checkpoint.not_of_this_code()) is not None:
+        return problem
     if (damaged := damaged_file(checkpoint.folder)) is not None:
         return f"cannot be read: {damaged} is damaged or missing"
     reached = _furthest(target, ledgers, settings)  # first: the query may run elsewhere, and the checkpoint move on

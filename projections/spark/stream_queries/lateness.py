@@ -38,10 +38,10 @@ def watermark_delay(admitted: timedelta) -> str:
 
 
 def event_time(time: str, recorded: str, is_heartbeat: str, started: datetime) -> str:
-    """Spark SQL of the time of a record: at most MAX_AHEAD after it was recorded, and never null, as in earlier states.
+    """Spark SQL of the time of a record: at most MAX_AHEAD after it was recorded, and never null.
 
-    A record of an earlier release has no time of recording, and was there before the query started; the watermark must
-    not follow it into the future. Neither has a tombstone. Unlike `started`, `current_timestamp()` would be another
+    A tombstone, or a record that is no event, has no time of recording; the watermark must not follow it into the
+    future. Unlike `started`, `current_timestamp()` would be another
     number in the code of each batch, and Spark would compile the query each time. Heartbeats have no time of recording,
     and no limit.
     """

@@ -201,7 +201,7 @@ class ElasticsearchLedgers:
         incomplete = {
             alias
             for index in found.values()
-            if not index.get("mappings", {}).get("_meta", {}).get(COMPLETE, True)
+            if not index.get("mappings", {}).get("_meta", {}).get(COMPLETE)
             for alias in index["aliases"]
         }
         return [target for alias, target in aliases.items() if alias not in incomplete]

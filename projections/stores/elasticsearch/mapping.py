@@ -40,7 +40,7 @@ CLEAR = "clear"
 ERASED = "erased"
 """In the index's `_meta`: the number of the last erasure whose keys no row shows in clear."""
 COMPLETE = "complete"
-"""In the index's `_meta`: false until all rows of bulk are on disk. Indexes of earlier releases do not have it.
+"""In the index's `_meta`: false until all rows of bulk are on disk.
 
 A snapshot has the metadata of an index as of its start, and its rows as of a later moment: never the mark without them.
 """

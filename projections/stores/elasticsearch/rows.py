@@ -16,7 +16,6 @@ from projections.stores.names import document_id, index_name
 from projections.stores.row_reader import Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.table.monoids import State
-from projections.table.shown import DELETED
 
 
 class ElasticsearchRows:
@@ -57,8 +56,4 @@ class ElasticsearchRows:
 
 
 def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
-    state = state_of(target.view, source)
-    if not state.get(DELETED):
-        # earlier releases also stored `false` for a row that nothing had deleted, and a rebuild did not
-        state.pop(DELETED, None)
-    return source[target.view.key_name], without_empty(state)
+    return source[target.view.key_name], without_empty(state_of(target.view, source))

@@ -210,12 +210,6 @@ def _indexed(column: str) -> str:
     return f"{name} DESC NULLS LAST" if column.startswith("-") else name
 
 
-def ungenerate(schema: str, target: Target) -> list[str]:
-    """Make generated columns ordinary ones, which keep their values."""
-    table, derived = _table(schema, target), target.view.layout.derived
-    return [f'ALTER TABLE {table} ALTER COLUMN "{name}" DROP EXPRESSION IF EXISTS' for name in derived]
-
-
 def count_rows(schema: str, target: Target) -> str:
     """The number of rows that bulk has written; a row is counted again if its task was repeated."""
     return f"SELECT count(*) FROM {_table(schema, target)}"  # noqa: S608

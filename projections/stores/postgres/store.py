@@ -177,10 +177,6 @@ class PostgresStore:
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         try:
             self._apply(targets, batches)
-        except psycopg.errors.GeneratedAlways:  # earlier releases let PostgreSQL derive columns
-            schema = self._settings.environment
-            self._execute_all([text for target in targets for text in postgres_ddl.ungenerate(schema, target)])
-            self._apply(targets, batches)
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidColumnReference) as error:  # no primary key
             for target in targets:
                 if not self.ledgers(target):

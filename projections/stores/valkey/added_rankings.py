@@ -4,8 +4,7 @@ While a ranking is filled, each ledger of the generation has its mark (`known_le
 script writes no row unless the ledger is the one that its caller has read. A filler goes over all rows meanwhile, and
 adds each to the ranking unless it has changed since it was read. At the end the marks say that the ranking is complete.
 
-It begins with empty sorted sets. If it is killed, the next one goes over all rows again: those that are in the ranking
-stay there. If a ledger has lost its mark, because a release that knows none has written it, the ranking is made anew.
+If a filler is killed, the next one goes over all rows again: those that are in the ranking stay there.
 """
 
 from __future__ import annotations
@@ -18,75 +17,47 @@ from typing import Any, Final
 
 import orjson
 
-from projections.errors import GenerationMissing, StoreUnavailable
+from projections.errors import GenerationMissing
 from projections.limits import CHUNK_ROWS
 from projections.settings import StoreSettings
 from projections.stores.documents import DocumentForm
 from projections.stores.ledgers import loadable
-from projections.stores.names import cache_key, cache_ledger, cache_ranking
+from projections.stores.names import cache_key, cache_ledger
 from projections.stores.store import Target, no_fault
 from projections.stores.valkey.client import NAME, connect, translated
 from projections.stores.valkey.known_ledgers import MARK, looked_up, missing
 from projections.stores.valkey.rankings import Ranked, Rankings
-from projections.stores.valkey.scripts import CHANGED, GONE, run
+from projections.stores.valkey.scripts import CHANGED, DONE, GONE, run
 
 log = logging.getLogger(__name__)
 
-FILLS: Final = 3
-"""How often a ranking is made anew because a ledger has lost its mark: then loaders of an earlier release run."""
-
 # Each script has the ledgers of a generation as KEYS[1], and the two marks of a ranking (being filled, complete) as
-# ARGV[1] and ARGV[2]: texts at the end of a ledger, before its last brace.
-_MARKED: Final = f"""
-local held, marked = redis.call('HGETALL', KEYS[1]), 0
+# ARGV[1] and ARGV[2]: texts at the end of each ledger, before its last brace.
+
+# Adds the first mark to all ledgers, unless they have one.
+BEGIN: Final = f"""
+local held = redis.call('HGETALL', KEYS[1])
 if #held == 0 then return {GONE} end
-for number = 2, #held, 2 do
-    for mark = 1, 2 do
-        if string.find(held[number], ARGV[mark], 1, true) then marked = marked + 1 end
-    end
-end
-"""
-_REPLACE: Final = """
-local function replace(text, old, new)
-    local first, last = string.find(text, old, 1, true)
-    if not first then return text end
-    return string.sub(text, 1, first - 1) .. new .. string.sub(text, last + 1)
-end
-"""
-
-# Removes the marks from all ledgers, unless all have one: then it is filled already.
-CLEAR: Final = f"""{_REPLACE}{_MARKED}
-if 2 * marked == #held then return 0 end
-for number = 1, #held, 2 do
-    local ledger = replace(replace(held[number + 1], ARGV[1], ''), ARGV[2], '')
-    redis.call('HSET', KEYS[1], held[number], ledger)
-end
-return 1
-"""
-
-# KEYS: then the sorted sets of the ranking, which are removed if no ledger has a mark: nobody writes to them.
-EMPTY: Final = f"""{_MARKED}
-if marked > 0 then return 0 end
-for number = 2, #KEYS do redis.call('UNLINK', KEYS[number]) end
-return 1
-"""
-
-# Adds the first mark to all ledgers, if none has one. 1: all have one now; 0: some do.
-BEGIN: Final = f"""{_MARKED}
-if marked > 0 then return (2 * marked == #held) and 1 or 0 end
+if string.find(held[2], ARGV[1], 1, true) or string.find(held[2], ARGV[2], 1, true) then return {DONE} end
 for number = 1, #held, 2 do
     redis.call('HSET', KEYS[1], held[number], string.sub(held[number + 1], 1, -2) .. ARGV[1] .. '}}')
 end
-return 1
+return {DONE}
 """
 
-# Puts the second mark in place of the first. 1: all ledgers have it now; 0: one had none.
-COMPLETE: Final = f"""{_REPLACE}{_MARKED}
-if 2 * marked ~= #held then return 0 end
+# Puts the second mark in place of the first, unless another filler has done so.
+COMPLETE: Final = f"""
+local held = redis.call('HGETALL', KEYS[1])
+if #held == 0 then return {GONE} end
 for number = 1, #held, 2 do
-    redis.call('HSET', KEYS[1], held[number], replace(held[number + 1], ARGV[1], ARGV[2]))
+    local text = held[number + 1]
+    local first, last = string.find(text, ARGV[1], 1, true)
+    if first then
+        text = string.sub(text, 1, first - 1) .. ARGV[2] .. string.sub(text, last + 1)
+        redis.call('HSET', KEYS[1], held[number], text)
+    end
 end
-return 1
+return {DONE}
 """
 
 # KEYS: the ledgers, a row, and its sorted set. ARGV: a partition, the first mark, the state of the row as it was read,
@@ -136,23 +107,11 @@ class _Filling:
 
     def run(self, partition: int) -> None:
         """Fill it and say that it is complete. partition: any that the generation has a ledger of."""
-        for _ in range(FILLS):
-            while self._run(CLEAR):
-                self._fault("marks removed")
-                sets = self._sets()
-                for start in range(0, len(sets), CHUNK_ROWS):
-                    self._run(EMPTY, *sets[start : start + CHUNK_ROWS])
-                self._fault("sets removed")
-                if self._run(BEGIN):
-                    break
-            self._fault("marked")
-            self._fill(partition)
-            self._fault("filled")
-            if self._run(COMPLETE):
-                return
-            log.warning("a ledger of %s g%d has lost the mark of ranking %s", *self._target.id, self._name)
-        problem = f'the ranking "{self._name}" was made anew {FILLS} times: do loaders of an earlier release run?'
-        raise StoreUnavailable(NAME, problem)
+        self._run(BEGIN)
+        self._fault("marked")
+        self._fill(partition)
+        self._fault("filled")
+        self._run(COMPLETE)
 
     def _fill(self, partition: int) -> None:
         """Add every row, until another filler has completed the ranking."""
@@ -199,15 +158,7 @@ class _Filling:
             while names := list(islice(found, CHUNK_ROWS)):
                 yield names
 
-    def _sets(self) -> list[bytes]:
-        """The names of the ranking's sorted sets."""
-        whole = cache_ranking(self._environment, *self._target.id, self._name, "").encode()
-        with translated():
-            found = set(self._client.scan_iter(match=whole + b"*", count=CHUNK_ROWS))
-        return [name for name in found if name == whole or name.startswith(whole + b":")]
-
-    def _run(self, script: str, *names: bytes) -> bool:
-        (outcome,) = run(self._client, script, [(1 + len(names), self._ledgers, *names, *self._marks)])
+    def _run(self, script: str) -> None:
+        (outcome,) = run(self._client, script, [(1, self._ledgers, *self._marks)])
         if outcome == GONE:
             raise GenerationMissing(*self._target.id)
-        return bool(outcome)

@@ -22,7 +22,7 @@ MARK: Final = "ranking "
 """Begins the name of a field that says of a ranking that was added: 0 while it is filled, 1 once it is complete.
 
 The scripts of `added_rankings` add these fields to all ledgers of a generation at once, so each writer notices: its
-ledger has changed. A release that knows none leaves them out of what it writes, and so says that it did not keep them.
+ledger has changed.
 """
 
 
@@ -31,13 +31,13 @@ class KnownLedgers:
     """The ledgers of a generation; none if it is incomplete.
 
     entries: as they were looked up. built: the declarations of the rankings that it was built with. marks: see MARK, by
-    partition and declaration.
+    declaration.
     """
 
     ledgers: dict[int, Ledger]
     entries: Mapping[int, bytes]
     built: frozenset[str]
-    marks: Mapping[int, Mapping[str, int]]
+    marks: Mapping[str, int]
 
     @classmethod
     def of(cls, stored: Mapping[bytes, bytes], built: Collection[str] = ()) -> KnownLedgers:
@@ -48,17 +48,19 @@ class KnownLedgers:
         ledgers = {
             partition: Ledger(each["next"], places_from_json(each["applied"])) for partition, each in held.items()
         }
-        return cls(ledgers, entries, frozenset(built), {partition: _marks(each) for partition, each in held.items()})
+        first: Mapping[str, int] = next(iter(held.values()), {})  # all have the same marks
+        marks = {name.removeprefix(MARK): mark for name, mark in first.items() if name.startswith(MARK)}
+        return cls(ledgers, entries, frozenset(built), marks)
 
     @property
     def kept(self) -> frozenset[str]:
         """The rankings that whoever writes a row must keep: also those that its code does not declare."""
-        return self.built.union(self._marked())
+        return self.built.union(self.marks)
 
     @property
     def complete(self) -> frozenset[str]:
         """The rankings that have all rows."""
-        return self.built.union(name for name, mark in self._marked().items() if mark)
+        return self.built.union(name for name, mark in self.marks.items() if mark)
 
     def digest(self, partition: int) -> str:
         """As the scripts make it."""
@@ -66,16 +68,7 @@ class KnownLedgers:
 
     def advanced(self, partition: int) -> bytes:
         """The ledger of a partition, which was changed here, as it is to be stored."""
-        return ledger_to_json(self.ledgers[partition], self.marks[partition])
-
-    def _marked(self) -> Mapping[str, int]:
-        """The marks that all ledgers have: where one has lost its mark, rows of its partition were not kept."""
-        first, *others = self.marks.values() or [{}]
-        return {
-            name: min(mark, *(each[name] for each in others)) if others else mark
-            for name, mark in first.items()
-            if all(name in each for each in others)
-        }
+        return ledger_to_json(self.ledgers[partition], self.marks)
 
 
 def looked_up(client: Any, environment: str, targets: Sequence[Target]) -> list[KnownLedgers]:
@@ -109,10 +102,6 @@ def missing(view: View, known: KnownLedgers) -> list[Ranked]:
 
 def ledger_to_json(ledger: Ledger, marks: Mapping[str, int] = MappingProxyType({})) -> bytes:
     """A ledger as it is stored."""
-    # without spaces, and `next` first: earlier releases search for it; marks last, as the scripts add them
+    # without spaces, and the marks last, as the scripts add them
     held = {"next": ledger.next_offset, "applied": places_to_json(ledger.applied)}
     return orjson.dumps(held | {MARK + name: mark for name, mark in marks.items()})
-
-
-def _marks(held: Mapping[str, Any]) -> Mapping[str, int]:
-    return {name.removeprefix(MARK): value for name, value in held.items() if name.startswith(MARK)}

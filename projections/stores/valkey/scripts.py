@@ -62,7 +62,7 @@ return 1
 """
 
 INCOMPLETE: Final = b',"incomplete":true}'
-"""The end of a ledger until all rows of bulk are there. Ledgers of earlier releases never have it."""
+"""The end of a ledger until all rows of bulk are there."""
 
 # KEYS: a generation's ledgers, and the number of rows that bulk wrote. ARGV: how many there must be at least, and
 # INCOMPLETE. The answer is their number if they are too few. A call that is repeated finds no INCOMPLETE.

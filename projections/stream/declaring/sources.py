@@ -44,7 +44,7 @@ NO_HISTORY: Final = (
 
 
 def source_types(kind: Kind) -> dict[str, ColumnType]:
-    """The type of each field of a class in a DataFrame; decimals, dates and UUIDs are texts, as in earlier releases."""
+    """The type of each field of a class in a DataFrame; decimals, dates and UUIDs are texts."""
     return {name: ColumnType.JSON if is_exact(found) else found for name, found in field_types(kind).items()}
 
 

@@ -80,7 +80,7 @@ def load_view(
     registry = Generations(deployment.stores.postgres, deployment.stores.environment)
     registry.prepare()
     base = {} if source is None else dict.fromkeys(map(str, PARTITIONS), 1042)
-    begun = registry.begin(view, base, dict.fromkeys(PARTITIONS, 0), source, selection)
+    begun = registry.begin(view, base, dict.fromkeys(PARTITIONS, 0), {}, source, selection)
     target = Target(view, begun.generation)
     batches = batches_of(view, found, len(found))
     for declared in view.stores:
@@ -99,7 +99,7 @@ def load_sellers(deployment: Deployment, cents: dict[str, int]) -> Target:
     view = ViewRegistry.load(["shop_floor"]).views["top_sellers"]
     registry = Generations(deployment.stores.postgres, deployment.stores.environment)
     registry.prepare()
-    target = Target(view, registry.begin(view, {}, {0: 0}).generation)
+    target = Target(view, registry.begin(view, {}, {0: 0}, {}).generation)
     rows = {key: {BATCH: 1, "pieces": 1, "cents": number} for key, number in cents.items()}
     patches = [Patch(key, BATCHES, Place(1, 0), fields) for key, fields in rows.items()]
     for declared in view.stores:

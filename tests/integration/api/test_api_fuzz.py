@@ -74,7 +74,7 @@ def document(api: httpx.Client, deployment: Deployment, handler: None) -> Any:
     store = PostgresStore(deployment.stores)
     for name in ("listings", "city_market", "streams"):
         view = ViewRegistry.load(["listings"]).views[name]
-        generation = registry.begin(view, {}, {})
+        generation = registry.begin(view, {}, {}, {})
         store.create(Target(view, generation.generation), {}, dict.fromkeys(range(4), 0))
         store.finish(Target(view, generation.generation))
         registry.swap(name, generation.generation)

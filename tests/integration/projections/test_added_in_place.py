@@ -46,7 +46,7 @@ def service(servers: dict[str, RealServer], stores: StoreSettings, settings: Log
     """One whose view was built when it declared fewer indexes."""
     generations = Generations(stores.postgres, settings.environment)
     generations.prepare()
-    assert generations.swap(BEFORE.name, generations.begin(BEFORE, {}, {}).generation)
+    assert generations.swap(BEFORE.name, generations.begin(BEFORE, {}, {}, {}).generation)
     store = servers["postgres"].open()
     store.create(Target(BEFORE, 1), {}, {})
     store.finish(Target(BEFORE, 1))
@@ -117,7 +117,7 @@ def test_rankings_are_added_once_also_to_a_generation_that_comes_later(
     added = live.add_to_stores()
     assert added == {(RANKED.name, 1)} and missing(stores, first) == []
     assert servers["valkey"].open().ledgers(first) == {0: Ledger(0, {})}
-    assert service.generations.swap(BEFORE.name, service.generations.begin(BEFORE, {}, {}).generation)
+    assert service.generations.swap(BEFORE.name, service.generations.begin(BEFORE, {}, {}, {}).generation)
     second = comes(2)
     assert missing(stores, second) == [f"ranking -{FIRST}"]
     assert live.add_to_stores(added) == {(RANKED.name, 2)} and missing(stores, second) == []

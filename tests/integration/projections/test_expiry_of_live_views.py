@@ -43,7 +43,7 @@ def built(servers: dict[str, RealServer], settings: LogSettings) -> None:
     """A view that was built when its rows did not expire, with rows of every age."""
     generations = Generations(servers["postgres"].settings.postgres, settings.environment)
     generations.prepare()
-    assert generations.swap(PLAIN.name, generations.begin(PLAIN, {}, {}).generation)
+    assert generations.swap(PLAIN.name, generations.begin(PLAIN, {}, {}, {}).generation)
     store, target = servers["postgres"].open(), Target(PLAIN, 1)
     store.create(target, {}, {0: 0})
     store.finish(target)
@@ -141,7 +141,7 @@ def test_rows_of_a_paused_view_stay_until_it_goes_on(
         expires={"due": "30d"},
     )
     generations = Generations(stores.postgres, settings.environment)
-    assert generations.swap(view.name, generations.begin(view, {}, {}).generation)
+    assert generations.swap(view.name, generations.begin(view, {}, {}, {}).generation)
     store, target = servers["postgres"].open(), Target(view, 1)
     store.create(target, {}, {0: 0})
     store.finish(target)

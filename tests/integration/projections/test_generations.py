@@ -21,7 +21,6 @@ from projections.generations.registry.followed import followed
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.state_places import FRESH_S, StatePlace
 from projections.stores.declared import Postgres
-from projections.stores.store import Target
 from projections.table.folds import last
 from projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
@@ -51,7 +50,7 @@ class Registry:
         generations.prepare()
 
     def build(self, view: TableView, *, allow_older: bool = False) -> bool:
-        made = self.generations.begin(view, {}, {})
+        made = self.generations.begin(view, {}, {}, {})
         return self.generations.swap(view.name, made.generation, allow_older=allow_older)
 
     @property
@@ -152,7 +151,7 @@ def test_whoever_reads_the_registry_in_a_transaction_stops_no_start_and_no_swap(
 
 
 def test_a_swap_needs_the_lock_of_its_rebuild(registry: Registry, servers: dict[str, RealServer]) -> None:
-    made = registry.generations.begin(V1, {}, {}).generation
+    made = registry.generations.begin(V1, {}, {}, {}).generation
     with registry.generations.rebuilding(BY_GROUP.name) as lock:
         with lock.transaction() as connection:
             holder = connection.info.backend_pid
@@ -169,7 +168,7 @@ def test_the_connection_that_holds_a_rebuild_lock_may_be_idle_for_hours(
 ) -> None:
     url = make_conninfo(servers["postgres"].settings.postgres, options="-c idle_session_timeout=1s")
     generations = Registry(Generations(url, settings.environment)).generations
-    made = generations.begin(V1, {}, {}).generation
+    made = generations.begin(V1, {}, {}, {}).generation
     with generations.rebuilding(BY_GROUP.name) as lock, psycopg.connect(url, autocommit=True) as other:
         eventually(lambda: is_ended(other), "the server ends idle sessions")
         assert generations.swap(BY_GROUP.name, made, lock=lock)
@@ -180,14 +179,8 @@ def is_ended(connection: psycopg.Connection[Any]) -> bool:
     return bool(select.select([connection.fileno()], [], [], 0.0)[0])
 
 
-def test_until_when_a_generation_was_kept_up_is_known_by_store_also_if_an_earlier_release_made_the_registry(
-    registry: Registry, servers: dict[str, RealServer], settings: LogSettings
-) -> None:
+def test_until_when_a_generation_was_kept_up_is_known_by_store(registry: Registry) -> None:
     registry.build(V1)
-    table = sql.Identifier(settings.environment, "generations")
-    with psycopg.connect(servers["postgres"].settings.postgres) as connection:
-        connection.execute(sql.SQL("ALTER TABLE {} DROP COLUMN kept").format(table))
-    registry.generations.prepare()
     assert registry.generations.of(BY_GROUP.name)[0].kept == {}
     began_s = time.time()
     for store, age_s in (("postgres", 0.0), ("valkey", 7200.5), ("postgres", 60.0)):
@@ -202,16 +195,6 @@ def test_until_when_a_generation_was_kept_up_is_known_by_store_also_if_an_earlie
     }
 
 
-def stored_before(registry: Registry) -> None:
-    """As an earlier release registered it: without the types of its rows."""
-    with psycopg.connect(registry.generations._url) as connection:
-        connection.execute(
-            sql.SQL("UPDATE {}.generations SET row_types = NULL").format(
-                sql.Identifier(registry.generations._environment)
-            )
-        )
-
-
 def test_a_column_whose_type_changes_needs_a_new_version(registry: Registry) -> None:
     registry.build(COUNTED)
     generations = registry.generations
@@ -222,30 +205,6 @@ def test_a_column_whose_type_changes_needs_a_new_version(registry: Registry) -> 
     later = generations.of_this_code(replace(MEASURED, version=2))
     assert later is not None
     assert later.version == 1
-
-
-def test_a_generation_of_an_earlier_release_goes_on_with_the_types_that_its_table_has(
-    registry: Registry, servers: dict[str, RealServer]
-) -> None:
-    registry.build(COUNTED)
-    servers["postgres"].open().create(Target(COUNTED, 1), {}, {})
-    stored_before(registry)
-    generations = registry.generations
-    with pytest.raises(ViewDeclarationError, match=r"raise the version\n  - n bigint\n  \+ n double precision$"):
-        generations.of_this_code(MEASURED)
-    assert generations.live()[COUNTED.name].row_types is None
-    assert generations.of_this_code(COUNTED) is not None
-    assert generations.live()[COUNTED.name].row_types == COUNTED.row_types
-    with pytest.raises(ViewDeclarationError, match="n float"):
-        generations.of_this_code(MEASURED)
-
-
-def test_without_a_table_to_ask_the_types_of_the_first_code_that_starts_are_recorded(registry: Registry) -> None:
-    registry.build(COUNTED)
-    stored_before(registry)
-    assert registry.generations.of_this_code(COUNTED) is not None
-    with pytest.raises(ViewDeclarationError, match="n float"):
-        registry.generations.of_this_code(MEASURED)
 
 
 def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) -> None:
@@ -264,45 +223,15 @@ def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) 
     assert kept == {("thing.removed", 1): first, ("thing.removed", 2): FirstFields({"thing_id": "int"}, {})}
 
 
-def test_what_is_inside_an_event_that_an_earlier_release_has_recorded_is_recorded_with_the_same_fields(
-    registry: Registry,
-) -> None:
-    generations = registry.generations
-    generations.note_events([Removed, Restored])
-    with generations._connect() as connection:
-        connection.execute(generations._sql("UPDATE {schema}._event_versions SET nested = NULL"))
-        connection.execute(
-            generations._sql("UPDATE {schema}._event_versions SET fields = '{{}}' WHERE type = 'thing.restored'")
-        )
-    generations.note_events([Removed, Restored])
-    assert {name: found.nested for (name, _), found in generations.event_versions().items()} == {
-        "thing.removed": {},
-        "thing.restored": None,
-    }
-
-
-def test_the_topics_of_a_generation_are_recorded_once(registry: Registry, settings: LogSettings) -> None:
-    generations, ids = registry.generations, {"patches": "a", "events": "b"}
-    made = generations.begin(V1, {}, {}, topics=ids)
-    assert made.topics == ids
-    generations.note_topics(V1.name, made.generation, {"patches": "c"})
-    earlier = generations.begin(V1, {}, {})
-    assert earlier.topics is None
-    generations.note_topics(V1.name, earlier.generation, ids)
-    assert [each.topics for each in generations.of(V1.name)] == [ids, ids]
-
-
 def test_a_copy_of_a_topic_takes_its_place_and_nothing_else_changes(registry: Registry) -> None:
     generations = registry.generations
     built = [{"patches": "a", "events": "b"}, {"patches": "b", "events": "other"}]
-    made = [generations.begin(V1, {}, {}, topics=ids).generation for ids in built]
-    unknown = generations.begin(V1, {}, {}).generation
+    made = [generations.begin(V1, {}, {}, ids).generation for ids in built]
     for _ in range(2):
         generations.follow_copy("events", "b", "copy")
     found = {each.generation: each.topics for each in generations.of(V1.name)}
     assert found[made[0]] == {"patches": "a", "events": "copy"}
     assert found[made[1]] == built[1]
-    assert found[unknown] is None
     assert generations.connections("a program that does not run") == 0
 
 
@@ -331,8 +260,5 @@ def test_what_refuses_the_progress_of_a_rebuild_is_unavailable_and_no_other_erro
         registry.generations.note_rebuild("counted", "bulk", 1, 2)
     with pytest.raises(StoreUnavailable, match="_rebuilds"):
         registry.generations.forget_rebuild("counted")
-    assert registry.generations.rebuilds() == [], (
-        "as in a registry that was restored from a backup of an earlier release"
-    )
     registry.generations.prepare()
     registry.generations.note_rebuild("counted", "bulk", 1, 2)

@@ -37,19 +37,19 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
     assert service.applied() == {"0": 0, "1": 0}
 
     bases = {"postgres": {"0": 40, "1": 50}, "elasticsearch": {"0": 45, "1": 30}, "valkey": {"0": 70, "1": 60}}
-    made = generations.begin(BY_GROUP, {"0": 70, "1": 60}, start)
+    made = generations.begin(BY_GROUP, {"0": 70, "1": 60}, start, {})
     for name, base in bases.items():
         build(servers[name], Target(BY_GROUP, made.generation), base)
     generations.swap(BY_GROUP.name, made.generation)
     assert service.applied() == {"0": 40, "1": 30}
 
     with generations.rebuilding(BY_THING.name):
-        left = generations.begin(BY_THING, {"0": 5, "1": 5}, start)
-        generations.begin(BY_THING, {"0": 35, "1": 80}, start)
+        left = generations.begin(BY_THING, {"0": 5, "1": 5}, start, {})
+        generations.begin(BY_THING, {"0": 35, "1": 80}, start, {})
         assert service.applied() == {"0": 35, "1": 30}
         with generations.rebuilding("then"):
-            generations.begin(replace(BY_THING, name="then"), {"0": 1, "1": 1}, start, BY_THING.name, "until then")
-            generations.begin(replace(BY_GROUP, version=2), {"0": 1, "1": 1}, start)
+            generations.begin(replace(BY_THING, name="then"), {"0": 1, "1": 1}, start, {}, BY_THING.name, "until then")
+            generations.begin(replace(BY_GROUP, version=2), {"0": 1, "1": 1}, start, {})
             assert service.applied() == {"0": 35, "1": 30}, "neither waits for the patches of this code"
             drop_leftovers(generations, stores)
             assert {each.view for each in generations.being_built()} == {BY_THING.name, "then"}
@@ -67,7 +67,7 @@ def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_whe
     stores, checkpoint = servers["postgres"].settings, tmp_path / "live" / "digest"
     generations = Generations(stores.postgres, settings.environment)
     generations.prepare()
-    made = generations.begin(BY_GROUP, {"0": 7, "1": 9}, dict.fromkeys(range(4), 0))
+    made = generations.begin(BY_GROUP, {"0": 7, "1": 9}, dict.fromkeys(range(4), 0), {})
     for server in servers.values():
         build(server, Target(BY_GROUP, made.generation), {"0": 7, "1": 9})
     generations.swap(BY_GROUP.name, made.generation)

@@ -74,7 +74,7 @@ def service(servers: dict[str, RealServer], stores: StoreSettings, settings: Log
     """The view was built before a field was personal."""
     generations = Generations(stores.postgres, settings.environment)
     generations.prepare()
-    assert generations.swap("streams", generations.begin(streams, {}, {}).generation)
+    assert generations.swap("streams", generations.begin(streams, {}, {}, {}).generation)
     store = servers["postgres"].open()
     starts = dict.fromkeys(range(settings.patch_partitions), 0)
     store.create(Target(streams, 1), {}, starts)

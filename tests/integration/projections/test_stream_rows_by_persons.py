@@ -58,7 +58,7 @@ def service(servers: dict[str, RealServer], stores: StoreSettings, settings: Log
     """The table is that of a release without this index."""
     generations = Generations(stores.postgres, settings.environment)
     generations.prepare()
-    assert generations.swap(VIEW.name, generations.begin(VIEW, {}, {}).generation)
+    assert generations.swap(VIEW.name, generations.begin(VIEW, {}, {}, {}).generation)
     store, target = servers["postgres"].open(), Target(VIEW, 1)
     store.create(target, {}, dict.fromkeys(range(settings.patch_partitions), 0))
     store.finish(target)

@@ -38,15 +38,16 @@ def running(program: str, environ: dict[str, str] | None = None) -> Actions:
 
 def generation(number: int, state: str) -> Generation:
     at = datetime(2026, 1, 2, tzinfo=UTC)
+    view = fake_service().views["listings"]
     facts: dict[str, Any] = {"created_at": at, "live_at": at, "stores": ["postgres"], "declaration": [], "read_at": at}
     facts |= {
         "tag": "listings@1",
-        "fingerprint": fake_service().views["listings"].fingerprint,
+        "fingerprint": view.fingerprint,
         "bulk_ends": {},
         "patch_starts": {},
         "published": True,
     }
-    facts |= {"events": 5, "seconds": 1.0, "source": None, "selection": None}
+    facts |= {"row_types": view.row_types, "topics": {}, "events": 5, "seconds": 1.0, "source": None, "selection": None}
     return Generation("listings", number, 1, state=state, **facts)
 
 

@@ -124,7 +124,7 @@ def test_status_says_that_a_connector_was_stopped_by_a_command(world: World) -> 
 
 
 @pytest.mark.parametrize("connector", [RUNNING, STOPPED])
-def test_what_an_earlier_release_signalled_and_lost_is_named_and_read_by_the_next_command(
+def test_what_a_connector_was_told_and_lost_is_named_and_read_by_the_next_command(
     world: World, connector: ConnectorState
 ) -> None:
     operator = world.operator(PEOPLE)

@@ -42,7 +42,7 @@ def test_an_offset_ahead_of_the_database_is_remembered_after_the_log_has_passed_
 
 
 def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: World) -> None:
-    assert lost(world) == [], "nothing was noted by an earlier release"
+    assert lost(world) == [], "nothing is noted yet"
     world.operator(PEOPLE).apply(dry_run=True)
     assert world.sent == []
     world.operator(PEOPLE).apply(dry_run=False)
@@ -71,7 +71,7 @@ def test_a_promoted_standby_is_named_unless_it_has_all_that_was_captured(world: 
 
 def test_a_promoted_standby_that_was_waited_for_has_all_that_was_captured(world: World) -> None:
     world.operator(PEOPLE).apply(dry_run=False)
-    assert lost(world) == [], "an earlier release has noted no timeline"
+    assert lost(world) == [], "the server did not say its timeline"
     for timeline in (1, 2):
         world.found_server = Server("7001", 17, timeline, is_guarded=True)
         world.left = {1: "its log has left timeline 1"}

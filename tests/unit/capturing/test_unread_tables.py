@@ -120,19 +120,6 @@ def test_a_snapshot_that_never_happened_is_named_with_what_helps(world: World) -
     assert world.never() == {"public.places"}, "it was read again by hand"
 
 
-def test_a_connector_of_an_earlier_release_counts_as_complete_unless_its_snapshot_was_skipped(world: World) -> None:
-    assert world.never() == set()
-    world.report(INITIAL, "STARTED")
-    world.report(INITIAL, "COMPLETED")
-    assert world.never() == set()
-    world.report(INITIAL, "SKIPPED")
-    assert world.never() == set()
-    world.report(INITIAL, "STARTED")
-    world.report(INITIAL, "SKIPPED")
-    assert world.never() == {"public.people", "public.places"}
-    assert [each["type"] for each in world.signals] == ["unswept"], "it was started twice"
-
-
 def test_a_table_that_failed_is_remembered_until_it_is_read(world: World) -> None:
     world.scanned("public.people", kind=INCREMENTAL)
     world.scanned("public.people", "SQL_EXCEPTION", kind=INCREMENTAL)

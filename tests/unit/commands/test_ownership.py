@@ -253,7 +253,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_start(
     for number in range(9):
         log.submit(Entry(role.reads, f"k{number}", b"{}", 0), 1)
     with closing(log.own(1, role)) as writer:
-        writer.begin().commit(7)  # by an earlier release, which notes no topic
+        writer.begin().commit(7)  # as `begin_at` does, which notes no topic
         for _ in range(2):
             assert resume_offset(log, role, writer) == 7
         assert not caplog.text

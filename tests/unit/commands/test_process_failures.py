@@ -21,7 +21,7 @@ from eventlog import topics
 from eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from eventlog.letters import Letter
 from eventlog.memory import MemoryLog
-from eventlog.ports import PROCESSES, ROUTER, Entry
+from eventlog.ports import PROCESSES, ROUTER
 from eventlog.settings import LogSettings
 from headwater.samples.orders.domain import order
 from replay.errors import CannotRetry, NothingToRetry
@@ -267,18 +267,6 @@ def test_what_comes_between_and_after_in_the_same_transaction_stays_in_order(mon
     assert seen(world) == ["order.placed", "order.paid"], "what came last waits behind what has waited"
     world.settle()
     assert seen(world) == [*KINDS, "order.paid", "order.shipped"]
-
-
-def test_what_earlier_versions_passed_over_is_handled_when_it_comes_again() -> None:
-    world = World(random.Random(1), partitions=1)
-    world.deploy(counting())
-    legacy = b'{"shape":"","seen":{"order/bad":3},"missed":["order/bad/2"],"timers":{},"state":{"order_id":"bad"}}'
-    world.log.submit(Entry(topics.PROCESSES, "counting/bad", legacy, 0), 0)
-    world.restart_all()
-    for _ in range(2):
-        world.record_events("order/bad", *history("bad"))
-        world.settle()
-    assert seen(world) == ["order.paid"]
 
 
 def test_the_next_that_fails_stops_the_instance_again_and_only_the_rest_waits() -> None:

@@ -112,7 +112,7 @@ def test_numbers_of_another_position_are_not_taken_and_those_of_this_one_are_not
     store.apply({NOTED: orjson.dumps({**noted, "counts": {"p": {"instances": 7, "stopped": 0, "timers": 0}}})}, {}, {})
     world.restart(PROCESSES, 0)
     assert measured("instances") == {"p": 7}, "a start does not read all instances"
-    # as a handler of an earlier release leaves it, which has changed instances since
+    # as if it was killed after a change of instances
     store.apply({NOTED: orjson.dumps({**noted, "position": noted["position"] - 1})}, {}, {})
     world.restart(PROCESSES, 0)
     assert measured("instances") == {"p": 1}

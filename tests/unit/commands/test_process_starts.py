@@ -13,7 +13,7 @@ from commands.errors import DeclarationError
 from commands.reacting.starts import read_starts, settle_starts
 from eventlog import topics
 from eventlog.memory import MemoryLog
-from eventlog.ports import PROCESSES, ROUTER, Entry
+from eventlog.ports import ROUTER, Entry
 from headwater.samples.orders.domain import order
 from tests.support.process_world import World
 from tests.support.seeds import seed_of
@@ -184,31 +184,9 @@ def test_what_happens_before_the_first_router_runs_is_not_before_now() -> None:
 def test_of_two_handlers_that_start_together_the_first_settles_where_a_process_begins() -> None:
     log, registry = MemoryLog(1), ProcessRegistry([("m", noting("p", "now"))])
     first = settle_starts(log, registry.processes)
-    log.submit(Entry(topics.STARTS, "p", b'{"begins":"now","offsets":[9]}', 0), 0)
+    log.submit(Entry(topics.STARTS, "p", b'{"begins":"now","offsets":[9],"inputs":["order.paid"]}', 0), 0)
     names = ["p", "p/order.paid", "p/order.placed", "p/order.shipped"]
     assert first == read_starts(log) == settle_starts(log, registry.processes) == {name: {0: 0} for name in names}
-
-
-def test_processes_of_an_earlier_version_go_on_where_they_were(world: World) -> None:
-    world.deploy(noting("old", "origin"))
-    append(world, 1)
-    work(world)
-    legacy = MemoryLog(2)
-    for topic in (topics.EVENTS, topics.INBOX, topics.PROCESSES):
-        for partition in range(2):
-            for record in world.log.read(topic, partition, 0):
-                legacy.submit(Entry(topic, record.key, record.value, record.timestamp_ms), partition)
-    for partition in range(2):
-        for role, topic in ((ROUTER, topics.EVENTS), (PROCESSES, topics.INBOX)):
-            legacy.own(partition, role).begin().commit(legacy.end(topic, partition))
-    world.log = legacy
-    world.deploy(noting("old", "origin"))
-    assert not read_starts(MemoryLog(2))
-    append(world, 2)
-    append(world, 3)
-    work(world)
-    assert seen(world, "old") == ALL
-    assert routed(world, "old") == 3 * ORDERS
 
 
 def test_a_process_begins_at_one_of_two_places() -> None:

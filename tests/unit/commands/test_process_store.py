@@ -15,12 +15,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from commands.declaring.process import Process, Reaction, TimedOut
 from commands.local_state.disk_state import DiskBudget, DiskStore
 from commands.local_state.state import MemoryStore
-from commands.reacting.instance import KEEP_SEEN_MS
 from commands.reacting.instance_store import InstanceStore
 from commands.reacting.process_task import ProcessTask
 from eventlog import topics
-from eventlog.limits import MAX_ENTRY_BYTES
-from eventlog.ports import PROCESSES, Entry
+from eventlog.ports import PROCESSES
 from eventlog.settings import LogSettings
 from headwater.samples.orders.domain import order
 from replay.retry import Resender
@@ -86,54 +84,6 @@ def test_an_instance_does_not_grow_with_the_streams_that_it_hears_of() -> None:
     world.redeliver()
     world.settle()
     assert orders(world) == 800
-
-
-def legacy(number: int) -> bytes:
-    """The record of an instance that earlier versions wrote, after so many orders."""
-    seen = {f"order/O{each}": 1 for each in range(number)}
-    return orjson.dumps({"shape": per_customer().shape, "seen": seen, "timers": {}, "state": {"orders": number}})
-
-
-@pytest.fixture
-def upgraded() -> World:
-    """A deployment whose routers have not noted places of inputs yet, with an instance of an earlier version."""
-    world = World(random.Random(1), partitions=1)
-    world.deploy(per_customer())
-    for number in range(50):
-        place(world, number)
-    world.log.submit(Entry(topics.PROCESSES, "p/Ada", legacy(50), 0), 0)
-    world.restart(PROCESSES, 0)
-    return world
-
-
-def test_what_earlier_versions_have_handled_is_not_handled_again_and_forgotten_later(upgraded: World) -> None:
-    upgraded.settle()
-    assert orders(upgraded) == 50, "all were routed again"
-    place(upgraded, 50)
-    upgraded.settle()
-    assert orders(upgraded) == 51
-    before = record_bytes(upgraded)
-    upgraded.wait(timedelta(milliseconds=KEEP_SEEN_MS + 1))
-    place(upgraded, 51)
-    upgraded.settle()
-    assert orders(upgraded) == 52
-    assert before - record_bytes(upgraded) > 500
-    assert upgraded.letters() == {}
-
-
-def test_an_instance_that_has_reached_the_limit_goes_on() -> None:
-    world = World(random.Random(1), partitions=1)
-    world.deploy(per_customer())
-    number = 0
-    while len(value := legacy(number)) < MAX_ENTRY_BYTES - 50:
-        number += 1 + (MAX_ENTRY_BYTES - len(value)) // 40
-    world.log.submit(Entry(topics.PROCESSES, "p/Ada", value, 0), 0)
-    world.restart(PROCESSES, 0)
-    place(world, number)
-    world.settle()
-    assert world.letters() == {}
-    assert orders(world) == number + 1
-    assert record_bytes(world) < 1_000
 
 
 def timers(world: World) -> int:

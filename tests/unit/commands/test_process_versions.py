@@ -10,12 +10,10 @@ from pydantic import BaseModel, ConfigDict
 
 from commands.declaring.process import Process, ProcessRegistry, Reaction, Refused, TimedOut
 from commands.declaring.row_inputs import RowDeleted
-from commands.reacting.declared_inputs import INPUTS, settle_inputs
+from commands.reacting.declared_inputs import settle_inputs
 from commands.reacting.row_router import row_role
-from commands.reacting.starts import read_starts
 from eventlog import topics
 from eventlog.envelope import partition_of
-from eventlog.memory import MemoryLog
 from eventlog.ports import PROCESSES, ROUTER, Entry, Role
 from headwater.samples.orders.domain import order
 from headwater.samples.shop.source import Customer
@@ -137,7 +135,7 @@ def test_timers_of_an_instance_that_waits_for_newer_code_wait_too(world: World) 
     world.keeps_stores = True
     owned_by(world, NEWER, ROUTER)
     timer = b'{"due_ms":5,"causation_id":"c","correlation_id":null}'
-    instance = b'{"shape":"","seen":{},"timers":{"t":' + timer + b'},"state":{"seen":[]}}'
+    instance = b'{"shape":"","timers":{"t":' + timer + b'},"state":{"seen":[]}}'
     partition = partition_of("p/O", 2)
     world.log.submit(Entry(topics.PROCESSES, "p/O", instance, 0), partition)
     world.record_events("order/O", EVENTS[1])
@@ -212,25 +210,3 @@ def test_the_deletions_of_rows_are_an_input_of_their_own() -> None:
     owned_by(world, both, row_role(Customer.topic(), 1))
     world.settle()
     assert seen(world, "7") == ["Customer", "deleted"]
-
-
-def test_records_of_earlier_versions_of_headwater_are_read_and_theirs_read_ours() -> None:
-    world = World(random.Random(1), partitions=1)
-    world.log = MemoryLog(1)
-    world.log.submit(Entry(topics.STARTS, "p", b'{"begins":"now","offsets":[0]}', 0), 0)
-    places = b'{"p":null,"gone":3}'
-    world.log.submit(Entry(topics.ROUTED, "processes", places, 0), 0)
-    world.record_events("order/O", EVENTS[0])
-    world.log.own(0, ROUTER).begin().commit(world.log.end(topics.EVENTS, 0))
-    world.deploy(OLDER)
-    world.record_events("order/O", *EVENTS[1:], first=2)
-    world.settle()
-    assert world.instances() == [], "what was routed before the upgrade is not routed again"
-    starts = read_starts(world.log)
-    assert starts["p/order.placed"] == starts["p"] == {0: 0}
-    last = world.log.last(topics.ROUTED, 0, "processes")
-    assert last is not None
-    assert b'"p":null' in last
-    assert b'"gone":3' in last
-    keys = [each.key for each in world.log.read(topics.STARTS, 0, 0)]
-    assert keys == ["p", "p", "p" + INPUTS], "they count the first record of a key without a slash"

@@ -36,7 +36,7 @@ from tests.support.seeds import seed_of
 
 
 class Before(Event, type="crate.weighed"):
-    """As an earlier release declared it."""
+    """As earlier code declared it."""
 
     crate_id: str
     grams: int
@@ -175,9 +175,9 @@ def test_fields_of_a_deployed_version_are_those_of_its_type() -> None:
     was = {"crate_id": "str", "kilos": "float"}
     assert (
         "version 1 was deployed with the fields"
-        in changes([Measured], {("crate.weighed", 1): FirstFields(was)})["crate.measured"][0]
+        in changes([Measured], {("crate.weighed", 1): FirstFields(was, {})})["crate.measured"][0]
     )
-    assert changes([Measured], {("crate.measured", 1): FirstFields(was)}) == {}
+    assert changes([Measured], {("crate.measured", 1): FirstFields(was, {})}) == {}
 
 
 def view(event: type[Event], **columns: Any) -> TableView:

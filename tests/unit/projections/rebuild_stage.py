@@ -68,7 +68,7 @@ class Registry:
     """
 
     states: dict[tuple[str, int], str] = field(default_factory=dict)
-    topics: dict[str, str] | None = None
+    topics: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     places: list[StatePlace] = field(default_factory=list)
     query_holders: dict[str, str] = field(default_factory=dict)

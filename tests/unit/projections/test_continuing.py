@@ -21,6 +21,7 @@ from tests.support.checkpoints import begin_batch, disk, end_batch
 from tests.support.observed import gate_view
 
 GATES = Target(gate_view(), 1)
+DAMAGED = "cannot be read: headwater.json is damaged or missing"
 OLDER = "is older than its rows"
 
 
@@ -128,27 +129,27 @@ def test_what_another_release_has_written_in_another_form_is_lost(settings: LogS
     note.write_text(json.dumps({**written, "format": 2}))
     lost = "has the format 2 of another release of Headwater, and this one has 1"
     assert why_lost(GATES, [], settings, MemoryLog()) == lost
-    del written["format"]
-    note.write_text(json.dumps(written))
-    assert why_lost(GATES, [], settings, MemoryLog()) is None, "the first release wrote none"
 
 
 @pytest.mark.parametrize(("noted", "lost"), [
     ({"spark": "4.0.1"}, None),
     ({"spark": "4.2.9"}, None),
+    ({"format": "1"}, DAMAGED),
     ({"spark": "4.10.0"}, "was written by Spark 4.10.0, which is newer than this Spark, 4.2.0"),
     ({"spark": "5.0.0"}, "was written by Spark 5.0.0, which is newer than this Spark, 4.2.0"),
-    ({"spark": "new"}, None),
-    ([], None),
+    ({"spark": "new"}, DAMAGED),
+    ({"spark": None}, DAMAGED),
 ])  # fmt: skip
 def test_what_a_newer_spark_has_written_is_lost(
-    settings: LogSettings, noted: object, lost: str | None, monkeypatch: pytest.MonkeyPatch
+    settings: LogSettings, noted: dict[str, object], lost: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("projections.spark.stream_queries.checkpoint.spark_version", lambda: "4.2.0")
-    monkeypatch.setattr("projections.spark.stream_queries.continuing.spark_version", lambda: "4.2.0")
     checkpoint = three_batches(settings)
     assert checkpoint.spark() == "4.2.0"
-    (disk(checkpoint) / "headwater.json").write_text(json.dumps(noted))
+    note = disk(checkpoint) / "headwater.json"
+    note.write_text(json.dumps(json.loads(note.read_text()) | noted))
     assert why_lost(GATES, [], settings, MemoryLog()) == lost
-    (disk(checkpoint) / "headwater.json").unlink()
-    assert why_lost(GATES, [], settings, MemoryLog()) is None, "an earlier release wrote no note"
+    note.write_text("[]")
+    assert why_lost(GATES, [], settings, MemoryLog()) == DAMAGED
+    note.unlink()
+    assert why_lost(GATES, [], settings, MemoryLog()) == DAMAGED

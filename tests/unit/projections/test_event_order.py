@@ -17,7 +17,7 @@ from projections.registry import ViewRegistry
 from projections.stores.declared import Postgres
 from projections.table import reference
 from projections.table.expressions import Expression, Source, envelope, value
-from projections.table.folds import Case, Column, collect, count, first, last, nested
+from projections.table.folds import Case, Column, collect, first, last, nested
 from projections.table.types import ColumnType
 from projections.table.view import TableView
 from projections.testing.orders import check_sources
@@ -111,14 +111,6 @@ def test_events_of_two_aggregates_with_the_same_id_field_are_ordered_by_time(
     declare: Callable[[], TableView], history: list[Source], expected: object
 ) -> None:
     assert shown(declare(), *history) == expected
-
-
-def test_such_a_view_has_another_fingerprint_because_its_rows_were_wrong_and_one_that_only_counts_has_not() -> None:
-    line = "events of several aggregates ordered by time"
-    assert line in orders().declaration
-    assert line not in orders(count(Expired, Requested)).declaration
-    assert line not in orders(last({Placed: value("placed"), Expired: value("expired")})).declaration
-    assert line not in TableView("by_customer", "customer", {"state": last(STATES)}, (Postgres(),)).declaration
 
 
 @pytest.fixture

@@ -58,7 +58,6 @@ def test_the_types_follow_from_what_pydantic_checks() -> None:
     assert found["money"] is MONEY
     assert found["wide"] is ColumnType.decimal(38, 2)
     assert (found["day"], found["reference"]) == (ColumnType.DATE, ColumnType.UUID)
-    # as in earlier releases, so that views that show them have the fingerprints that they had
     assert {found[name] for name in ("bare", "long", "places_only")} == {ColumnType.JSON}
     assert view(bare=last({Priced: "bare"})).types["bare"] is ColumnType.JSON
     assert field_kinds(Priced)["money"].form == Digits(10, 2)
@@ -151,15 +150,6 @@ def test_decimals_are_compared_with_numbers_and_not_with_texts() -> None:
 def test_types_of_texts_are_in_no_full_text_search() -> None:
     with pytest.raises(ViewDeclarationError, match="is UUID and no text"):
         TableView("probes", "probe", {"r": last({Priced: "reference"})}, (Elasticsearch(text=("r",)),))
-
-
-def test_a_view_that_had_a_json_text_needs_a_new_version() -> None:
-    declared = view(money=last({Priced: "money"}), day=last({Priced: "day"})).declaration
-    assert [line for line in declared if "type of" in line] == [
-        "type of probe.priced: day date",
-        "type of probe.priced: money decimal(10, 2)",
-    ]
-    assert not [line for line in view(bare=last({Priced: "bare"})).declaration if "type of" in line]
 
 
 def test_each_value_is_read_exactly_or_not_at_all() -> None:

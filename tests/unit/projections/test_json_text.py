@@ -9,11 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from projections.loading.decoding import read_into
-from projections.stores.row_reader import Size
-from projections.stores.store import Batch, Target
+from projections.stores.store import Batch
 from projections.table.json_text import as_text, canonical_text, dumps, loads, make_canonical
 from projections.table.view import TableView
-from replay.comparison import compare
 from tests.support.noted import NOTES, ODD, VIEWS, doubles, noted
 from tests.support.seeds import seed_of
 from tests.support.states import differences, expected_states
@@ -151,28 +149,6 @@ def test_a_patch_gets_them_when_it_is_decoded() -> None:
     read_into(batch, b"notes@1/n", json.dumps(record).encode(), json_texts={"notes@1": NOTES.layout.json_texts})
     (patch,) = batch.patches["notes@1"]
     assert patch.fields == {"value": "100000000.0", "lines_now": '[{"weight":12345678.9}]', "record": '{"a": 1.0E8}'}
-
-
-def test_texts_of_earlier_releases_are_no_difference() -> None:
-    rows = {
-        1: {"n": {"value": '{"x":1.23456789E7}', "record": "{}"}, "m": {"value": '{"x":1}', "record": "{ }"}},
-        2: {"n": {"value": '{"x":12345678.9}', "record": "{}"}, "m": {"value": '{"x":2}', "record": "{}"}},
-    }
-
-    class Stored:
-        def rows(self, target: Target) -> object:
-            return iter(rows[target.generation].items())
-
-        def rows_of(self, target: Target, keys: object) -> object:
-            return rows[target.generation]
-
-        def size(self, target: Target) -> Size:
-            return Size(2, None)
-
-    found = compare(Stored(), "memory", Target(NOTES, 1), Target(NOTES, 2), lambda: frozenset)  # type: ignore[arg-type]
-    assert [(each.key, each.left, each.right) for each in found.sample] == [
-        ("m", {"record": "{ }", "value": '{"x":1}'}, {"record": "{}", "value": '{"x":2}'})
-    ]
 
 
 def test_other_values_are_left_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ import pytest
 from eventlog.memory import MemoryLog
 from eventlog.ports import Entry
 from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES, compact_settings
+from eventlog.topics import compact_settings
 from projections.errors import RebuildFailed
 from projections.generations.rebuild.build import Build
 from projections.generations.rebuild.engine import Ranges
@@ -28,7 +28,7 @@ from projections.registry import ViewRegistry
 from projections.settings import StoreSettings
 from projections.stores import open as store_open
 from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Ledger, Target
+from projections.stores.store import Target
 from projections.table.view import TableView
 from projections.view import View
 from tests.contracts.view_histories import BY_GROUP
@@ -49,21 +49,8 @@ def made(view: View, live: float, kept: float | None = None, state: str = "live"
     noted = {} if kept is None else dict.fromkeys(STORES, ago(kept).timestamp())
     return generation(
         view.name, number, state, tag=view.tag, fingerprint=view.fingerprint, created_at=ago(live + 1),
-        live_at=ago(live), kept=noted,
+        live_at=ago(live), kept=noted, row_types=view.row_types,
     )  # fmt: skip
-
-
-def patched(*days: float) -> MemoryLog:
-    """A log whose partitions of `patches` each have a record of these times."""
-    log = MemoryLog(partitions=2)
-    for partition in range(SETTINGS.patch_partitions):
-        for each in days:
-            log.submit(Entry(PATCHES, "progress/0", b"{}", int(ago(each).timestamp() * 1000)), partition)
-    return log
-
-
-def at(offset: int) -> dict[int, Ledger]:
-    return {each: Ledger(offset) for each in range(SETTINGS.patch_partitions)}
 
 
 def test_views_whose_rows_are_deleted_with_those_of_a_table() -> None:
@@ -79,38 +66,25 @@ def test_the_limit_is_below_what_kafka_keeps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("live", "kept", "patches", "ledger", "missed"),
+    ("live", "kept", "missed"),
     [
-        (5, None, [], 0, False),  # it went live a few days ago
-        (90, 5, [], 0, False),
-        (90, 7, [], 0, True),
-        (90, 7, [1], 1, True),  # it was read again after that
-        (3, 7, [], 0, False),  # it is live again
-        (90, None, [20, 5], 2, False),  # of an earlier release: it applied a patch
-        (90, None, [20, 5], 1, True),  # which came after that
-        (90, None, [], 0, True),  # retention has deleted what it applied
+        (5, None, False),  # it went live a few days ago
+        (90, 5, False),
+        (90, 7, True),
+        (3, 7, False),  # it is live again
+        (90, None, True),  # it was never kept up
     ],
 )
-def test_since_when_a_generation_may_have_missed_deletions(
-    live: float, kept: float | None, patches: Sequence[float], ledger: int, missed: bool
-) -> None:
-    found = missed_since(by_id, made(by_id, live, kept), "memory", at(ledger), patched(*patches))
-    assert (found is not None) is missed
-    assert missed_since(BY_GROUP, made(by_id, live, kept), "memory", at(ledger), patched(*patches)) is None
+def test_since_when_a_generation_may_have_missed_deletions(live: float, kept: float | None, missed: bool) -> None:
+    assert (missed_since(by_id, made(by_id, live, kept), "memory") is not None) is missed
+    assert missed_since(BY_GROUP, made(by_id, live, kept), "memory") is None
 
 
 def test_the_clock_of_postgresql_decides_whether_deletions_may_be_missed() -> None:
     kept = made(by_id, 90, 7)
-    assert missed_since(by_id, kept, "memory", at(0), patched()) is not None
+    assert missed_since(by_id, kept, "memory") is not None
     two_days_behind = replace(kept, read_at=ago(2))
-    assert missed_since(by_id, two_days_behind, "memory", at(0), patched()) is None
-
-
-def test_the_partition_that_was_kept_up_least_counts_and_what_retention_deleted_is_unknown() -> None:
-    log, old = patched(5, 1), made(by_id, 90)
-    assert missed_since(by_id, old, "memory", {0: Ledger(2), 1: Ledger(0)}, log) is not None
-    log.delete(PATCHES, 0, 2)
-    assert missed_since(by_id, old, "memory", at(2), log) is not None
+    assert missed_since(by_id, two_days_behind, "memory") is None
 
 
 @dataclass
@@ -164,7 +138,7 @@ def test_a_generation_that_may_have_missed_deletions_is_not_rolled_back_to(
     monkeypatch.setattr(Rebuilder, "going_live", lambda self, build: nullcontext())
     monkeypatch.setattr("projections.generations.rebuild.strategies.until_taken_over", lambda: iter(()))
     monkeypatch.setattr(Build, "catch_up", lambda *_: None)
-    log, engine, queries = patched(), Engine(), None
+    log, engine, queries = MemoryLog(partitions=2), Engine(), None
     log.submit(Entry("events", "k", b"{}", 0), 0)
     registry: Any = Registry([made(view, 90, kept, "retired"), made(view, 1, 0, number=2)])
     rebuilder = Rebuilder(SETTINGS, StoreSettings(), log, registry, engine, queries)  # type: ignore[arg-type]
@@ -186,7 +160,7 @@ def test_a_view_that_may_have_missed_deletions_is_lost(
 ) -> None:
     stored(view, monkeypatch)
     registry: Any = Registry([made(view, 90, kept)])
-    lags = Lags(SETTINGS, StoreSettings(), ViewRegistry([("here", view)]), registry, patched())
+    lags = Lags(SETTINGS, StoreSettings(), ViewRegistry([("here", view)]), registry, MemoryLog(partitions=2))
     found = lags.look()
     assert {each.standing for each in found} == {"lost" if lost else "caught up"}
     assert all(("may not have all deletions of captured rows" in each.problem) is lost for each in found)

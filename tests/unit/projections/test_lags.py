@@ -18,6 +18,7 @@ from eventlog.topics import EVENTS, PATCHES
 from projections.generations.registry.generation import Generation
 from projections.generations.registry.sources import sources
 from projections.generations.registry.stream_report import note_failure
+from projections.generations.registry.topic_ids import topic_ids
 from projections.generations.upkeep import source_ends as tails
 from projections.generations.upkeep.lag import Lag
 from projections.generations.upkeep.lag_reader import Lags
@@ -47,14 +48,9 @@ SLOW, FAST, NEW = (replace(BY_GROUP, name=name) for name in ("slow", "fast", "ne
 @dataclass
 class Registry:
     live: dict[str, Generation] = field(default_factory=dict)
-    noted: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def serving(self, _: Iterable[View]) -> Mapping[str, Generation]:
         return self.live
-
-    def note_topics(self, view: str, generation: int, topics: Mapping[str, str]) -> None:
-        self.noted[view] = topics
-        self.live[view] = replace(self.live[view], topics=topics)
 
 
 class CountingLog(MemoryLog):
@@ -77,7 +73,9 @@ class Scene:
         monkeypatch.setattr(store_open, "open_store", lambda *_: self.store)
         self.views = [views[name] for name in reached]
         for view in self.views:
-            self.registry.live[view.name] = generation(view.name, 1, "live", tag=view.tag, read_at=READ_AT)
+            self.registry.live[view.name] = generation(
+                view.name, 1, "live", tag=view.tag, read_at=READ_AT, topics=topic_ids(self.log, [view])
+            )
             (source,) = sources([view], SETTINGS)
             self.store.create(Target(view, 1), {source: reached[view.name]}, {0: 0})
         for number, kind in enumerate(log):
@@ -211,8 +209,6 @@ def test_a_topic_that_was_made_again_is_noticed_by_its_id_however_long_it_is(
     topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene("E" * 9, monkeypatch, slow=5, gates=0)
-    scene.lags().note_topics(scene.look().values())
-    assert set(scene.registry.noted["slow"]) == {PATCHES, EVENTS}
     assert scene.look()["slow"].standing == "behind"
     before = scene.log.incarnation
     monkeypatch.setattr(scene.log, "incarnation", lambda each: "another" if each == topic else before(each))
@@ -221,15 +217,6 @@ def test_a_topic_that_was_made_again_is_noticed_by_its_id_however_long_it_is(
     assert found["slow"].problem == (
         f'topic "{topic}" was deleted and made again since it was built: run `replay rebuild slow`'
     )
-
-
-def test_the_topics_of_a_generation_of_an_earlier_release_are_noted_unless_it_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scene = Scene("E" * 9, monkeypatch, slow=5, fast=9)
-    scene.store.drop(Target(SLOW, 1))
-    scene.lags().note_topics(scene.look().values())
-    assert scene.registry.noted == {"fast": {each: scene.log.incarnation(each) for each in (PATCHES, EVENTS)}}
 
 
 def test_patches_that_end_before_a_ledger_are_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:

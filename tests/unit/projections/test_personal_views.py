@@ -175,7 +175,7 @@ def test_a_store_has_columns_in_clear_and_finds_rows_by_them() -> None:
     assert made.personal == {"sender", "all", "lines"}
     assert made.fingerprint != plain.fingerprint, "it needs a new version"
     assert Postgres.of_rows(stores[0].declaration) == "Postgres(clear=('sender',)"
-    assert Postgres().declaration == "Postgres(indexes=())", "as earlier releases wrote it"
+    assert Postgres().declaration == "Postgres(indexes=())"
     assert Elasticsearch().declaration == "Elasticsearch(text=(), facets=())"
 
 

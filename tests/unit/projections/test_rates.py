@@ -48,6 +48,8 @@ def replayed(view: str, events: int | None, seconds: float | None, day: int) -> 
         None,
         None,
         created,
+        [],
+        {},
     )
 
 

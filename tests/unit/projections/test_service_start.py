@@ -19,7 +19,7 @@ from eventlog.programs.backoff import RETRY_FOREVER
 from eventlog.settings import LogSettings
 from projections import queries, service
 from projections.errors import StoreUnavailable
-from projections.generations.registry.event_versions import FirstFields, fields_of
+from projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
 from projections.generations.registry.generation import Generation, served_by
 from projections.generations.registry.registry import Generations
 from projections.generations.registry.state_places import StatePlace, known_id
@@ -160,7 +160,7 @@ def generation(number: int, version: int, *, published: bool = True, of: View = 
     return Generation(
         view.name, number, version, view.tag, view.fingerprint, "live", {}, {}, datetime.now(UTC), None,
         [], view.declaration, published, None, None, None, None,
-        datetime.now(UTC), row_types=view.row_types,
+        datetime.now(UTC), row_types=view.row_types, topics={},
     )  # fmt: skip
 
 
@@ -182,7 +182,8 @@ class FakeRegistry(Generations):
         return self.deployed
 
     def note_events(self, events: Iterable[type[Event]]) -> None:
-        self.deployed = {(each.type, each.version): FirstFields(fields_of(each)) for each in events} | self.deployed
+        new = {(each.type, each.version): FirstFields(fields_of(each), nested_fields_of(each)) for each in events}
+        self.deployed = new | self.deployed
 
     def prepare(self) -> None:
         """It is there."""
@@ -365,9 +366,9 @@ def test_an_event_that_changed_without_its_version_is_an_error_in_the_log(
     made.build_missing()
     assert ("listing.sold", 1) in registry.deployed
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
-    fields = dict(registry.deployed["listing.sold", 1].fields)
-    del fields["city"]
-    before = registry.deployed["listing.sold", 1] = FirstFields(fields)
+    first = registry.deployed["listing.sold", 1]
+    fields = {name: kind for name, kind in first.fields.items() if name != "city"}
+    before = registry.deployed["listing.sold", 1] = first._replace(fields=fields)
     made.build_missing()
     assert 'event "listing.sold" (' in caplog.text
     assert '"city" was added after version 1 was deployed' in caplog.text

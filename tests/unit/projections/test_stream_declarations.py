@@ -305,8 +305,7 @@ def test_names_that_a_declaration_needs_come_from_one_place() -> None:
     assert view.key_name == "gate"
 
 
-def test_decimals_dates_and_uuids_of_a_source_are_texts_and_change_no_fingerprint() -> None:
-    """Earlier releases had them as JSON, in fingerprints and in DataFrames."""
+def test_decimals_dates_and_uuids_of_a_source_are_texts_that_are_declared_as_json() -> None:
     source = events(Billed, late_after="1h")
     assert {name: kind for name, kind in source.fields.items() if kind is not ColumnType.TEXT} == {
         **dict.fromkeys(

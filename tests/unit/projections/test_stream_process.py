@@ -475,7 +475,7 @@ def test_what_an_older_spark_has_made_is_continued_or_computed_again(scene: Scen
     note = disk(checkpoint) / "headwater.json"
     mine = checkpoint.spark()
     assert mine is not None
-    note.write_text('{"spark": "4.0.0"}')
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"spark": "4.0.0"}))
     for failures in range(1, REFUSALS + 1):
         scene.serve(target)
         scene.started[-1].error = "something that only an older Spark writes"

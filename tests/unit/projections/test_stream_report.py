@@ -162,14 +162,6 @@ def test_numbers_that_the_query_of_a_user_observes_are_left_out(settings: LogSet
     assert (report.amending, report.dropped) == (2, 1)
 
 
-def test_the_report_of_an_earlier_release_is_read(settings: LogSettings) -> None:
-    write_report(settings, TAG, StreamReport(3, 1.2, 40))
-    (file,) = (settings.state / "streams" / settings.environment).glob("*.json")
-    file.write_text(file.read_text().replace(', "failure": ""', ""))
-    assert "failure" not in file.read_text()
-    assert read_report(settings, TAG) == StreamReport(3, 1.2, 40)
-
-
 def test_a_view_whose_query_starts_is_not_stalled(settings: LogSettings) -> None:
     def look() -> Lag:
         report = read_report(settings, TAG)

@@ -71,7 +71,7 @@ def test_records_that_are_no_event_of_the_view(tmp_path: Path) -> None:
     records = [event_of(good), owner_s_beat(START), *(raw_event(key, each, START) for key, each in others.items())]
     ran = run(entered_view(), [records], tmp_path)
     assert ran.counts[UNREADABLE] == 5
-    assert ran.counts[TAKEN] == 5, "an event of an earlier release is not late, and a weight may be null"
+    assert ran.counts[TAKEN] == 5, "an event without a time of recording is not late, and a weight may be null"
     assert numbers(ran) == {"a/2026-03-01T12:00:00.000Z": (5, 6)}
 
 

@@ -157,7 +157,6 @@ def numbers_of_one(ran: Ran) -> tuple[int, int]:
 
 @pytest.mark.complete
 def test_a_time_in_the_future_of_its_recording_does_not_move_the_watermark_there(tmp_path: Path) -> None:
-    """Earlier releases took any time."""
     now = datetime.now(UTC).replace(microsecond=0)
     good = [record_of(Report(number, "a", 1, now, now)) for number in range(3)]
     ahead = raw("passed/s1/8", value_of(good[0]), now + timedelta(days=400))

@@ -161,7 +161,7 @@ def generation(view: str, number: int, state: str, stores: Sequence[str] = ("pos
         bulk_ends={}, patch_starts={},
         created_at=built, live_at=built if state == "live" else None, stores=list(stores), declaration=["d"],
         published=True, events=2_000_000, seconds=8.25, source=None, selection=None,
-        read_at=datetime.now(UTC),
+        read_at=datetime.now(UTC), row_types=[], topics={},
     )  # fmt: skip
     return replace(made, **changes)
 

@@ -165,13 +165,6 @@ def test_without_a_handler_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
         Eraser(counters.log, REGISTRY, NONE).erase(find(counters.log, "counter/c"))
 
 
-def test_a_handler_of_an_earlier_release_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    counters, eraser = counted()
-    monkeypatch.setattr("commands.handling.handler.ERASE", "")  # it takes the request for a command
-    with pytest.raises(CannotErase, match="a release that cannot erase"):
-        eraser.erase(find(counters.log, "counter/c"))
-
-
 def test_dead_letters_with_the_events_are_removed_and_no_others() -> None:
     counters, eraser = counted()
     events = {each.key: each for each in counters.log.read(topics.EVENTS, 0, 0)}

@@ -193,7 +193,7 @@ def test_plan_on_a_terminal(built: Stage) -> None:
 def test_plan_names_events_that_changed_without_a_version(stage: Stage) -> None:
     event = CommandRegistry.load(["listings"]).events["listing.sold"]
     before = {name: kind for name, kind in fields_of(event).items() if name != "city"}
-    stage.registry.deployed = {("listing.sold", 1): FirstFields(before)}
+    stage.registry.deployed = {("listing.sold", 1): FirstFields(before, {})}
     done = stage.run("plan", "streams")
     (problem,) = done.err.splitlines()
     assert done.code == 3
@@ -206,7 +206,7 @@ def test_plan_names_events_that_changed_without_a_version(stage: Stage) -> None:
     assert as_json.code == 3
     assert json.loads(as_json.out)["events"] == {"listing.sold": [problem.removeprefix("replay: ")]}
     assert stage.run("plan", "hourly_views").code == 0, "it does not read this event"
-    stage.registry.deployed = {("listing.sold", 1): FirstFields(fields_of(event))}
+    stage.registry.deployed = {("listing.sold", 1): FirstFields(fields_of(event), {})}
     assert (stage.run("plan", "streams").code, stage.run("plan", "streams").err) == (0, "")
 
 

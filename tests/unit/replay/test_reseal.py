@@ -392,7 +392,7 @@ def test_a_text_that_begins_as_a_sealed_one_is_in_clear(keys: MemoryKeys, values
 
 def test_process_instances_and_dead_letters_are_sealed_under_their_keys(keys: MemoryKeys, values: ClearValues) -> None:
     log = MemoryLog(partitions=2)
-    state = orjson.dumps({"shape": "s", "seen": {}, "timers": {}, "state": {"email": CANARY}})
+    state = orjson.dumps({"shape": "s", "timers": {}, "state": {"email": CANARY}})
     log.submit(Entry(topics.PROCESSES, "greeting/C1", state, timestamp_ms(NOW)), 1).result(1)
     log.submit(Entry(topics.PROCESSES, "parked:greeting/C1/7", mailed("C1", CANARY), 1), 1).result(1)
     letter = Letter("why", "2026-03-01T12:00:00Z", b"customer/C1/1", mailed("C1", CANARY))
