@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from projections.limits import CHUNK_ROWS
-from projections.stores.row_reader import RowReader, Size
+from projections.stores.rows import RowReader, Size
 from projections.stores.store import Target
 from projections.table import row_difference
 from projections.table.expiry import Expiry

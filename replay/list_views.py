@@ -12,7 +12,7 @@ from projections.errors import GenerationMissing, StoreUnavailable
 from projections.generations.registry.generation import Generation
 from projections.kinds import placeholder_view
 from projections.stores.open import open_reader
-from projections.stores.row_reader import Size
+from projections.stores.rows import Size
 from projections.stores.store import Target
 from replay.deployment import Deployment, open_deployment
 from replay.output import AsJson, print_json, show_notes, show_table, size_text

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from projections.settings import StoreSettings
 from projections.stores.clear_rows import ClearRows
-from projections.stores.expired_rows import ExpiredRows, RowRemover
-from projections.stores.row_reader import Compared, RowReader
-from projections.stores.single_rows import SingleRows
+from projections.stores.rows import Compared, ExpiredRows, RowReader, SingleRows
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 
@@ -23,10 +21,9 @@ class Backend:
     beside its rows, such as indexes. add_missing: adds that while the generation is read and written, and returns it
     (see `DeclaredStore.of_rows`). added_per_s: the rows of a generation that one of these goes over per second, about;
     None: it goes over none. grants: what `headwater grants` prints for its server; None if it has none
-    of its own. single_rows: reads and replaces rows of table views; None if it replaces none. clear_rows: finds
-    and empties columns in clear; None if it has none. expired_rows: finds and removes rows that expired for good.
-    row_remover: only removes those that another store has found. A store has neither if rows of a view there cannot
-    expire.
+    of its own. single_rows: reads, replaces and removes rows of table views; None if rows there can neither be replaced
+    nor expire. expired_rows: also finds those that expired; None if another store must find them. clear_rows: finds
+    and empties columns in clear; None if it has none.
     """
 
     store: Callable[[StoreSettings], ViewStore]
@@ -37,6 +34,5 @@ class Backend:
     added_per_s: float | None = None
     grants: Callable[[StoreSettings], str] | None = None
     single_rows: Callable[[StoreSettings], SingleRows] | None = None
-    clear_rows: Callable[[StoreSettings], ClearRows] | None = None
     expired_rows: Callable[[StoreSettings], ExpiredRows] | None = None
-    row_remover: Callable[[StoreSettings], RowRemover] | None = None
+    clear_rows: Callable[[StoreSettings], ClearRows] | None = None

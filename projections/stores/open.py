@@ -10,7 +10,7 @@ from importlib import import_module
 from projections.settings import StoreSettings
 from projections.stores.backend import Backend
 from projections.stores.declared import STORES
-from projections.stores.row_reader import Compared, RowReader
+from projections.stores.rows import Compared, RowReader
 from projections.stores.store import Target, ViewStore
 from projections.view import View
 

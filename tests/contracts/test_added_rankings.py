@@ -23,7 +23,7 @@ from projections.stores.open import backend
 from projections.stores.store import Target
 from projections.stores.valkey.added_rankings import add_rankings
 from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
-from projections.stores.valkey.single_rows import ValkeySingleRows
+from projections.stores.valkey.rows import ValkeyRows
 from projections.table.reference import fold, states
 from projections.testing.contracts import load
 from projections.testing.histories import History
@@ -198,7 +198,7 @@ def test_a_comparison_leaves_it_out_until_both_have_it(cache: OnValkey) -> None:
 def test_rows_that_are_replaced_one_by_one_are_in_it(cache: OnValkey) -> None:
     told = happened(37)
     load(cache.open(), OLD, told, random.Random(37))
-    single, folded = ValkeySingleRows(cache.settings), states(VIEW, told.sources)
+    single, folded = ValkeyRows(cache.settings), states(VIEW, told.sources)
     key = next(iter(fold(VIEW, told.sources)))
 
     def fault(moment: str) -> None:

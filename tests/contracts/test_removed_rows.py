@@ -174,7 +174,7 @@ def test_a_row_that_has_not_expired_and_differs_is_still_found() -> None:
 
 def test_what_was_killed_in_between_is_done_the_next_time(world: World) -> None:
     world.apply([put(0, "a", FIRST), put(1, "b", FIRST)])
-    made = backend("valkey").row_remover
+    made = backend("valkey").single_rows
     assert made is not None and made(world.settings).remove(LIVE, [key("a", FIRST), key("x", FIRST)]) == 1
     assert world.remove(FIRST) == 2
     assert not any(world.stored(name) for name in READ)

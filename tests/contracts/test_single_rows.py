@@ -14,7 +14,7 @@ from projections.errors import GenerationMissing, Unloadable
 from projections.settings import StoreSettings
 from projections.stores.names import patch_key
 from projections.stores.open import backend
-from projections.stores.single_rows import SingleRows
+from projections.stores.rows import SingleRows
 from projections.stores.store import Batch, Target, ViewStore
 from projections.table.patch import Patch, Place
 from projections.table.reference import fold, states

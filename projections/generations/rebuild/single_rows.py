@@ -18,7 +18,7 @@ from projections.generations.rebuild.engine import Engine, Load, Ranges
 from projections.generations.registry.sources import ends_of, read_by, sources
 from projections.loading.decoding import announcement
 from projections.stores.names import patch_key, patch_partition
-from projections.stores.single_rows import SingleRows, StoredRow
+from projections.stores.rows import SingleRows, StoredRow
 from projections.stores.store import LAST_NUMBER, Target
 from projections.table.monoids import State
 from projections.table.patch import Place

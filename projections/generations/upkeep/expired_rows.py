@@ -10,9 +10,8 @@ from typing import Final
 
 from projections.errors import ProjectionError
 from projections.settings import StoreSettings
-from projections.stores.backend import Backend
-from projections.stores.expired_rows import ExpiredRows, RowRemover
 from projections.stores.open import backend
+from projections.stores.rows import ExpiredRows, SingleRows
 from projections.stores.store import Target
 
 EVERY_S: Final = 600.0
@@ -62,7 +61,7 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
     """
     answering = [backend(store.name) for store in target.view.stores if store.answers]
     first, *finding = (each.expired_rows(settings) for each in answering if each.expired_rows)
-    others = [_remover(each, settings) for each in answering if each.expired_rows is None]
+    others = [each.single_rows(settings) for each in answering if each.single_rows and not each.expired_rows]
     removed = _remove_found(first, others, target, last_day, stop)
     for each in finding:
         _remove_found(each, [], target, last_day, stop)
@@ -70,7 +69,7 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
 
 
 def _remove_found(
-    finding: ExpiredRows, others: Sequence[RowRemover], target: Target, last_day: date, stop: threading.Event
+    finding: ExpiredRows, others: Sequence[SingleRows], target: Target, last_day: date, stop: threading.Event
 ) -> int:
     removed = 0
     while not stop.is_set() and (keys := finding.find(target, last_day, ROWS_AT_ONCE)):
@@ -81,8 +80,3 @@ def _remove_found(
             break
         removed += found
     return removed
-
-
-def _remover(store: Backend, settings: StoreSettings) -> RowRemover:
-    assert store.row_remover is not None  # noqa: S101 - `check_expires` refuses views in other stores
-    return store.row_remover(settings)

@@ -6,17 +6,15 @@ from typing import Final
 
 from projections.stores.backend import Backend
 from projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows
-from projections.stores.elasticsearch.expired_rows import ElasticsearchExpiredRows
 from projections.stores.elasticsearch.grants import grants
 from projections.stores.elasticsearch.rows import ElasticsearchRows
-from projections.stores.elasticsearch.single_rows import ElasticsearchSingleRows
 from projections.stores.elasticsearch.store import ElasticsearchStore
 
 BACKEND: Final = Backend(
     ElasticsearchStore,
     ElasticsearchRows,
     grants=grants,
-    single_rows=ElasticsearchSingleRows,
+    single_rows=ElasticsearchRows,
+    expired_rows=ElasticsearchRows,
     clear_rows=ElasticsearchClearRows,
-    expired_rows=ElasticsearchExpiredRows,
 )

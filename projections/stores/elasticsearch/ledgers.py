@@ -30,10 +30,6 @@ Version = tuple[int, int]
 """`_seq_no` and `_primary_term` of a document."""
 
 
-class LedgerChanged(Exception):
-    """Another process has written a ledger, or its index was restored from a snapshot."""
-
-
 @dataclass(slots=True)
 class KnownLedger:
     """A ledger in this process, and the version of its document. It is never ahead of the rows."""

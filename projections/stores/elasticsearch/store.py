@@ -13,11 +13,12 @@ from projections.limits import ATTEMPTS
 from projections.settings import StoreSettings
 from projections.stores import ledgers
 from projections.stores.clear_columns import ClearColumns
-from projections.stores.documents import DocumentForm, Guard, by_key, take_new_patches
+from projections.stores.compare_and_set import ComparingWriter, Encoded, LedgerChanged, ReadRow
+from projections.stores.documents import DocumentForm
 from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
 from projections.stores.elasticsearch.bulk import ElasticsearchWriter, create_row, document, index_row, send, state_of
 from projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows, meta_of
-from projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, LedgerChanged, Version, version_of
+from projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, Version, version_of
 from projections.stores.elasticsearch.mapping import (
     BULK_SETTINGS,
     CLEAR,
@@ -27,17 +28,14 @@ from projections.stores.elasticsearch.mapping import (
     LIVE_SETTINGS,
     mapping,
 )
-from projections.stores.groups import Groups
 from projections.stores.names import alias_name, document_id, index_name, write_alias
 from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.table.monoids import State
-from projections.table.patch import Patch, places_from_json
+from projections.table.patch import places_from_json
 
 ANSWER_S: Final = 30
 """How long a request may take."""
-
-Row = tuple[State, Guard, Version | None]
-"""A row as it was read; without a version it does not exist yet."""
+Versions = Mapping[int, Version]
+"""Of the documents of ledgers, by partition of `patches`."""
 
 
 class ElasticsearchStore:
@@ -56,7 +54,7 @@ class ElasticsearchStore:
         self._settings, self._fault = settings, fault
         self._opened: Elasticsearch | None = None
         self._ledgers = ElasticsearchLedgers(settings, lambda: self._client)
-        self._groups = Groups()
+        self._writer = ComparingWriter[Versions](self, fault)
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
@@ -139,16 +137,14 @@ class ElasticsearchStore:
             known = self._ledgers.known(target)
             ledgers.check(NAME, target, {partition: held.ledger for partition, held in known.items()}, batches)
             advanced = {partition: deepcopy(known[partition].ledger) for partition in batches}
-            fresh: list[Patch] = []
-            for partition, batch in batches.items():
-                fresh += ledgers.take_new(advanced[partition], batch, target.tag)
+            new = {
+                partition: ledgers.take_new(advanced[partition], batch, target.tag)
+                for partition, batch in batches.items()
+            }
+            has_new = any(new.values())
             try:
-                if fresh:
-                    versions = {partition: known[partition].version for partition in batches}
-                    first, read = self._groups_of(target, fresh, versions)
-                    for some in (first, fresh):
-                        for group in self._groups.of(target, by_key(some)):
-                            self._write_rows(target, group, versions, read)
+                if has_new:
+                    self._writer.write(target, new, {partition: known[partition].version for partition in batches})
             except LedgerChanged:
                 self._ledgers.look_again(target)
                 continue
@@ -157,79 +153,42 @@ class ElasticsearchStore:
                 raise GenerationMissing(*target.id) from error
             for partition, ledger in advanced.items():
                 known[partition].ledger, known[partition].dirty = ledger, True
-            return bool(fresh)
+            return has_new
         raise StoreUnavailable(NAME, f'the ledgers of "{target.view.name}" lost {ATTEMPTS} compare-and-set races')
 
-    def _groups_of(
-        self, target: Target, patches: Sequence[Patch], versions: Mapping[int, Version]
-    ) -> tuple[list[Patch], dict[str, Row]]:
-        """The patches of groups that patches of contributions make, and the contributions.
+    def encoded(
+        self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: Versions
+    ) -> Encoded:
+        """See ComparingStore: the lines of each row."""
+        form, operations = DocumentForm.of(target.view), list[bytes]()
+        in_clear = self._clear(target).of_states([row.state for row in rows.values()])
+        for (key, row), shown in zip(rows.items(), in_clear, strict=True):
+            head = create_row(key) if row.held is None else index_row(key, row.held)
+            operations += [head, document(form, key, row.state, row.guard, shown)]
+        return Encoded(operations, sum(map(len, operations)))
 
-        Groups are written first: a contribution says that its groups have it. If they do not all have it yet, because
-        of a crash, the same patches are made again, and the guards of groups skip those that they have.
-        """
-        retraction = target.view.layout.retraction
-        if retraction is None:
-            return [], {}
-        read: dict[str, Row] = {}
-        for group in self._groups.of(target, by_key(patches)):
-            read |= self._read_rows(target, list(group), versions)
-        return retraction.patches(patches, {key: state for key, (state, *_) in read.items()}), read
+    def write_if(self, target: Target, keys: Sequence[str], encoded: Encoded) -> Collection[str]:
+        """See ComparingStore."""
+        outcomes = send(self._client, self._index(target), encoded.writes)
+        return {key for key, status in zip(keys, outcomes, strict=True) if status == CONFLICT}
 
-    def _write_rows(
-        self,
-        target: Target,
-        patches: dict[str, list[Patch]],
-        versions: Mapping[int, Version],
-        read: Mapping[str, Row],
-    ) -> None:
-        """Write the rows that patches change. read: rows as they were read before; they are changed here."""
-        form, layout, clear = DocumentForm.of(target.view), target.view.layout, self._clear(target)
-        for _ in range(ATTEMPTS):
-            is_read = patches.keys() <= read.keys()
-            found = {key: read[key] for key in patches} if is_read else self._read_rows(target, list(patches), versions)
-            read = {}  # if one has changed since, it is read again
-            self._fault("rows read")
-            changed: dict[str, Row] = {}
-            for key, (state, guard, version) in found.items():
-                if new := take_new_patches(guard, patches[key]):
-                    with ledgers.loadable(NAME):
-                        for patch in new:
-                            layout.combine(state, patch.fields)
-                    changed[key] = state, guard, version
-            written, operations = list(changed), list[bytes]()
-            with ledgers.loadable(NAME):
-                in_clear = clear.of_states([state for state, *_ in changed.values()])
-                for (key, (state, guard, version)), shown in zip(changed.items(), in_clear, strict=True):
-                    head = create_row(key) if version is None else index_row(key, version)
-                    operations += [head, document(form, key, state, guard, shown)]
-            if not operations:
-                return
-            self._groups.note(target, len(written), sum(map(len, operations)))
-            outcomes = send(self._client, self._index(target), operations)
-            # written rows are not read again, because their guards would skip the patches
-            patches = {key: patches[key] for key, status in zip(written, outcomes, strict=True) if status == CONFLICT}
-            if not patches:
-                return
-        raise StoreUnavailable(NAME, f'document "{next(iter(patches))}" lost {ATTEMPTS} compare-and-set races')
-
-    def _read_rows(self, target: Target, keys: Sequence[str], versions: Mapping[int, Version]) -> dict[str, Row]:
-        """The rows of these keys; raises LedgerChanged if a ledger has another version than this process knows."""
-        requests = self._ledgers.version_requests(target, versions)
+    def read_rows(self, target: Target, keys: Sequence[str], known: Versions) -> dict[str, ReadRow]:
+        """See ComparingStore: the versions of the ledgers are read with the rows."""
+        requests = self._ledgers.version_requests(target, known)
         requests += [{"_index": self._index(target), "_id": document_id(key)} for key in keys]
         with translated():
             found = documents(self._client.mget(docs=requests).body)
-        for version, each in zip(versions.values(), found, strict=False):
+        for version, each in zip(known.values(), found, strict=False):
             if not each["found"] or version_of(each) != version:
                 raise LedgerChanged
-        rows: dict[str, Row] = {}
-        for key, each in zip(keys, found[len(versions) :], strict=True):
+        rows: dict[str, ReadRow] = {}
+        for key, each in zip(keys, found[len(known) :], strict=True):
             if each["found"]:
                 source = each["_source"]
                 state = state_of(target.view, source)
-                rows[key] = (state, places_from_json(source.get(GUARD)), version_of(each))
+                rows[key] = ReadRow(state, places_from_json(source.get(GUARD)), version_of(each))
             else:
-                rows[key] = ({}, {}, None)
+                rows[key] = ReadRow({}, {}, None)
         return rows
 
     @property

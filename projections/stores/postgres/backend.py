@@ -7,10 +7,8 @@ from typing import Final
 from projections.stores.backend import Backend
 from projections.stores.postgres.beside_rows import add_missing, missing
 from projections.stores.postgres.clear_rows import PostgresClearRows
-from projections.stores.postgres.expired_rows import PostgresExpiredRows
 from projections.stores.postgres.grants import grants
 from projections.stores.postgres.rows import PostgresRows
-from projections.stores.postgres.single_rows import PostgresSingleRows
 from projections.stores.postgres.store import PostgresStore
 
 INDEXED_PER_S: Final = 500_000.0
@@ -23,7 +21,7 @@ BACKEND: Final = Backend(
     add_missing=add_missing,
     added_per_s=INDEXED_PER_S,
     grants=grants,
-    single_rows=PostgresSingleRows,
+    single_rows=PostgresRows,
+    expired_rows=PostgresRows,
     clear_rows=PostgresClearRows,
-    expired_rows=PostgresExpiredRows,
 )

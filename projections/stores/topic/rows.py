@@ -9,7 +9,7 @@ from eventlog.kafka.log import KafkaLog
 from projections.errors import GenerationMissing
 from projections.settings import StoreSettings
 from projections.stores.names import patch_partition
-from projections.stores.row_reader import Rows, Size, without_empty
+from projections.stores.rows import Rows, Size, without_empty
 from projections.stores.store import Target
 from projections.stores.topic.records import read_rows
 from projections.stores.topic.store import read_ledgers, translated

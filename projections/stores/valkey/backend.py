@@ -7,15 +7,13 @@ from typing import Final
 
 from projections.settings import StoreSettings
 from projections.stores.backend import Backend
-from projections.stores.row_reader import Compared
+from projections.stores.rows import Compared
 from projections.stores.store import Target
 from projections.stores.valkey.added_rankings import add_rankings, missing_rankings
 from projections.stores.valkey.grants import grants
 from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
 from projections.stores.valkey.rankings import ranked_of
-from projections.stores.valkey.row_remover import ValkeyRowRemover
 from projections.stores.valkey.rows import ValkeyRows
-from projections.stores.valkey.single_rows import ValkeySingleRows
 from projections.stores.valkey.store import ValkeyStore
 from projections.view import View
 
@@ -35,6 +33,5 @@ BACKEND: Final = Backend(
     add_missing=add_rankings,
     added_per_s=FILLED_PER_S,
     grants=grants,
-    single_rows=ValkeySingleRows,
-    row_remover=ValkeyRowRemover,
+    single_rows=ValkeyRows,
 )

@@ -13,7 +13,7 @@ import orjson
 from projections.limits import CHUNK_ROWS
 from projections.settings import StoreSettings
 from projections.stores.names import cache_ranking
-from projections.stores.row_reader import Rows, Size
+from projections.stores.rows import Rows, Size
 from projections.stores.store import Target
 from projections.stores.valkey.client import connect, translated
 from projections.stores.valkey.known_ledgers import looked_up, missing

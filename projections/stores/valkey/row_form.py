@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,39 +12,31 @@ from projections.stores.documents import DocumentForm, Guard
 from projections.stores.store import Target
 from projections.stores.valkey.bulk import document
 from projections.stores.valkey.rankings import Rankings, ScoredMember, changed_places
-from projections.table.layout import Layout
 from projections.table.monoids import State
-from projections.table.patch import Patch, places_to_json
+from projections.table.patch import places_to_json
 
 
 @dataclass(frozen=True)
 class RowForm:
-    """How patches change the rows of one generation, and their places in its rankings."""
+    """How the rows of one generation, and their places in its rankings, are written."""
 
     form: DocumentForm
-    layout: Layout
     rankings: Rankings
 
     @classmethod
     def of(cls, target: Target, environment: str, kept: Collection[str]) -> RowForm:
         """kept: the rankings to keep, see KnownLedgers."""
         rankings = Rankings.kept(environment, target.view, target.generation, kept)
-        return cls(DocumentForm.of(target.view), target.view.layout, rankings)
+        return cls(DocumentForm.of(target.view), rankings)
 
-    def changed(self, key: str, state_json: bytes | None, new: Sequence[Patch], guard: Guard) -> tuple[Any, ...]:
+    def changed(self, key: str, state_json: bytes | None, state: State, guard: Guard) -> tuple[Any, ...]:
         """For WRITE_ROW: a list of the sorted sets that change, and then its arguments after the guard as it was read.
 
-        state_json: None if there is no row yet.
+        state_json: as it was read; None if there is no row yet.
         """
-        state: State = orjson.loads(state_json) if state_json else {}
-        old = self._places(key, state if state_json else None)
-        for patch in new:
-            self.layout.combine(state, patch.fields)
-        row = _row(self.form, key, state, guard)
         if not self.rankings.ranked:
-            return ([], *row)
-        names, places = _changes(old, self._places(key, state))
-        return (names, *row, state_json or b"", *places)
+            return ([], *_row(self.form, key, state, guard))
+        return self.replaced(key, state_json, state, guard)
 
     def replaced(self, key: str, state_json: bytes | None, state: State, guard: Guard) -> tuple[Any, ...]:
         """The same for a whole row in place of the one that was read, which must not have changed at all."""

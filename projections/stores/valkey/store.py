@@ -12,8 +12,8 @@ from projections.errors import GenerationMissing, StoreUnavailable
 from projections.limits import ATTEMPTS, BULK_ROWS
 from projections.settings import StoreSettings
 from projections.stores import ledgers
-from projections.stores.documents import DocumentForm, by_key, take_new_patches
-from projections.stores.groups import Groups
+from projections.stores.compare_and_set import ComparingWriter, Encoded, LedgerChanged, ReadRow
+from projections.stores.documents import DocumentForm
 from projections.stores.names import (
     cache_bulk_rows,
     cache_generation,
@@ -30,14 +30,7 @@ from projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json
 from projections.stores.valkey.rankings import Rankings
 from projections.stores.valkey.row_form import RowForm
 from projections.stores.valkey.scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW, run
-from projections.table.patch import Patch, places_from_json
-
-StoredRow = tuple[bytes | None, bytes | None]
-"""The state and guard of a row."""
-
-
-class _LedgerChanged(Exception):
-    """See scripts.CHANGED."""
+from projections.table.patch import places_from_json
 
 
 class ValkeyStore:
@@ -56,7 +49,7 @@ class ValkeyStore:
         self._settings, self._fault = settings, fault
         self._client = connect(settings.valkey)
         self._eviction = Eviction(self._client)
-        self._groups = Groups()
+        self._writer = ComparingWriter[KnownLedgers](self, fault)
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self._eviction.refuse([])
@@ -124,24 +117,14 @@ class ValkeyStore:
         advanced: list[tuple[Target, KnownLedgers]] = []
         changed: list[Target] = []
         for target, known in zip(targets, self._look_up(targets), strict=True):
-            form = RowForm.of(target, self._settings.environment, known.kept)
             ledgers.check(NAME, target, known.ledgers, batches)
-            first, fresh = list[Patch](), list[Patch]()
-            read: dict[str, StoredRow] = {}
-            partitions: dict[str, int] = {}
-            for partition, batch in batches.items():
-                new = ledgers.take_new(known.ledgers[partition], batch, target.tag)
-                groups, contributions = self._groups_of(target, new)
-                read |= contributions
-                partitions |= {patch.key: partition for patch in (*groups, *new)}
-                first += groups
-                fresh += new
+            new = {
+                partition: ledgers.take_new(known.ledgers[partition], batch, target.tag)
+                for partition, batch in batches.items()
+            }
             try:
-                for some in (first, fresh):
-                    for group in self._groups.of(target, by_key(some)):
-                        at = {key: (partitions[key], known.digest(partitions[key])) for key in group}
-                        self._write_rows(target, form, group, at, read)
-            except _LedgerChanged:
+                self._writer.write(target, new, known)
+            except LedgerChanged:
                 changed.append(target)
             else:
                 advanced.append((target, known))
@@ -149,19 +132,6 @@ class ValkeyStore:
         changed += self._write_ledgers(advanced, list(batches))
         self._fault("ledger written")
         return changed
-
-    def _groups_of(self, target: Target, patches: Sequence[Patch]) -> tuple[list[Patch], dict[str, StoredRow]]:
-        """The patches of groups that patches of contributions make, and the contributions; see ElasticsearchStore."""
-        retraction = target.view.layout.retraction
-        if retraction is None:
-            return [], {}
-        read: dict[str, StoredRow] = {}
-        for group in self._groups.of(target, by_key(patches)):
-            names = [cache_key(self._settings.environment, *target.id, key) for key in group]
-            read |= zip(group, self._read_rows(names), strict=True)
-        return retraction.patches(
-            patches, {key: orjson.loads(state) for key, (state, _) in read.items() if state}
-        ), read
 
     def settle(self, *, now: bool = False) -> None:
         """Nothing to do: ledgers are written with each batch."""
@@ -177,56 +147,45 @@ class ValkeyStore:
     def _refuse_evictions(self, targets: Sequence[Target]) -> None:
         self._eviction.refuse([self._ledgers_key(target) for target in targets])
 
-    def _write_rows(
-        self,
-        target: Target,
-        rows: RowForm,
-        patches: dict[str, list[Patch]],
-        at: Mapping[str, tuple[int, str]],
-        read: Mapping[str, StoredRow],
-    ) -> None:
-        """Write the rows that patches change.
-
-        at: by row, the partition of its patches and the ledger's digest. read: rows as they were read before.
-
-        Raises _LedgerChanged; then any of the rows may have been written.
-        """
-        names = {key: cache_key(self._settings.environment, *target.id, key) for key in patches}
-        for _ in range(ATTEMPTS):
-            is_read = patches.keys() <= read.keys()
-            found = [read[key] for key in patches] if is_read else self._read_rows([names[key] for key in patches])
-            read = {}  # if one has changed since, it is read again
-            self._fault("rows read")
-            written: list[str] = []
-            calls: list[tuple[Any, ...]] = []
-            size = 0
-            for key, (state_json, guard_json) in zip(patches, found, strict=True):
-                guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
-                new = take_new_patches(guard, patches[key])
-                if not new:
-                    continue
-                with ledgers.loadable(NAME):
-                    sets, *values = rows.changed(key, state_json, new, guard)
-                written.append(key)
-                keys = (names[key], self._ledgers_key(target), *sets)
-                calls.append((len(keys), *keys, *at[key], guard_json or b"", *values))
-                size += sum(len(value) for value in values if isinstance(value, bytes))
-            self._groups.note(target, len(written), size)
-            outcomes = run(self._client, WRITE_ROW, calls)
-            if GONE in outcomes:
-                raise GenerationMissing(*target.id)
-            if CHANGED in outcomes:
-                raise _LedgerChanged
-            patches = {key: patches[key] for key, outcome in zip(written, outcomes, strict=True) if outcome == 0}
-            if not patches:
-                return
-        raise StoreUnavailable(NAME, f'row "{next(iter(patches))}" lost {ATTEMPTS} compare-and-set races')
-
-    def _read_rows(self, names: Sequence[str]) -> list[StoredRow]:
+    def read_rows(self, target: Target, keys: Sequence[str], known: KnownLedgers) -> dict[str, ReadRow]:
+        """See ComparingStore; the script compares the ledger."""
         with translated(), self._client.pipeline(transaction=False) as pipeline:
-            for name in names:
-                pipeline.hmget(name, ["state", "guard"])
-            return [(state, guard) for state, guard in pipeline.execute()]
+            for key in keys:
+                pipeline.hmget(cache_key(self._settings.environment, *target.id, key), ["state", "guard"])
+            found = pipeline.execute()
+        return {
+            key: ReadRow(
+                orjson.loads(state) if state else {},
+                places_from_json(orjson.loads(guard) if guard else None),
+                (state, guard),
+            )
+            for key, (state, guard) in zip(keys, found, strict=True)
+        }
+
+    def encoded(
+        self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: KnownLedgers
+    ) -> Encoded:
+        """See ComparingStore."""
+        form = RowForm.of(target, self._settings.environment, known.kept)
+        calls: list[tuple[Any, ...]] = []
+        size = 0
+        for key, row in rows.items():
+            state_json, guard_json = row.held
+            sets, *values = form.changed(key, state_json, row.state, row.guard)
+            keys = (cache_key(self._settings.environment, *target.id, key), self._ledgers_key(target), *sets)
+            at = partitions[key], known.digest(partitions[key])
+            calls.append((len(keys), *keys, *at, guard_json or b"", *values))
+            size += sum(len(value) for value in values if isinstance(value, bytes))
+        return Encoded(calls, size)
+
+    def write_if(self, target: Target, keys: Sequence[str], encoded: Encoded) -> Collection[str]:
+        """See ComparingStore."""
+        outcomes = run(self._client, WRITE_ROW, encoded.writes)
+        if GONE in outcomes:
+            raise GenerationMissing(*target.id)
+        if CHANGED in outcomes:
+            raise LedgerChanged
+        return {key for key, outcome in zip(keys, outcomes, strict=True) if outcome == 0}
 
     def _write_ledgers(
         self, advanced: Sequence[tuple[Target, KnownLedgers]], partitions: Sequence[int]

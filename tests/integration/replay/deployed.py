@@ -39,7 +39,7 @@ from projections.service import Service
 from projections.settings import StoreSettings
 from projections.stores.names import patch_key
 from projections.stores.open import open_reader
-from projections.stores.row_reader import without_empty
+from projections.stores.rows import without_empty
 from projections.stores.store import Target
 from projections.table.expressions import Source
 from projections.table.reference import fold, lift, remaining, states

@@ -23,7 +23,7 @@ from projections.generations.rebuild.rebuild import Rebuilder
 from projections.generations.rebuild.rollback import roll_back
 from projections.stores.declared import Cache, Elasticsearch, Postgres
 from projections.stores.open import open_reader
-from projections.stores.row_reader import without_empty
+from projections.stores.rows import without_empty
 from projections.stores.store import Target
 from projections.table.expressions import Source, point, when
 from projections.table.folds import add, count, last

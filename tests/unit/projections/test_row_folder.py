@@ -20,7 +20,7 @@ from projections.generations.rebuild.single_rows import RowFolder
 from projections.loading.decoding import read_into
 from projections.stores.declared import Cache, Postgres
 from projections.stores.ledgers import initial_ledger, take_new
-from projections.stores.single_rows import StoredRow
+from projections.stores.rows import StoredRow
 from projections.stores.store import Batch, Target
 from projections.table.folds import add
 from projections.table.monoids import State

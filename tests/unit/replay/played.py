@@ -18,7 +18,7 @@ from projections.generations.rebuild.build import Options, Rebuilt, Step
 from projections.generations.registry.event_versions import FirstFields
 from projections.generations.registry.generation import Generation, served_by
 from projections.generations.upkeep.lag import Lag
-from projections.stores.row_reader import Size
+from projections.stores.rows import Size
 from projections.stores.store import Target
 from projections.table.view import TableView
 from replay import cli

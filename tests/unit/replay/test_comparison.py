@@ -10,7 +10,7 @@ import pytest
 
 from headwater.samples.listings.views import listings
 from projections.limits import CHUNK_ROWS
-from projections.stores.row_reader import Size
+from projections.stores.rows import Size
 from projections.stores.store import Target
 from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
 from tests.support.captured_things import pairs

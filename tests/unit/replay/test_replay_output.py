@@ -17,7 +17,7 @@ from projections.generations.rebuild.build import Step
 from projections.generations.registry.event_versions import FirstFields, fields_of
 from projections.generations.registry.stream_report import StreamReport
 from projections.running_parts import STREAMS
-from projections.stores.row_reader import Size
+from projections.stores.rows import Size
 from replay.output import size_text
 from replay.progress import Bars, Lines, bars
 from tests.unit.replay.played import WIDTH, Stage, generation, lag

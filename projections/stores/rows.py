@@ -1,0 +1,119 @@
+"""How the rows of a generation are read, replaced and removed one at a time, beside what loaders write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, NamedTuple, Protocol
+
+from projections.stores.store import Ledger, Target
+from projections.table.monoids import State
+from projections.table.patch import Place
+
+Rows = Iterator[tuple[str, State]]
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a generation, as the store estimates it. rows: approximately; None: the store has no count."""
+
+    rows: int | None
+    size_bytes: int | None
+
+
+class RowReader(Protocol):
+    """Reads the state of rows, including deleted ones; empty fields are left out. Every call connects again.
+
+    Raises StoreUnavailable, and GenerationMissing if the generation is not in the store.
+    """
+
+    def rows(self, target: Target) -> Rows:
+        """Every row, in any order, each as it is at some time after the call.
+
+        Valkey may give one twice: its SCAN does while tables grow, and a set of all keys would take too much memory.
+        """
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        """The current rows of these keys; missing ones are left out."""
+
+    def size(self, target: Target) -> Size:
+        """The size without reading the rows; of the view, only the name is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row as a store has it.
+
+    state: None if there is no row. applied: by source, the place up to which the row has every patch that its ledger
+    has passed, and none after it. version: what `replace` compares.
+    """
+
+    state: State | None
+    applied: Mapping[str, Place]
+    version: Any = None
+
+    def has(self, source: str, place: Place) -> bool:
+        """Whether the row has what came from this place."""
+        reached = self.applied.get(source)
+        return reached is not None and place <= reached
+
+    def offset(self, source: str) -> int:
+        """The first offset of a source of which the row may lack something."""
+        reached = self.applied.get(source)
+        return 0 if reached is None else reached.offset
+
+
+class SingleRows(RowReader, Protocol):
+    """Also replaces and removes rows of table views, while loaders write others."""
+
+    def read(self, target: Target, key: str) -> StoredRow:
+        """The row with this key."""
+
+    def as_read(self, state: State) -> State:
+        """A folded state in the form in which `read` returns it once it is stored."""
+
+    def replace(self, target: Target, key: str, before: StoredRow, state: State | None) -> bool:
+        """Write `state` in place of the row that was read (None: remove the row).
+
+        Returns False, and changes nothing, if a patch has changed the row since, or a store lost what it had: then read
+        it again. Raises Unloadable if the store cannot hold a value.
+        """
+
+    def remove(self, target: Target, keys: Sequence[str]) -> int:
+        """Remove rows that expired for good (`Expiry.is_final`); returns how many there were.
+
+        A loader that writes such a row meanwhile makes a part of it anew, which nobody sees, and which is found again.
+        """
+
+
+class ExpiredRows(SingleRows, Protocol):
+    """Also finds such rows: in a store that finds rows by any column (`DeclaredStore.finds`)."""
+
+    def find(self, target: Target, last_day: date, limit: int) -> list[str]:
+        """Keys of at most so many rows, also deleted ones, that expired up to this day of their column."""
+
+
+class Compared(NamedTuple):
+    """What can be compared of a store. row_of: the key of the row that a key of the reader is about."""
+
+    reader: RowReader
+    row_of: Callable[[str], str] = str
+
+
+def without_empty(state: State) -> State:
+    """`state` without nulls and empty lists: a list that events emptied equals one that no event changed."""
+    return {name: value for name, value in state.items() if value is not None and value not in ([], {})}
+
+
+def covers(ledger: Ledger, before: StoredRow) -> bool:
+    """Whether a ledger has not gone back since a row was read, as that of a server which lost its last writes."""
+    return all(ledger.has(source, place) for source, place in before.applied.items())
+
+
+def applied_to(ledger: Ledger, guard: Mapping[str, Place]) -> dict[str, Place]:
+    """What a row has that is written before its ledger: the ledger was read first."""
+    applied = dict(ledger.applied)
+    for source, place in guard.items():
+        applied[source] = max(place, applied.get(source, place))
+    return applied
