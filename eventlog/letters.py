@@ -39,7 +39,7 @@ class Letter(NamedTuple):
         """Read a record's value."""
         document = orjson.loads(written)
         key, value = (_bytes(document.get(name)) for name in ("key", "value"))
-        return cls(without_values(document.get("reason", "")), str(document.get("time") or ""), key, value)
+        return cls(document.get("reason", ""), str(document.get("time") or ""), key, value)
 
     def to_json(self, **place: Any) -> bytes:
         """The letter as a record's value; place: `topic`, `partition` and `offset` of the failed record."""

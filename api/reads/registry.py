@@ -67,7 +67,7 @@ class LiveGenerations:
         read_at = time.monotonic()
         try:
             self._paused = dict(await self._database.rows(self._paused_statement))
-        except GenerationGone:  # no table yet: the read side of this release has never run here
+        except GenerationGone:  # no table yet: the read side has never run here
             self._paused = {}
         self._paused_at = read_at
 

@@ -543,7 +543,7 @@ def test_a_reader_whose_place_was_deleted_does_not_go_on_as_if_nothing_was_lost(
         log.close()
 
 
-def test_topics_of_an_earlier_version_remove_what_is_erased_within_the_promised_time(
+def test_topics_with_other_settings_remove_what_is_erased_within_the_promised_time(
     log_settings: LogSettings,
 ) -> None:
     """Only Kafka keeps erased records. A shorter time that an operator has set stays, if records are erased there."""

@@ -5,20 +5,16 @@ from __future__ import annotations
 import random
 
 import pytest
-from elasticsearch import Elasticsearch as Client
 
-from projections.stores.elasticsearch.mapping import STATE
-from projections.stores.names import index_name
 from projections.stores.open import compared_of
 from projections.stores.store import Target
 from projections.table.reference import states
-from projections.table.shown import DELETED
 from projections.table.view import TableView
 from projections.testing.contracts import load
 from projections.testing.histories import History, history
 from replay.comparison import compare
 from tests.contracts.deciding import of_stores
-from tests.contracts.opened_stores import OnElasticsearch, RealServer
+from tests.contracts.opened_stores import RealServer
 from tests.contracts.test_view_stores import START, VIEWS, arrow, created, events_of, server, store_name
 
 __all__ = ["server", "store_name"]  # fixtures
@@ -60,19 +56,3 @@ def test_a_rebuild_writes_what_patches_wrote(server: RealServer, view: TableView
 @pytest.mark.parametrize(("store_name", "view"), of_stores(REAL, DELETING.values(), ()))
 def test_so_it_does_if_no_row_was_deleted(server: RealServer, view: TableView) -> None:
     assert differences(server, view, never_deleted(view)) == []
-
-
-@pytest.mark.parametrize("store_name", ["elasticsearch"])
-def test_a_mark_that_an_earlier_release_wrote_is_read_as_none(server: OnElasticsearch) -> None:
-    """It kept `false` for rows that nothing ever deleted, if a patch changed them a second time."""
-    view = VIEWS["listing_search"]
-    assert differences(server, view, never_deleted(view)) == []
-    live, bulk = Target(view, 1), Target(view, 2)
-    index = index_name(server.settings.environment, *live.id)
-    with Client(server.settings.elasticsearch) as client:
-        found = client.search(index=index, size=1000, query={"term": {DELETED: False}})["hits"]["hits"]
-        assert found
-        for hit in found:
-            hit["_source"][STATE].setdefault(DELETED, False)
-            client.index(index=index, id=hit["_id"], document=hit["_source"])
-    assert compared_again(server, live, bulk) == []

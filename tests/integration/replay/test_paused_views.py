@@ -143,19 +143,6 @@ async def opened_database(deployed: Deployed) -> AsyncIterator[Database]:
 
 
 @pytest.mark.complete
-def test_a_registry_of_an_earlier_release_has_no_paused_view(deployed: Deployed) -> None:
-    build(deployed, by_group)
-    table = sql.Identifier(deployed.settings.environment, "_paused_views")
-    with psycopg.connect(deployed.stores.postgres) as connection:
-        connection.execute(sql.SQL("DROP TABLE {}").format(table))
-    assert asyncio.run(_since_in_the_api(deployed, by_group)) is None
-    deployed.generations.prepare()
-    assert deployed.generations.serving([by_group])["by_group"].paused_since is None
-    since = deployed.generations.pause("by_group")
-    assert deployed.generations.serving([by_group])["by_group"].paused_since == since
-
-
-@pytest.mark.complete
 def test_a_view_that_is_dropped_is_paused_no_more(deployed: Deployed) -> None:
     build(deployed, by_group)
     deployed.generations.pause("by_group")

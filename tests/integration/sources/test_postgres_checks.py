@@ -170,7 +170,7 @@ class Plain(Captured, table="public.plain", key="id"):
     id: int
 
 
-def test_a_publication_of_an_earlier_release_stays_if_it_refuses_nothing(server: Server) -> None:
+def test_a_publication_without_generated_columns_stays_if_it_refuses_nothing(server: Server) -> None:
     server.create("CREATE TABLE plain (id int PRIMARY KEY, more int GENERATED ALWAYS AS (id * 2) STORED)", "plain")
     publish = "WITH (publish = 'insert, update, delete', publish_via_partition_root)"
     server.sql(f"CREATE PUBLICATION test_cdc_plain FOR TABLE plain {publish}")

@@ -57,8 +57,3 @@ def test_what_the_plain_names_show_is_kept_while_the_current_generation_is_not_p
 def test_if_nothing_was_published_yet_a_plain_name_may_lead_to_all_that_were_live() -> None:
     assert named(NAME, registry((1, "retired", False), (2, "live", False), (3, "building", False))) == {1, 2}
     assert named(NAME, registry((1, "building", False))) == set()
-
-
-def test_generations_of_earlier_releases_all_count_as_published() -> None:
-    assert named(NAME, registry((1, "retired", True), (2, "retired", True), (3, "live", True))) == {3}
-    assert named(NAME, registry((1, "retired", True), (2, "retired", True), (3, "live", False))) == {2, 3}

@@ -388,7 +388,7 @@ def endless() -> DataFrame:
     )  # fmt: skip
 
 
-def test_time_is_never_null_as_in_the_states_of_earlier_releases() -> None:
+def test_only_time_is_never_null() -> None:
     """Spark refuses to continue with state whose columns may be null and were not."""
     view = gate_view()
     frame = source_frame(endless(), "passed", view.sources["passed"], LATE_AFTER)
